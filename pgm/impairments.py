@@ -1,0 +1,93 @@
+"""Loss on purpose: random and bursty models, by seed, for the simulator's links and for live sockets.
+
+A model answers for a number of packets at once which of them are lost. Models know nothing of packets,
+so control packets suffer like data.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+Lost = npt.NDArray[np.bool_]
+
+
+class LossModel(Protocol):
+    """Anything that decides the fate of the next `count` packets."""
+
+    def draw(self, count: int) -> Lost:
+        """True for each packet that is lost."""
+
+
+@attrs.frozen
+class Impairment:
+    """What a link does to packets. Shares are of packets; `burst_length` is a mean in packets."""
+
+    loss: float = 0.0  # lost independently
+    burst_loss: float = 0.0  # lost in bursts, by a Gilbert-Elliott model
+    burst_length: float = 8.0
+    duplicate: float = 0.0  # simulator only
+    reorder: float = 0.0  # simulator only: delayed by `reorder_ivl` more
+    reorder_ivl: int = 2_000_000  # ns
+
+    @property
+    def asked(self) -> float:
+        """The share of packets that will be lost in the long run."""
+        return 1 - (1 - self.loss) * (1 - self.burst_loss)
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether nothing is ever lost."""
+        return not (self.loss or self.burst_loss)
+
+
+class Injector:
+    """Draws losses of one link by one seed and counts them.
+
+    The bursty part is a two-state chain: a burst begins so often that bursts of mean `burst_length` lose
+    `burst_loss` of the packets, and everything in a burst is lost.
+    """
+
+    def __init__(self, impairment: Impairment, seed: str) -> None:
+        self.impairment = impairment
+        self.seen = 0
+        self.lost = 0
+        self._rng = np.random.default_rng(list(seed.encode()))
+        leave = 1 / max(1.0, impairment.burst_length)
+        share = impairment.burst_loss
+        self._leave = leave
+        self._enter = min(1.0, leave * share / (1 - share)) if share < 1 else 1.0
+        self._bad = False
+        self._run = 0  # packets until the chain changes its state
+
+    def draw(self, count: int) -> Lost:
+        """True for each of the next `count` packets that is lost."""
+        impairment = self.impairment
+        lost = self._rng.random(count) < impairment.loss if impairment.loss else np.zeros(count, np.bool_)
+        if impairment.burst_loss:
+            self._draw_bursts(lost)
+        self.seen += count
+        self.lost += int(lost.sum())
+        return lost
+
+    def _draw_bursts(self, lost: Lost) -> None:
+        at = 0
+        while at < len(lost):
+            if self._run == 0:
+                self._run = int(self._rng.geometric(self._leave if self._bad else self._enter))
+            step = min(self._run, len(lost) - at)
+            if self._bad:
+                lost[at : at + step] = True
+            at += step
+            self._run -= step
+            if self._run == 0:
+                self._bad = not self._bad
+
+
+def seeded(seed: int | str, *names: str) -> random.Random:
+    """A generator for one purpose, so that adding a node does not change the fate of the others."""
+    return random.Random(":".join([str(seed), *names]))

@@ -1,0 +1,339 @@
+"""The one table of timers and limits.
+
+Every field of `Parameters` is one row: name after the RFC, unit, default with its reason, bounds, the
+roles that read it, and the RFC section. The cores read the values, the topology loader reads the table
+(so every row has a place in the file), and `docs/topology.md` is printed from it.
+
+RFC 3208 uses NAK_RPT_IVL for two things: the gap between repeats in a receiver and the total time of
+repeating in a network element. The element's timers carry the prefix `ne_` here for that reason.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from pgm.errors import UnitError
+from pgm.units import (
+    GIB,
+    KIB,
+    MIB,
+    MICROSECOND,
+    MILLISECOND,
+    SECOND,
+    format_duration,
+    format_fraction,
+    format_octets,
+    format_rate,
+    parse_duration,
+    parse_fraction,
+    parse_octets,
+    parse_rate,
+)
+
+
+class Unit(enum.Enum):
+    """What a parameter counts; decides how the topology file spells it."""
+
+    DURATION = "duration"
+    OCTETS = "octets"
+    RATE = "rate"
+    FRACTION = "share"
+    COUNT = "number"
+    PER_SECOND = "per second"
+    SWITCH = "true or false"
+    CHOICE = "one of"
+
+
+@attrs.frozen
+class Row:
+    """One parameter, as the loader, the docs and the checker see it."""
+
+    key: str
+    unit: Unit
+    default: int | float | bool | str
+    low: int | float
+    high: int | float
+    roles: tuple[str, ...]
+    rfc: str
+    doc: str
+    choices: tuple[str, ...] = ()
+
+    def read(self, value: object) -> int | float | bool | str:
+        """Turn what the file says into what the cores read. Raises `UnitError` with a remedy."""
+        parsed = self._parse(value)
+        if not isinstance(parsed, str) and not self.low <= parsed <= self.high:
+            raise UnitError(
+                f"{self.key} = {self.spell(parsed)} is out of range",
+                remedy=f"choose from {self.spell(self.low)} to {self.spell(self.high)}",
+            )
+        return parsed
+
+    def _parse(self, value: object) -> int | float | bool | str:
+        if self.unit is Unit.SWITCH:
+            if isinstance(value, bool):
+                return value
+            raise UnitError(f"{self.key} = {value!r} is neither true nor false", remedy="write true or false")
+        if self.unit is Unit.CHOICE:
+            if value in self.choices:
+                return str(value)
+            raise UnitError(f"{self.key} = {value!r} is unknown", remedy=f"choose one of {', '.join(self.choices)}")
+        if self.unit in (Unit.COUNT, Unit.PER_SECOND):
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+            raise UnitError(
+                f"{self.key} = {value!r} is not a whole number", remedy=f"write a number such as {self.default}"
+            )
+        if isinstance(value, str):
+            return _READ[self.unit](value)
+        raise UnitError(f"{self.key} = {value!r} has no unit", remedy=f'write it as in "{self.spell(self.default)}"')
+
+    def spell(self, value: Any) -> str:
+        """Spell a value the way the file does."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return _SPELL[self.unit](value) if self.unit in _SPELL else str(value)
+
+
+_READ: dict[Unit, Callable[[str], int | float]] = {
+    Unit.DURATION: parse_duration,
+    Unit.OCTETS: parse_octets,
+    Unit.RATE: parse_rate,
+    Unit.FRACTION: parse_fraction,
+}
+_SPELL: dict[Unit, Callable[[Any], str]] = {
+    Unit.DURATION: format_duration,
+    Unit.OCTETS: format_octets,
+    Unit.RATE: format_rate,
+    Unit.FRACTION: format_fraction,
+}
+
+_SOURCE = ("source",)
+_RECEIVER = ("receiver",)
+_ELEMENTS = ("aggregator", "repairer")
+_ASKERS = ("receiver", "aggregator", "repairer")
+_SERVERS = ("source", "repairer")
+_PARENTS = ("source", "aggregator", "repairer")
+_ALL = ("source", "receiver", "aggregator", "repairer")
+
+
+def _row(
+    unit: Unit,
+    default: Any,
+    roles: tuple[str, ...],
+    rfc: str,
+    doc: str,
+    *,
+    low: float = 0,
+    high: float = 0,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    spec = {"unit": unit, "roles": roles, "rfc": rfc, "doc": doc, "low": low, "high": high, "choices": choices}
+    return attrs.field(default=default, metadata={"row": spec})
+
+
+def _ivl(default: int, roles: tuple[str, ...], rfc: str, doc: str, *, low: int = 0, high: int = 3600 * SECOND) -> Any:
+    return _row(Unit.DURATION, default, roles, rfc, doc, low=low, high=high)
+
+
+def _octets(default: int, roles: tuple[str, ...], rfc: str, doc: str, *, low: int = 0, high: int = 1024 * GIB) -> Any:
+    return _row(Unit.OCTETS, default, roles, rfc, doc, low=low, high=high)
+
+
+def _count(default: int, roles: tuple[str, ...], rfc: str, doc: str, *, low: int = 0, high: int = (1 << 31) - 1) -> Any:
+    return _row(Unit.COUNT, default, roles, rfc, doc, low=low, high=high)
+
+
+def _per_s(default: int, roles: tuple[str, ...], rfc: str, doc: str) -> Any:
+    return _row(Unit.PER_SECOND, default, roles, rfc, doc, low=1, high=10_000_000)
+
+
+@attrs.frozen(kw_only=True)
+class Parameters:
+    """Every timer and limit of one node. Durations are ns, sizes octets, rates octets/s."""
+
+    # One row of the table a line.
+    # fmt: off
+    # Transmit window and rate (RFC 5.1, 16)
+    txw_secs: int = _ivl(10 * SECOND, _SOURCE, "16", "How long a packet stays repairable at the source. Ten seconds outlive a restart of a repairer.", low=MILLISECOND)
+    txw_bytes: int = _octets(0, _SOURCE, "16", "Most octets in the transmit window; 0 means txw_max_rte x txw_secs.")
+    txw_sqns: int = _count(0, _SOURCE, "16", "Most packets in the transmit window; 0 means no limit of its own. Never above 2^31 - 1 (RFC 3.3).")
+    txw_adv_secs: int = _ivl(SECOND, _SOURCE, "16", "Length of the increment window: the step by which the trail moves.", low=MILLISECOND)
+    txw_adv_ivl: int = _ivl(100 * MILLISECOND, _SOURCE, "16.1", "Silence on NAKs for the increment window that is waited for before a data-driven advance.")
+    txw_adv_mode: str = _row(Unit.CHOICE, "time", _SOURCE, "16", "Advance of the window: with time, with data, or by the application.", choices=("time", "data", "application"))
+    txw_max_rte: int = _row(Unit.RATE, 25_000_000, _ALL, "5.1.2", "Most octets a second that a source sends, SPMs, data and repairs together. 200 Mbit/s leaves a gigabit link to others.", low=1000, high=125_000_000_000)
+    txw_burst_ivl: int = _ivl(5 * MILLISECOND, _PARENTS, "5.1.2", "Bucket of the rate limit, as time at txw_max_rte, and so the longest train. Five steps of the 1 ms timer.", low=100 * MICROSECOND, high=SECOND)
+    txw_peak_ratio: int = _count(4, _PARENTS, "5.1.2", "Peak rate between successive trains as a multiple of txw_max_rte: the leaky bucket beside the token bucket.", low=1, high=1000)
+    txw_unsent_bytes: int = _octets(4 * MIB, _SOURCE, "-", "Octets accepted from the application and not sent yet; beyond it send() waits.", low=64 * KIB)
+    max_tpdu: int = _octets(1472, _SOURCE, "-", "Largest PGM packet. 1472 octets are an Ethernet frame over UDP and IPv4.", low=128, high=65_507)
+    max_apdu: int = _octets(64 * MIB, ("source", "receiver"), "9.2", "Largest message; also bounds what a receiver reassembles for one session.", low=1, high=GIB)
+
+    # SPMs (RFC 5.1.4 - 5.1.6, 13)
+    ambient_spm_ivl: int = _ivl(500 * MILLISECOND, _SOURCE, "5.1.4", "Interval of SPMs between data. Half a second lets a late joiner repair at once.", low=MILLISECOND)
+    ihb_min: int = _ivl(50 * MILLISECOND, _PARENTS, "5.1.5", "First heartbeat SPM after data, and the least interval between two answers to SPMRs.", low=MILLISECOND)
+    ihb_max: int = _ivl(2 * SECOND, _SOURCE, "5.1.5", "Longest heartbeat interval of an idle source.", low=MILLISECOND)
+    join_ivl: int = _ivl(SECOND, _SOURCE, "9.4", "Whoever joins within this time of a session's start is not late: OPT_JOIN of the SPMs names the first sqn.")
+    fin_quiet_ivl: int = _ivl(2 * SECOND, _SOURCE, "9.7.2", "A closing source leaves when it heard no NAK for this long, after txw_secs at the latest.")
+    open_hold_ivl: int = _ivl(500 * MILLISECOND, _RECEIVER, "9.4", "A session whose data came before any SPM is delivered after this wait at the latest.")
+    spmr_bo_ivl: int = _ivl(250 * MILLISECOND, _RECEIVER, "13.5", "Bound of the random delay before an SPMR.", low=MILLISECOND)
+    spmr_spm_ivl: int = _ivl(SECOND, _RECEIVER, "13.5", "Wait for an SPM before the next SPMR.", low=MILLISECOND)
+
+    # Answering NAKs (RFC 5.2, 5.3)
+    rdata_hold_ivl: int = _ivl(MILLISECOND, _SERVERS, "5.3", "Delay of RDATA that collects NAKs: about the round trip of the subnet.", high=SECOND)
+    rdata_ignore_ivl: int = _ivl(20 * MILLISECOND, _SERVERS, "5.3", "After a repair, NAKs for the same sqn are confirmed and not served again for this long. Below every receiver's nak_rdata_ivl.", high=SECOND)
+    rdata_share: float = _row(Unit.FRACTION, 0.25, _SERVERS, "5.1.3", "Share of txw_max_rte that repairs may take.", low=0.001, high=1.0)
+    ncf_ivl: int = _ivl(5 * MILLISECOND, _PARENTS, "5.2", "Least interval between NCFs for identical NAKs; the first goes at once.", high=SECOND)
+
+    # Asking for repairs (RFC 6.3)
+    nak_bo_ivl: int = _ivl(10 * MILLISECOND, ("receiver", "repairer"), "6.3", "Bound of the random back-off before a NAK. Ten subnet round trips, so that one NAK silences the others.", low=100 * MICROSECOND, high=60 * SECOND)
+    reorder_ivl: int = _ivl(MILLISECOND, _ASKERS, "6.3", "Added to the back-off of a new gap, so that reordered packets are not asked for.", high=SECOND)
+    nak_rpt_ivl: int = _ivl(50 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for an NCF before the NAK is repeated.", low=MILLISECOND, high=60 * SECOND)
+    nak_rdata_ivl: int = _ivl(200 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for RDATA after an NCF: covers a parent that must ask its own parent first.", low=MILLISECOND, high=60 * SECOND)
+    nak_ncf_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without an NCF before the packet is given up.", low=1, high=10_000)
+    nak_data_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without RDATA before the packet is given up.", low=1, high=10_000)
+    nak_max_outstanding: int = _count(1008, ("receiver", "repairer"), "-", "Most sqns asked for at a time, oldest first: 16 NAK lists. What is behind waits without using up its retries.", low=63)
+    nak_group_copy: bool = _row(Unit.SWITCH, False, _RECEIVER, "6.3", "Also multicast each NAK with a hop limit of 1, for parents that are not on the subnet (RFC 2.2).", high=1)
+    parent_patience: int = _count(3, _ASKERS, "-", "Unanswered NAKs before the next parent is asked.", low=1, high=1000)
+    parent_retry_ivl: int = _ivl(5 * SECOND, _ASKERS, "-", "After this long the preferred parent is tried again.", low=10 * MILLISECOND)
+
+    # Receive window and sessions
+    rxw_bytes: int = _octets(64 * MIB, _RECEIVER, "3.4", "Most octets that wait for a gap or for the application, per session.", low=64 * KIB)
+    rxw_sqns: int = _count(1 << 20, _ASKERS, "3.4", "Largest jump of the lead that is followed; a larger one must be confirmed and starts the session anew.", low=64)
+    rxw_gaps: int = _count(8192, ("receiver", "repairer"), "-", "Most ranges of missing packets per session; beyond it the oldest is given up.", low=16, high=1 << 20)
+    ncf_lead_sqns: int = _count(4096, ("receiver", "repairer"), "6.3", "How far beyond the lead an NCF may reveal a loss.")
+    jump_confirmations: int = _count(2, _ASKERS, "-", "Successive SPMs that must agree before a jump beyond rxw_sqns is followed.", low=1, high=100)
+    max_sessions: int = _count(64, _ASKERS, "-", "Sources followed at once; one more evicts the session silent for longest.", low=1, high=65_536)
+    peer_expiry: int = _ivl(10 * SECOND, _ASKERS, "-", "Silence after which a session is reported silent. Several ihb_max.", low=10 * MILLISECOND)
+    stall_ivl: int = _ivl(4 * SECOND, _ASKERS, "-", "Silence after which nothing is given up: an outage above, not a loss. Two ihb_max or more, below peer_expiry.", low=MILLISECOND)
+    session_expiry: int = _ivl(120 * SECOND, _ASKERS, "-", "Silence after which a session's state is dropped and what is missing is reported lost.", low=10 * MILLISECOND)
+    inbox_bytes: int = _octets(16 * MIB, _RECEIVER, "-", "Octets delivered and not yet taken by the application; beyond it delivery stops, repair goes on.", low=64 * KIB)
+
+    # Network elements (RFC 7)
+    ne_nak_rpt_ivl: int = _ivl(300 * MILLISECOND, _ELEMENTS, "7.3", "How long an aggregator repeats a NAK to one parent before it tries the next.", low=MILLISECOND)
+    ne_nak_rpt_rte: int = _per_s(10, _ELEMENTS, "7.3", "Repeats a second of an unconfirmed NAK.")
+    ne_nak_rdata_ivl: int = _ivl(2 * SECOND, _ELEMENTS, "7.3", "Life of a confirmed repair state without RDATA.", low=MILLISECOND)
+    nak_elim_ivl: int = _ivl(100 * MILLISECOND, _ELEMENTS, "7.4", "How long duplicates of a confirmed NAK are eliminated; a small fraction of ne_nak_rdata_ivl.", low=MILLISECOND)
+    repair_states: int = _count(16_384, _ELEMENTS, "10", "Most ranges of repair state per session.", low=16)
+    cache_bytes: int = _octets(256 * MIB, ("repairer",), "-", "Octets a repairer keeps, all sessions together.", low=MIB)
+    cache_secs: int = _ivl(60 * SECOND, ("repairer",), "-", "How long a repairer keeps a packet.", low=MILLISECOND)
+    assist_on_ncf: bool = _row(Unit.SWITCH, True, ("repairer",), "5.2", "Repair what an NCF of the source reveals as lost, for receivers that know no repairer.", high=1)
+    relay_takeover_ivl: int = _ivl(5 * SECOND, _ELEMENTS, "-", "A standby relay speaks after the active one was silent for this long. Above ihb_max.", low=10 * MILLISECOND)
+
+    relay_listen_ivl: int = _ivl(300 * MILLISECOND, _ELEMENTS, "-", "A relay with a standby asks for this long whether the other one speaks before it does.", low=3 * MILLISECOND)
+
+    # Brakes (RFC 5.2, 7.6, 10, 13.4)
+    child_nak_rte: int = _per_s(2000, _PARENTS, "7.6", "NAKs a second accepted from one child.")
+    session_nak_rte: int = _per_s(20_000, _PARENTS, "7.6", "NAKs a second accepted for one session.")
+    session_ncf_rte: int = _per_s(20_000, _PARENTS, "5.2", "NCFs a second sent for one session.")
+    brake_burst_ivl: int = _ivl(SECOND, _PARENTS, "-", "Bucket of these limits, as time at their rate.", low=MILLISECOND)
+    max_children: int = _count(4096, _PARENTS, "-", "Children whose budgets are kept; one more forgets the one silent for longest.", low=1)
+
+    # Sockets and drivers
+    so_rcvbuf: int = _octets(8 * MIB, _ALL, "-", "Receive buffer asked of the kernel; what it grants is read back and reported.", low=16 * KIB, high=GIB)
+    so_sndbuf: int = _octets(4 * MIB, _ALL, "-", "Send buffer asked of the kernel.", low=16 * KIB, high=GIB)
+    multicast_hops: int = _count(16, _ALL, "-", "Hop limit of multicast packets.", low=1, high=255)
+    gso: bool = _row(Unit.SWITCH, True, _PARENTS, "-", "Send a train in one call where the kernel can (UDP_SEGMENT).", high=1)
+    gro: bool = _row(Unit.SWITCH, True, _ALL, "-", "Read a train in one call where the kernel can (UDP_GRO).", high=1)
+    private_options: bool = _row(Unit.SWITCH, True, _SOURCE, "-", "Put the session's epoch on SPMs in an option that others skip.", high=1)
+    # fmt: on
+
+
+def _rows() -> dict[str, Row]:
+    rows = {}
+    for field in attrs.fields(Parameters):
+        spec = field.metadata["row"]
+        default: Any = field.default
+        rows[field.name] = Row(key=field.name, default=default, **spec)
+    return rows
+
+
+ROWS: dict[str, Row] = _rows()
+
+
+@attrs.frozen
+class ProfileInputs:
+    """The three facts from which a profile computes its timers."""
+
+    rtt: int = MILLISECOND  # ns, within a subnet and to the next tier
+    repair_budget: int = 10 * SECOND  # ns, how long a repair may take before the packet is given up
+    rate: int = 25_000_000  # octets/s of the stream
+
+
+def _timers(inputs: ProfileInputs, *, floor: int) -> dict[str, Any]:
+    """Back-off, repeat and data intervals in proportion to the round trip, never below `floor`."""
+    bo = max(floor, 4 * inputs.rtt)
+    rpt = max(5 * floor, 3 * inputs.rtt + 4 * floor)
+    rdata = max(20 * floor, 6 * inputs.rtt + 10 * floor)
+    retries = max(3, min(10_000, inputs.repair_budget // (rpt + bo // 2)))
+    return {
+        "nak_bo_ivl": bo,
+        "reorder_ivl": max(MILLISECOND, inputs.rtt // 4),
+        "nak_rpt_ivl": rpt,
+        "nak_rdata_ivl": rdata,
+        "nak_ncf_retries": retries,
+        "nak_data_retries": max(3, min(10_000, inputs.repair_budget // rdata)),
+        "rdata_hold_ivl": min(SECOND, max(MILLISECOND, inputs.rtt // 4)),
+        "rdata_ignore_ivl": min(SECOND, rdata // 10),
+        "ne_nak_rpt_ivl": 6 * rpt,
+        "ne_nak_rdata_ivl": 10 * rdata,
+        "nak_elim_ivl": rdata // 2,
+    }
+
+
+def lan(inputs: ProfileInputs) -> dict[str, Any]:
+    """One site, a round trip around a millisecond, losses rare and in bursts."""
+    return _timers(inputs, floor=10 * MILLISECOND)
+
+
+def wan(inputs: ProfileInputs) -> dict[str, Any]:
+    """Tiers joined by long lines: timers follow the round trip, windows last longer."""
+    inputs = attrs.evolve(inputs, rtt=max(inputs.rtt, 20 * MILLISECOND))
+    return _timers(inputs, floor=10 * MILLISECOND) | {
+        "txw_secs": 30 * SECOND,
+        "ambient_spm_ivl": SECOND,
+        "ihb_min": 100 * MILLISECOND,
+        "ihb_max": 5 * SECOND,
+        "stall_ivl": 12 * SECOND,
+        "peer_expiry": 30 * SECOND,
+        "relay_takeover_ivl": 12 * SECOND,
+    }
+
+
+def lossy(inputs: ProfileInputs) -> dict[str, Any]:
+    """Wireless or overloaded links: more of the rate for repairs, earlier repeats, more patience."""
+    inputs = attrs.evolve(inputs, repair_budget=max(inputs.repair_budget, 20 * SECOND))
+    return _timers(inputs, floor=10 * MILLISECOND) | {
+        "txw_secs": 30 * SECOND,
+        "rdata_share": 0.5,
+        "parent_patience": 6,
+        "rdata_ignore_ivl": 10 * MILLISECOND,
+    }
+
+
+def legacy(_inputs: ProfileInputs) -> dict[str, Any]:
+    """Peers that are OpenPGM or ZeroMQ: their timers, no private options, both ports equal."""
+    return {
+        "nak_bo_ivl": 50 * MILLISECOND,
+        "nak_rpt_ivl": 200 * MILLISECOND,
+        "nak_rdata_ivl": 200 * MILLISECOND,
+        "ambient_spm_ivl": 500 * MILLISECOND,
+        "ihb_min": 100 * MILLISECOND,
+        "ihb_max": 30 * SECOND,
+        "stall_ivl": 65 * SECOND,
+        "peer_expiry": 300 * SECOND,
+        "session_expiry": 600 * SECOND,
+        "relay_takeover_ivl": 70 * SECOND,
+        "nak_elim_ivl": 100 * MILLISECOND,
+        "private_options": False,
+    }
+
+
+PROFILES: dict[str, Callable[[ProfileInputs], dict[str, Any]]] = {
+    "lan": lan,
+    "wan": wan,
+    "lossy": lossy,
+    "legacy": legacy,
+}

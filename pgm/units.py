@@ -1,0 +1,97 @@
+"""Quantities: integer nanoseconds, octets and octets per second, and the human spellings of them.
+
+Inside the project time is an integer of nanoseconds, size an integer of octets, rate an integer of
+octets per second. Files and command lines say "50ms", "2GiB", "200Mbit/s", "2%".
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from pgm.errors import UnitError
+
+MICROSECOND = 1_000
+MILLISECOND = 1_000_000
+SECOND = 1_000_000_000
+NEVER = (1 << 63) - 1  # later than any instant a driver can pass
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+_TIMES = {"ns": 1, "us": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND}
+_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+_BITS = {"bit/s": 1, "kbit/s": 10**3, "Mbit/s": 10**6, "Gbit/s": 10**9}
+_RATES = {"B/s": 1, "kB/s": 10**3, "MB/s": 10**6, "GB/s": 10**9, "KiB/s": KIB, "MiB/s": MIB, "GiB/s": GIB}
+
+_MOST_CHARACTERS = 40  # of a quantity; more digits are a mistake, not a number
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/%]+)\s*")
+
+
+def _split(text: str, what: str, units: dict[str, int] | tuple[str, ...], example: str) -> tuple[Fraction, str]:
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None
+    if match is None or match[2] not in units:
+        raise UnitError(
+            f"{text[:_MOST_CHARACTERS]!r} is not a {what}",
+            remedy=f'write a number and one of {", ".join(units)}, such as "{example}"',
+        )
+    return Fraction(match[1]), match[2]
+
+
+def parse_duration(text: str) -> int:
+    """Read "50ms", "10s", "2min" into nanoseconds. Raises `UnitError`."""
+    number, unit = _split(text, "duration", _TIMES, "50ms")
+    return round(number * _TIMES[unit])
+
+
+def parse_octets(text: str) -> int:
+    """Read "4GiB", "64KiB", "1500B" into octets. Raises `UnitError`."""
+    number, unit = _split(text, "size", _SIZES, "64MiB")
+    return round(number * _SIZES[unit])
+
+
+def parse_rate(text: str) -> int:
+    """Read "200Mbit/s" or "25MB/s" into octets per second. Raises `UnitError`."""
+    number, unit = _split(text, "rate", tuple(_BITS) + tuple(_RATES), "200Mbit/s")
+    return round(number * _RATES[unit]) if unit in _RATES else round(number * _BITS[unit] / 8)
+
+
+def parse_fraction(text: str) -> float:
+    """Read "2%" into 0.02, within 0 to 100 %. Raises `UnitError`."""
+    number, _ = _split(text, "percentage", ("%",), "2%")
+    if number > 100:
+        raise UnitError(f"{text!r} is more than everything", remedy='write a percentage up to "100%"')
+    return float(number / 100)
+
+
+def format_duration(value_ns: int) -> str:
+    """Spell nanoseconds the way `parse_duration` reads them, exactly and as short as possible."""
+    if value_ns == NEVER:
+        return "never"
+    for unit in ("h", "min", "s", "ms", "us"):
+        if value_ns and value_ns % _TIMES[unit] == 0:
+            return f"{value_ns // _TIMES[unit]}{unit}"
+    return f"{value_ns}ns"
+
+
+def format_octets(value: int) -> str:
+    """Spell octets the way `parse_octets` reads them."""
+    for unit in ("GiB", "MiB", "KiB", "GB", "MB", "kB"):
+        if value and value % _SIZES[unit] == 0:
+            return f"{value // _SIZES[unit]}{unit}"
+    return f"{value}B"
+
+
+def format_rate(octets_per_s: int) -> str:
+    """Spell octets per second in the largest bit unit that is exact."""
+    bits = octets_per_s * 8
+    for unit in ("Gbit/s", "Mbit/s", "kbit/s"):
+        if bits and bits % _BITS[unit] == 0:
+            return f"{bits // _BITS[unit]}{unit}"
+    return f"{bits}bit/s"
+
+
+def format_fraction(value: float) -> str:
+    """Spell a share of one as a percentage."""
+    return f"{value * 100:.6f}".rstrip("0").rstrip(".") + "%"

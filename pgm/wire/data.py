@@ -1,0 +1,71 @@
+"""Building data packets: ODATA for what the application sends, RDATA from what was kept.
+
+Headers of a whole train are written by one assignment per field, and the checksums of all its packets
+come from one sum.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pgm.wire import checksum
+from pgm.wire.formats import DATA_HEADER_OCTETS, HEADER, OPTIONS_NETWORK, OPTIONS_PRESENT, PacketType, Tsi
+from pgm.wire.serial import wrap
+from pgm.wire.train import SQN_AT, TRAIL_AT, TYPE_AT, Octets, Run, column
+
+FRAGMENT_OCTETS = 20  # OPT_LENGTH and OPT_FRAGMENT
+
+
+def write_odata(
+    rows: Octets,
+    *,
+    tsi: Tsi,
+    data_port: int,
+    first: int,
+    trail: int,
+    option_octets: bytes = b"",
+    network_significant: bool = False,
+    fragment_offsets: range | None = None,
+) -> None:
+    """Write headers, options and checksums of ODATA into `rows`, a contiguous (count, size) array whose payloads are in place.
+
+    `option_octets` go on every packet; with `fragment_offsets` they begin with OPT_FRAGMENT, whose
+    second field is set row by row.
+    """
+    count, size = rows.shape
+    payload_at = DATA_HEADER_OCTETS + len(option_octets)
+    flags = (OPTIONS_PRESENT if option_octets else 0) | (OPTIONS_NETWORK if network_significant else 0)
+    sport = int.from_bytes(tsi[6:], "big")
+    head = HEADER.pack(sport, data_port, PacketType.ODATA, flags, 0, tsi[:6], size - payload_at)
+    head += bytes(4) + wrap(trail).to_bytes(4, "big") + option_octets
+    rows[:, :payload_at] = np.frombuffer(head, np.uint8)
+    column(rows, SQN_AT, ">u4")[:] = (np.arange(first, first + count, dtype=np.int64) & 0xFFFFFFFF).astype(np.uint32)
+    if fragment_offsets is not None:
+        offsets = np.arange(fragment_offsets.start, fragment_offsets.stop, fragment_offsets.step, dtype=np.uint32)
+        column(rows, DATA_HEADER_OCTETS + 12, ">u4")[:] = offsets
+    checksum.fill(rows)
+
+
+def _retyped(run: Run, kind: PacketType) -> Octets:
+    rows = run.rows.copy()
+    old = rows[:, TYPE_AT : TYPE_AT + 2].copy()
+    rows[:, TYPE_AT] = kind
+    checksum.patch(rows, old, TYPE_AT)
+    return rows
+
+
+def build_rdata(run: Run, trail: int) -> Octets:
+    """RDATA for kept packets: a copy with type, trail and checksum changed and nothing else (W-31).
+
+    The checksum is patched, not recomputed: damage to the kept octets stays visible to the receiver.
+    """
+    rows = _retyped(run, PacketType.RDATA)
+    old = rows[:, TRAIL_AT : TRAIL_AT + 4].copy()
+    rows[:, TRAIL_AT : TRAIL_AT + 4] = np.frombuffer(wrap(trail).to_bytes(4, "big"), np.uint8)
+    checksum.patch(rows, old, TRAIL_AT)
+    return rows
+
+
+def build_first_sending(run: Run) -> Octets:
+    """ODATA for packets that a relay got as repairs and never sent down: on that segment they are new."""
+    return _retyped(run, PacketType.ODATA)

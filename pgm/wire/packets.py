@@ -1,0 +1,240 @@
+"""Control packets: every type of RFC 3208 section 8 that carries no payload, one class a row of the table.
+
+The classes hold wire values: sqns are 32-bit. `tsi` and `data_port` mean the same in both directions;
+the codec puts them where the direction wants them (W-14).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import ClassVar
+
+import attrs
+
+from pgm.errors import WireError
+from pgm.wire import checksum
+from pgm.wire.formats import (
+    HEADER,
+    HEADER_OCTETS,
+    OPTIONS_NETWORK,
+    OPTIONS_PARITY,
+    OPTIONS_PRESENT,
+    OPTIONS_VAR_PKTLEN,
+    UPSTREAM,
+    Layout,
+    Nla,
+    PacketType,
+    Tsi,
+    encode_nla,
+    nla,
+    pad16,
+    u16,
+    u32,
+)
+from pgm.wire.options import NO_OPTIONS, NakList, Options, decode_options_untrusted, encode_options, find
+from pgm.wire.serial import spans_of, unwrap
+
+
+@attrs.frozen(kw_only=True)
+class Packet:
+    """What all control packets have. `octets` is the packet as received, or empty."""
+
+    tsi: Tsi
+    data_port: int
+    options: Options = NO_OPTIONS
+    parity: bool = False
+    octets: bytes = attrs.field(default=b"", eq=False, repr=False)
+
+    TYPE: ClassVar[PacketType]
+
+    @property
+    def type(self) -> PacketType:
+        """The packet type."""
+        return self.TYPE
+
+
+@attrs.frozen(kw_only=True)
+class Spm(Packet):
+    """Source path message (8.1): window edges, and the address that NAKs go to."""
+
+    TYPE = PacketType.SPM
+    spm_sqn: int = u32("sequence number of SPMs")
+    trail: int = u32("TXW_TRAIL")
+    lead: int = u32("TXW_LEAD, the newest sqn sent")
+    path_nla: Nla = nla("SPM_PATH: the upstream PGM neighbour")
+
+
+@attrs.frozen(kw_only=True)
+class Poll(Packet):
+    """Poll (14.7.1): asks the PGM children on one interface to answer at random."""
+
+    TYPE = PacketType.POLL
+    poll_sqn: int = u32("sequence number of the poll")
+    poll_round: int = u16("round of that poll")
+    sub_type: int = u16("0 general, 1 DLR")
+    path_nla: Nla = nla("POLL_PATH: where POLRs go")
+    bo_ivl_us: int = u32("bound of the random delay of answers, microseconds")
+    rand: int = u32("random string")
+    mask: int = u32("which bits of the random string must match")
+
+
+@attrs.frozen(kw_only=True)
+class Polr(Packet):
+    """Poll response (14.7.2)."""
+
+    TYPE = PacketType.POLR
+    poll_sqn: int = u32("POLL_SQN of the poll")
+    poll_round: int = u16("POLL_ROUND of the poll")
+    reserved: int = pad16()
+
+
+@attrs.frozen(kw_only=True)
+class Nak(Packet):
+    """NAK, null NAK or NAK confirmation (8.3): one body, three types."""
+
+    TYPE = PacketType.NAK
+    kind: PacketType = PacketType.NAK
+    sqn: int = u32("requested sqn, or group and count with parity")
+    source_nla: Nla = nla("NAK_SRC: address of the original source")
+    group_nla: Nla = nla("NAK_GRP: address of the group")
+
+    @property
+    def type(self) -> PacketType:
+        """NAK, NNAK or NCF."""
+        return self.kind
+
+    @property
+    def sqns(self) -> tuple[int, ...]:
+        """All requested sqns: the header's, then the list's."""
+        more = find(self.options, NakList)
+        return (self.sqn, *more.sqns) if more else (self.sqn,)
+
+    @functools.cached_property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """The requested sqns as half-open spans, in order and disjoint, counted from `sqn`.
+
+        A packet that reaches many nodes of a simulation is sorted once.
+        """
+        return tuple(spans_of(unwrap(wire_sqn - self.sqn, 0) for wire_sqn in self.sqns))
+
+
+@attrs.frozen(kw_only=True)
+class Spmr(Packet):
+    """SPM request (13.6): a header and nothing else."""
+
+    TYPE = PacketType.SPMR
+
+
+@attrs.frozen(kw_only=True)
+class Ack(Packet):
+    """OpenPGM's PGMCC acknowledgement."""
+
+    TYPE = PacketType.ACK
+    rx_max: int = u32("newest sqn received")
+    bitmap: int = u32("receive map, least bit is rx_max")
+
+
+CONTROL: dict[PacketType, type[Packet]] = {
+    PacketType.SPM: Spm,
+    PacketType.POLL: Poll,
+    PacketType.POLR: Polr,
+    PacketType.NAK: Nak,
+    PacketType.NNAK: Nak,
+    PacketType.NCF: Nak,
+    PacketType.SPMR: Spmr,
+    PacketType.ACK: Ack,
+}
+LAYOUTS: dict[type[Packet], Layout] = {cls: Layout(cls) for cls in set(CONTROL.values())}
+
+_TYPES = {int(kind): kind for kind in PacketType}
+
+
+def packet_type_untrusted(octet: int) -> PacketType:
+    """The type of a type octet; version and reserved bits must be 0 (W-03). Raises `WireError`."""
+    kind = _TYPES.get(octet)
+    if kind is None:
+        raise WireError("type")
+    return kind
+
+
+def encode(packet: Packet) -> bytes:
+    """The packet as octets, checksum included."""
+    kind = packet.type
+    option_octets, network = encode_options(packet.options, kind)
+    flags = (OPTIONS_PRESENT if option_octets else 0) | (OPTIONS_NETWORK if network else 0)
+    flags |= OPTIONS_PARITY if packet.parity else 0
+    sport = int.from_bytes(packet.tsi[6:], "big")
+    ports = (packet.data_port, sport) if kind in UPSTREAM else (sport, packet.data_port)
+    head = HEADER.pack(*ports, kind, flags, 0, packet.tsi[:6], 0)
+    return _sealed(head + LAYOUTS[type(packet)].encode(packet) + option_octets)
+
+
+def _sealed(packet: bytes) -> bytes:
+    return packet[:6] + checksum.checksum(packet) + packet[8:]
+
+
+def decode_control_untrusted(octets: bytes) -> Packet:
+    """One control packet. The checksum has been verified by the caller. Raises `WireError`."""
+    if len(octets) < HEADER_OCTETS:
+        raise WireError("truncated")
+    sport, dport, type_octet, flags, _, gsi, tsdu_length = HEADER.unpack_from(octets)
+    kind = packet_type_untrusted(type_octet)
+    cls = CONTROL.get(kind)
+    if cls is None:
+        raise WireError("type")
+    if flags & OPTIONS_VAR_PKTLEN and not flags & OPTIONS_PARITY:
+        raise WireError("flags")
+    view, end = memoryview(octets), len(octets)
+    layout = LAYOUTS[cls]
+    values, at = layout.decode_untrusted(view, HEADER_OCTETS, end)
+    options = NO_OPTIONS
+    if flags & OPTIONS_PRESENT:
+        options, at = decode_options_untrusted(view, at, end)
+    if at != end or tsdu_length:
+        raise WireError("length")
+    if kind in UPSTREAM:
+        sport, dport = dport, sport
+    fields = dict(zip(layout.names, values, strict=True))
+    if cls is Nak:
+        fields["kind"] = kind
+    return cls(
+        tsi=gsi + sport.to_bytes(2, "big"),
+        data_port=dport,
+        options=options,
+        parity=bool(flags & OPTIONS_PARITY),
+        octets=octets,
+        **fields,
+    )
+
+
+_SPM_PATH_AT = 28  # AFI of the path NLA
+_NAK_NLAS_AT = 20  # AFI of the source NLA; the group's follows
+
+
+def _replace(octets: bytes, at: int, size: int, new: bytes) -> bytes:
+    """Received octets with `size` of them replaced; the checksum, if there is one, is patched and not recomputed."""
+    field = octets[6:8]
+    if field != b"\0\0":
+        field = checksum.patched(field, octets[at : at + size], new)
+    return octets[:6] + field + octets[8:at] + new + octets[at + size :]
+
+
+def with_path(spm: Spm, path_nla: Nla) -> bytes:
+    """An SPM forwarded with another SPM_PATH; every other octet, options included, stays (NE-02, W-28)."""
+    if not spm.octets:
+        return encode(attrs.evolve(spm, path_nla=path_nla))
+    return _replace(spm.octets, _SPM_PATH_AT, len(encode_nla(spm.path_nla)), encode_nla(path_nla))
+
+
+def with_addresses(nak: Nak, source_nla: Nla, group_nla: Nla) -> bytes:
+    """A NAK forwarded with the true source and the group of the segment above; all else stays (INT-Q3)."""
+    if not nak.octets:
+        return encode(attrs.evolve(nak, source_nla=source_nla, group_nla=group_nla))
+    size = len(encode_nla(nak.source_nla) + encode_nla(nak.group_nla))
+    return _replace(nak.octets, _NAK_NLAS_AT, size, encode_nla(source_nla) + encode_nla(group_nla))
+
+
+def ncf_for(nak: Nak) -> bytes:
+    """The NCF that confirms a NAK: same sqns, addresses and list, ports turned round (W-32)."""
+    kept = find(nak.options, NakList)
+    return encode(attrs.evolve(nak, kind=PacketType.NCF, options=(kept,) if kept else NO_OPTIONS))

@@ -1,0 +1,330 @@
+"""Trains and runs: the only file that slices received octets.
+
+A `Train` is what one read gives: packets of equal size, perhaps a shorter last one. Reading it yields
+`Data` (consecutive data packets of one session, as many as look alike) and control packets. A `Run` is
+data packets kept in memory under their 64-bit sqns: whole packets, so that a repair needs no rebuilding.
+
+A train of one packet and a train of 45 take the same way: the train is cut wherever neighbouring packets
+differ in more than sqn, trail, checksum and fragment offset, and wherever sqns or offsets do not follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.errors import WireError
+from pgm.wire import checksum
+from pgm.wire.formats import (
+    DATA,
+    DATA_HEADER_OCTETS,
+    HEADER,
+    HEADER_OCTETS,
+    OPTIONS_PARITY,
+    OPTIONS_PRESENT,
+    OPTIONS_VAR_PKTLEN,
+    PacketType,
+    Tsi,
+)
+from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted, find
+from pgm.wire.packets import Packet, decode_control_untrusted, packet_type_untrusted
+
+Octets = npt.NDArray[np.uint8]
+
+TYPE_AT, FLAGS_AT, TSDU_LENGTH_AT, SQN_AT, TRAIL_AT = 4, 5, 14, 16, 20
+# One send of at most 64 KB with all its headers: a longer one is cut into single packets by the device (gso_max_size).
+MAX_TRAIN_OCTETS = 65_400
+MAX_TRAIN_PACKETS = 64  # UDP_MAX_SEGMENTS of older kernels
+
+
+def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
+    """A header field of all rows as a strided view."""
+    return np.ndarray((rows.shape[0],), dtype, rows, at, (rows.strides[0],))
+
+
+@attrs.define(eq=False)
+class Run:
+    """Packets with sqns `first` to `first + count - 1`, all of one size and one header length.
+
+    They lie at `offset` of `buffer`, `stride` octets each. Holding a run keeps its buffer alive.
+    """
+
+    first: int
+    count: int
+    buffer: Octets
+    offset: int
+    stride: int
+    payload_at: int
+
+    @property
+    def end(self) -> int:
+        """The sqn behind the last."""
+        return self.first + self.count
+
+    @property
+    def octets(self) -> int:
+        """Octets of all its packets."""
+        return self.count * self.stride
+
+    @property
+    def rows(self) -> Octets:
+        """The packets as a (count, stride) view."""
+        return self.buffer[self.offset : self.offset + self.octets].reshape(self.count, self.stride)
+
+    @property
+    def payloads(self) -> Octets:
+        """The payloads as a (count, payload length) view."""
+        return self.rows[:, self.payload_at :]
+
+    @property
+    def has_options(self) -> bool:
+        """Whether its packets carry options, fragments for instance."""
+        return self.payload_at > DATA_HEADER_OCTETS
+
+    def options(self) -> Options:
+        """The options of the first packet; within a run only the fragment offset differs."""
+        if not self.has_options:
+            return NO_OPTIONS
+        head = self.buffer.data[self.offset : self.offset + self.payload_at]
+        return decode_options_untrusted(head, DATA_HEADER_OCTETS, self.payload_at)[0]
+
+    def part(self, first: int, end: int) -> Run:
+        """The packets `first` to `end - 1`, sharing memory."""
+        if first == self.first and end == self.end:
+            return self
+        offset = self.offset + (first - self.first) * self.stride
+        return Run(first, end - first, self.buffer, offset, self.stride, self.payload_at)
+
+    def is_continued_by(self, other: Run) -> bool:
+        """Whether `other` follows in sqns and in memory and looks alike, so that both are one run."""
+        return (
+            other.buffer is self.buffer
+            and other.first == self.first + self.count
+            and other.offset == self.offset + self.octets
+            and other.stride == self.stride
+            and other.payload_at == self.payload_at == DATA_HEADER_OCTETS
+        )
+
+
+@attrs.define(eq=False)
+class _Keeping:
+    """Whether somebody keeps views of a train.
+
+    An object of its own, so that what was read of a train need not refer to it: the two would wait in a circle for
+    the garbage collector, and their chunk with them.
+    """
+
+    is_kept: bool = False
+
+
+@attrs.define(eq=False)
+class Data:
+    """Consecutive data packets of one session in a train: same type, ports, size and options."""
+
+    type: PacketType
+    tsi: Tsi
+    data_port: int
+    wire_sqn: int
+    count: int
+    wire_trail: int  # of the last packet
+    parity: bool
+    options: Options
+    buffer: Octets
+    offset: int
+    stride: int
+    payload_at: int
+    keeping: _Keeping
+
+    def run(self, first: int) -> Run:
+        """The packets as a run under 64-bit sqns. Marks the train as kept: its octets must stay."""
+        self.keeping.is_kept = True
+        return Run(first, self.count, self.buffer, self.offset, self.stride, self.payload_at)
+
+    @property
+    def octets(self) -> Octets:
+        """The packets as they came, contiguous."""
+        return self.buffer[self.offset : self.offset + self.count * self.stride]
+
+
+Item = Data | Packet
+
+
+@attrs.define(eq=False)
+class Train:
+    """Datagrams of one read: `length` octets at `offset` of `buffer`, cut every `stride` octets.
+
+    `kept` becomes true when somebody keeps views of it, and tells the driver not to reuse the octets.
+    """
+
+    buffer: Octets
+    offset: int
+    length: int
+    stride: int
+    keeping: _Keeping = attrs.field(factory=_Keeping)
+    _parsed: tuple[list[Item], list[str]] | None = None
+
+    @classmethod
+    def of(cls, octets: bytes | bytearray | Octets, stride: int = 0) -> Train:
+        """A train over its own octets; one packet unless a stride is given."""
+        buffer = octets if isinstance(octets, np.ndarray) else np.frombuffer(octets, np.uint8)
+        return cls(buffer, 0, len(buffer), stride or max(1, len(buffer)))
+
+    @property
+    def kept(self) -> bool:
+        """Whether its octets must stay where they are."""
+        return self.keeping.is_kept
+
+    @kept.setter
+    def kept(self, is_kept: bool) -> None:
+        self.keeping.is_kept = is_kept
+
+    @property
+    def count(self) -> int:
+        """Packets, the shorter last one included."""
+        return -(-self.length // self.stride)
+
+    def packets(self) -> Iterator[bytes]:
+        """Each packet as octets of its own."""
+        for at in range(0, self.length, self.stride):
+            yield self.buffer[self.offset + at : self.offset + min(at + self.stride, self.length)].tobytes()
+
+    def without(self, lost: npt.NDArray[np.bool_]) -> Train | None:
+        """A copy without the packets marked lost, or None if nothing is left."""
+        if lost.all():
+            return None
+        whole = self.length // self.stride
+        rows = self.buffer[self.offset : self.offset + whole * self.stride].reshape(whole, self.stride)
+        kept = rows[~lost[:whole]].reshape(-1)
+        if whole < self.count and not lost[-1]:
+            kept = np.concatenate([kept, self.buffer[self.offset + whole * self.stride : self.offset + self.length]])
+        return Train(kept, 0, len(kept), min(self.stride, len(kept)))
+
+    def parse_untrusted(self) -> tuple[list[Item], list[str]]:
+        """Everything in the train in order, and the reasons of what was rejected. Never raises.
+
+        The answer is remembered, so a train that reaches many nodes of a simulation is read once.
+        """
+        if self._parsed is None:
+            items: list[Item] = []
+            rejects: list[str] = []
+            whole = self.length // self.stride
+            if whole:
+                _parse_block_untrusted(self, self.offset, whole, self.stride, items, rejects)
+            tail = self.length - whole * self.stride
+            if tail:
+                _parse_block_untrusted(self, self.offset + whole * self.stride, 1, tail, items, rejects)
+            self._parsed = items, rejects
+        return self._parsed
+
+
+def _parse_block_untrusted(
+    train: Train, offset: int, count: int, stride: int, items: list[Item], rejects: list[str]
+) -> None:
+    """Read `count` packets of equal size. What is wrong with one of them is no concern of the others."""
+    if stride < HEADER_OCTETS:
+        rejects.extend(["truncated"] * count)
+        return
+    rows = train.buffer[offset : offset + count * stride].reshape(count, stride)
+    bad = (checksum.sums(rows) != 0xFFFF) & (checksum.stored(rows) != 0)
+    if bad.any():
+        rejects.extend(["checksum"] * int(bad.sum()))
+    head = rows[:, :HEADER_OCTETS].copy()
+    absent = checksum.stored(head) == 0
+    checksum.stored(head)[:] = absent  # of the checksum only its absence tells packets apart
+    for first, end in _alike(head, bad):
+        for low, high in _pieces(rows[first:end]):
+            at = offset + (first + low) * stride
+            try:
+                items.append(_read_untrusted(train, at, high - low, stride, bool(absent[first])))
+            except WireError as error:
+                rejects.extend([error.reason] * (high - low))
+
+
+def _alike(head: Octets, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Half-open row ranges whose header octets are equal, rows with a bad checksum left out."""
+    count = head.shape[0]
+    if not bad.any() and (count == 1 or head.tobytes() == head[0].tobytes() * count):
+        yield 0, count
+        return
+    cuts = np.flatnonzero((head[1:] != head[:-1]).any(axis=1) | (bad[1:] != bad[:-1])) + 1
+    for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), count], strict=True):
+        if not bad[first]:
+            yield first, end
+
+
+def _pieces(rows: Octets) -> Iterator[tuple[int, int]]:
+    """Half-open row ranges that are one item each: a control packet, or data packets with consecutive sqns and like options."""
+    count, stride = rows.shape
+    if count == 1:
+        yield 0, 1
+        return
+    if rows[0, TYPE_AT] not in DATA or stride < DATA_HEADER_OCTETS:
+        yield from ((at, at + 1) for at in range(count))
+        return
+    sqns = column(rows, SQN_AT, ">u4").astype(np.uint32)
+    breaks = sqns[1:] - sqns[:-1] != 1
+    if rows[0, FLAGS_AT] & OPTIONS_PRESENT and stride >= DATA_HEADER_OCTETS + 4:
+        breaks |= _options_differ(rows)
+    cuts = (np.flatnonzero(breaks) + 1).tolist()
+    yield from zip([0, *cuts], [*cuts, count], strict=True)
+
+
+_OFFSET_AT = 4 + 8  # of OPT_FRAGMENT's offset, in options that begin with OPT_LENGTH and OPT_FRAGMENT
+
+
+def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
+    """Where a row's options differ from the row before in more than a leading OPT_FRAGMENT that goes on where that ended."""
+    totals = column(rows, DATA_HEADER_OCTETS + 2, ">u2").astype(np.int64)
+    end = min(rows.shape[1], DATA_HEADER_OCTETS + max(4, int(totals.max())))
+    octets = rows[:, DATA_HEADER_OCTETS:end].copy()
+    breaks: npt.NDArray[np.bool_] = np.zeros(len(rows) - 1, np.bool_)
+    if octets.shape[1] >= 20 and (octets[:, 4] & 0x7F == Fragment.TYPE).all():
+        offsets = column(octets, _OFFSET_AT, ">u4").astype(np.uint32)
+        breaks |= offsets[1:] - offsets[:-1] != int.from_bytes(rows[0, TSDU_LENGTH_AT:HEADER_OCTETS].tobytes(), "big")
+        octets[:, _OFFSET_AT : _OFFSET_AT + 4] = 0
+    breaks |= (octets[1:] != octets[:-1]).any(axis=1)
+    return breaks
+
+
+def _read_untrusted(train: Train, offset: int, count: int, stride: int, no_checksum: bool) -> Item:
+    """One piece as what it is."""
+    view = train.buffer.data[offset : offset + stride]
+    sport, dport, type_octet, flags, _, gsi, tsdu_length = HEADER.unpack_from(view)
+    kind = packet_type_untrusted(type_octet)
+    if kind not in DATA:
+        return decode_control_untrusted(view.tobytes())
+    if no_checksum:
+        raise WireError("no_checksum")
+    if stride < DATA_HEADER_OCTETS:
+        raise WireError("truncated")
+    if flags & OPTIONS_VAR_PKTLEN and not flags & OPTIONS_PARITY:
+        raise WireError("flags")
+    options, payload_at = NO_OPTIONS, DATA_HEADER_OCTETS
+    if flags & OPTIONS_PRESENT:
+        options, payload_at = decode_options_untrusted(view, DATA_HEADER_OCTETS, stride)
+    if payload_at + tsdu_length != stride:
+        raise WireError("length")
+    trail_at = offset + (count - 1) * stride + TRAIL_AT
+    return Data(
+        kind,
+        gsi + sport.to_bytes(2, "big"),
+        dport,
+        int.from_bytes(view[SQN_AT : SQN_AT + 4], "big"),
+        count,
+        int.from_bytes(train.buffer.data[trail_at : trail_at + 4], "big"),
+        bool(flags & OPTIONS_PARITY),
+        options,
+        train.buffer,
+        offset,
+        stride,
+        payload_at,
+        train.keeping,
+    )
+
+
+def fragment_of(run: Run) -> Fragment | None:
+    """OPT_FRAGMENT of the run's first packet, if its packets are fragments."""
+    return find(run.options(), Fragment) if run.has_options else None

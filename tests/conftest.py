@@ -1,0 +1,10 @@
+"""Hypothesis profiles: `ci` repeats exactly and is quick, `thorough` is for the night."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_SLOW = [HealthCheck.too_slow]
+settings.register_profile("ci", derandomize=True, max_examples=60, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_SLOW)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
