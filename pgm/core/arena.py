@@ -1,0 +1,82 @@
+"""Memory for trains: chunks that are filled in order and recycled when nothing refers to them any more.
+
+A fresh array per read costs page faults for ever; a warm chunk costs none. Consecutive trains lie side by
+side, so runs merge and leave again as one slice. A chunk is free when the arena holds its only reference:
+every view of it, an application's included, keeps it from being recycled, so kept octets are never
+overwritten.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from pgm.units import KIB, MIB
+from pgm.wire.train import Octets
+
+ROOM = 64 * KIB  # a read always gets this much: the longest train
+CHUNK_OCTETS = 4 * MIB
+
+
+def _references(chunks: list[Octets], index: int) -> int:
+    chunk = chunks[index]
+    return sys.getrefcount(chunk)
+
+
+# What is counted for a chunk that only the list refers to. Interpreters differ in what they count beside it, so it is
+# found out: one too many here and octets that somebody reads would be written over.
+_FREE_REFERENCES = _references([np.empty(1, np.uint8)], 0)
+
+
+class Arena:
+    """Chunks of `chunk_octets`, made when needed. `chunks` says how many there are."""
+
+    def __init__(self, chunk_octets: int = CHUNK_OCTETS) -> None:
+        self._chunk_octets = chunk_octets
+        self._others: list[Octets] = []
+        self._chunk = self._new_chunk(chunk_octets)
+        self._at = 0
+
+    @property
+    def chunks(self) -> int:
+        """Chunks in existence, free ones included."""
+        return len(self._others) + 1
+
+    @property
+    def octets(self) -> int:
+        """Octets of all chunks."""
+        return self._chunk.nbytes + sum(chunk.nbytes for chunk in self._others)
+
+    @staticmethod
+    def _new_chunk(octets: int) -> Octets:
+        chunk: Octets = np.empty(octets, np.uint8)
+        chunk.fill(0)  # touched now, so that the packet path meets no page fault
+        return chunk
+
+    def room(self, octets: int = ROOM) -> tuple[Octets, int]:
+        """A chunk and the offset at which `octets` may be written."""
+        if self._at + octets > self._chunk.nbytes:
+            self._next_chunk(octets)
+        return self._chunk, self._at
+
+    def keep(self, octets: int) -> None:
+        """Advance behind octets that were written and are to stay."""
+        self._at += octets
+
+    def keep_if_current(self, chunk: Octets, octets: int) -> None:
+        """Advance behind a read that was kept, unless the arena has moved to another chunk since."""
+        if chunk is self._chunk:
+            self._at += octets
+
+    def _next_chunk(self, octets: int) -> None:
+        self._others.append(self._chunk)
+        size = max(octets, self._chunk_octets)
+        del self._chunk
+        for index in range(len(self._others)):
+            if self._others[index].nbytes >= size and _references(self._others, index) == _FREE_REFERENCES:
+                self._chunk = self._others.pop(index)
+                break
+        else:
+            self._chunk = self._new_chunk(size)
+        self._at = 0

@@ -1,0 +1,70 @@
+"""NAKs as packets: how a session's recovery speaks to its parents. Shared by receivers and repairers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pgm.core.channel import Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import Effect, control
+from pgm.core.parents import Parents
+from pgm.core.path import Path
+from pgm.core.ranges import Span
+from pgm.core.recovery import Recovery
+from pgm.parameters import Parameters
+from pgm.wire.formats import Nla, PacketType
+from pgm.wire.options import NakList
+from pgm.wire.packets import Nak, encode
+from pgm.wire.serial import wrap
+
+
+def nak_packet(path: Path, group_nla: Nla, sqns: Sequence[int], kind: PacketType = PacketType.NAK) -> bytes:
+    """A NAK, NNAK or NCF for up to 63 sqns."""
+    options = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else ()
+    return encode(
+        Nak(
+            tsi=path.tsi,
+            data_port=path.data_port,
+            kind=kind,
+            sqn=wrap(sqns[0]),
+            source_nla=path.path_nla or group_nla,
+            group_nla=group_nla,
+            options=options,
+        )
+    )
+
+
+class Asker:
+    """Runs a session's recovery against its parents."""
+
+    def __init__(
+        self, path: Path, parents: Parents, recovery: Recovery, parameters: Parameters, counters: Counters
+    ) -> None:
+        self.path = path
+        self.parents = parents
+        self.recovery = recovery
+        self._parameters = parameters
+        self._counters = counters
+
+    def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], list[Span]]:
+        """Do what the recovery's timers want; returns NAKs and the spans that were given up."""
+        self.parents.before_asking(now_ns)
+        is_alive = now_ns - self.path.heard_at_ns < self._parameters.stall_ivl
+        step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.path.trail)
+        for asked in step.unanswered:
+            self.parents.unanswered(asked, now_ns)
+        parent = self.parents.current  # perhaps just changed
+        for missing in step.asking:
+            missing.asked = parent
+        return self._naks(step.naks, segment, parent), step.given_up
+
+    def _naks(self, lists: Iterable[list[int]], segment: Segment, parent: Nla | None) -> list[Effect]:
+        naks: list[Effect] = []
+        for sqns in lists:
+            packet = nak_packet(self.path, segment.group, sqns)
+            naks.append(control(segment, packet, to=parent))
+            if self._parameters.nak_group_copy:
+                naks.append(control(segment, packet, hops=1))
+            self._counters.nak_packets += 1
+            self._counters.nak_sqns += len(sqns)
+        return naks

@@ -1,0 +1,27 @@
+"""Where a packet arrived: segments and channels, as one node sees them."""
+
+from __future__ import annotations
+
+import attrs
+
+from pgm.wire.formats import Nla
+
+
+@attrs.frozen
+class Segment:
+    """One multicast domain and this node's place on it. On-LAN nodes have one that is both up and down."""
+
+    index: int
+    name: str
+    address: Nla  # this node's own; its identity on the segment
+    group: Nla
+    upstream: bool
+    downstream: bool
+
+
+@attrs.frozen
+class Channel:
+    """How a packet arrived: on which segment, and whether by its group or by unicast to this node."""
+
+    segment: Segment
+    is_group: bool

@@ -1,0 +1,88 @@
+"""NCFs: the first at once, identical ones at most every `ncf_ivl`, none forgotten (RFC 5.2, 7.2)."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import OrderedDict
+
+import attrs
+
+from pgm.core.brakes import Brakes
+from pgm.core.channel import Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import Effects, Send, control
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla
+from pgm.wire.packets import Nak, ncf_for
+
+_MOST_RECENT = 4096  # NAKs remembered; an older one is confirmed again at once, which is harmless
+
+_Key = tuple[int, Nla | None, tuple[int, ...]]
+
+
+@attrs.define
+class _Sent:
+    at_ns: int
+    again: Send | None = None  # a damped NCF that is still to go
+
+
+class Confirmer:
+    """The NCFs of one session at a parent."""
+
+    def __init__(self, parameters: Parameters, counters: Counters, brakes: Brakes) -> None:
+        self._parameters = parameters
+        self._counters = counters
+        self._brakes = brakes
+        self._recent: OrderedDict[_Key, _Sent] = OrderedDict()
+        self._waiting: list[tuple[int, int, _Key, _Sent]] = []  # a heap by when they are due
+        self._ties = itertools.count()
+
+    @property
+    def deadline_ns(self) -> int:
+        """When a damped NCF is due."""
+        while self._waiting and self._waiting[0][3].again is None:
+            heapq.heappop(self._waiting)
+        return self._waiting[0][0] if self._waiting else NEVER
+
+    def confirm(self, nak: Nak, segment: Segment, now_ns: int, to: Nla | None = None) -> Effects:
+        """The NCF for a NAK, to the segment it came from, or by unicast to an asking element."""
+        key = (segment.index, to, nak.sqns)
+        sent = self._recent.get(key)
+        if sent is None or now_ns >= sent.at_ns + self._parameters.ncf_ivl:
+            return self._send(key, control(segment, ncf_for(nak), to), now_ns)
+        self._counters.ncf_packets_damped += 1
+        if sent.again is None:
+            sent.again = control(segment, ncf_for(nak), to)
+            due_ns = sent.at_ns + self._parameters.ncf_ivl
+            heapq.heappush(self._waiting, (due_ns, next(self._ties), key, sent))
+        return ()
+
+    def _send(self, key: _Key, ncf: Send, now_ns: int) -> list[Send]:
+        """Let an NCF go and remember it; what was put off and would be forgotten for it goes too."""
+        if not self._brakes.admit_ncf(now_ns):
+            return []
+        self._counters.ncf_packets += 1
+        previous = self._recent.pop(key, None)
+        if previous is not None:
+            previous.again = None  # this one answers for it
+        self._recent[key] = _Sent(now_ns)
+        if len(self._recent) <= _MOST_RECENT:
+            return [ncf]
+        _, oldest = self._recent.popitem(last=False)
+        again, oldest.again = oldest.again, None
+        if again is None or not self._brakes.admit_ncf(now_ns):
+            return [ncf]
+        self._counters.ncf_packets += 1
+        return [ncf, again]
+
+    def handle_deadline(self, now_ns: int) -> list[Send]:
+        """Damped NCFs whose interval is over."""
+        due: list[Send] = []
+        while self.deadline_ns <= now_ns:
+            _, _, key, sent = heapq.heappop(self._waiting)
+            again, sent.again = sent.again, None
+            assert again is not None, key  # `deadline_ns` has passed over those that are answered
+            due += self._send(key, again, now_ns)
+        return due

@@ -1,0 +1,101 @@
+"""The counter table: one attribute a row, with unit and sentence, read by the cores, the exporters and the docs.
+
+Counters are plain integers that only grow, but for those whose unit says "now". They belong to the core; formatting and sending
+them does not.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import attrs
+
+
+def _count(unit: str, doc: str) -> Any:
+    return attrs.field(default=0, metadata={"unit": unit, "doc": doc})
+
+
+@attrs.define
+class Counters:
+    """What one node has done. Rows that do not concern a role stay 0."""
+
+    # data
+    odata_packets: int = _count("packets", "ODATA sent by a source, or forwarded down by a relay, per segment.")
+    odata_octets: int = _count("octets", "Octets of that ODATA.")
+    rdata_packets: int = _count("packets", "RDATA sent from the own window or cache.")
+    rdata_octets: int = _count("octets", "Octets of that RDATA.")
+    rdata_forwarded: int = _count("packets", "RDATA that a relay passed down to segments that had asked.")
+    rdata_unwanted: int = _count("packets", "RDATA without repair state, dropped (NE-32).")
+    received_packets: int = _count("packets", "Data packets taken in for the first time.")
+    received_octets: int = _count("octets", "Octets of those packets.")
+    duplicate_packets: int = _count("packets", "Data packets that were already there.")
+    delivered_packets: int = _count("packets", "Data packets handed to the application in order.")
+    delivered_octets: int = _count("octets", "Payload octets handed to the application.")
+    lost_sqns: int = _count("sqns", "Reported to the application as lost.")
+    # recovery
+    missing_sqns: int = _count("sqns", "Found missing.")
+    late_sqns: int = _count("sqns", "Missing and then arrived as ODATA: reordered, or recovered by the relay above.")
+    repaired_sqns: int = _count("sqns", "Missing and then arrived as RDATA.")
+    repaired_locally: int = _count("sqns", "Of those, sent by a repairer of the own segment from its cache.")
+    nak_packets: int = _count("packets", "NAKs sent.")
+    nak_sqns: int = _count("sqns", "Sqns asked for in NAKs sent, repeats included.")
+    naks_suppressed: int = _count("events", "NAKs not sent since an NCF or another NAK came first.")
+    parent_changes: int = _count("events", "Changes of the parent that is asked.")
+    # answering
+    nak_packets_in: int = _count("packets", "NAKs received from children.")
+    nak_sqns_in: int = _count("sqns", "Sqns in those NAKs.")
+    nak_packets_eliminated: int = _count("packets", "NAKs not forwarded since all their sqns were under way.")
+    nnak_packets_in: int = _count("packets", "Null NAKs received.")
+    nak_packets_braked: int = _count("packets", "NAKs dropped over the limit of a child or session.")
+    nak_packets_foreign: int = _count(
+        "packets", "NAKs for another source address, group or port, or for a sqn never sent."
+    )
+    ncf_packets: int = _count("packets", "NCFs sent.")
+    ncf_packets_damped: int = _count("packets", "NCFs put off since an identical one had just been sent.")
+    ncf_packets_braked: int = _count("packets", "NCFs dropped over the session's limit.")
+    ncf_packets_in: int = _count("packets", "NCFs heard from above.")
+    ncf_packets_below: int = _count("packets", "NCFs heard that are no answer from above.")
+    repairs_cancelled: int = _count("sqns", "Repairs not sent since somebody else sent them first.")
+    repairs_ignored: int = _count("sqns", "Sqns asked for again right after their repair.")
+    cache_misses: int = _count("sqns", "Sqns that a child asked for and the cache did not hold.")
+    # SPMs
+    spm_packets: int = _count("packets", "SPMs sent or forwarded, per segment.")
+    spm_packets_in: int = _count("packets", "SPMs taken in.")
+    spm_packets_stale: int = _count("packets", "SPMs dropped since their SPM_SQN was not newer (RCV-20).")
+    spmr_packets: int = _count("packets", "SPMRs sent.")
+    spmr_packets_in: int = _count("packets", "SPMRs received.")
+    spmr_packets_braked: int = _count("packets", "SPMRs not answered, over the limit.")
+    path_mismatches: int = _count("packets", "SPMs whose path is none of the topology's parents.")
+    # sessions and bounds
+    sessions_opened: int = _count("events", "Sessions begun.")
+    sessions_evicted: int = _count("events", "Sessions dropped for a new one over max_sessions.")
+    sessions_expired: int = _count("events", "Sessions dropped after session_expiry.")
+    jumps_rejected: int = _count("packets", "Packets whose sqns lie beyond rxw_sqns.")
+    jumps_followed: int = _count("events", "Such jumps that were confirmed and followed.")
+    states_refused: int = _count("events", "Repair state not made, over repair_states.")
+    takeovers: int = _count("events", "Times this relay began to speak in place of another.")
+    other_speakers: int = _count("packets", "SPMs heard from another relay on a segment where this one speaks.")
+    foreign_packets: int = _count("packets", "Packets for a port, stream or role that is not ours.")
+    # driver
+    trains_in: int = _count("reads", "Reads that gave packets.")
+    packets_in: int = _count("packets", "Packets in those reads, own echoes left out.")
+    injected_losses: int = _count("packets", "Packets that the loss injector dropped.")
+    sends_dropped: int = _count("packets", "Control packets the kernel did not take; their timers repeat them.")
+    send_errors: int = _count("packets", "Packets the kernel refused with an error.")
+    truncated_reads: int = _count("reads", "Reads cut short by the buffer.")
+    socket_drops: int = _count("packets", "Packets the kernel dropped since a receive buffer was full.")
+
+    rejects: collections.Counter[str] = attrs.field(factory=collections.Counter)  # by reason, see pgm.wire.rejects
+
+    def snapshot(self) -> dict[str, int | dict[str, int]]:
+        """All rows that are not 0, and the rejects by reason."""
+        values: dict[str, int | dict[str, int]] = {
+            row.name: getattr(self, row.name) for row in ROWS if getattr(self, row.name)
+        }
+        if self.rejects:
+            values["rejects"] = dict(self.rejects)
+        return values
+
+
+ROWS = [field for field in attrs.fields(Counters) if "doc" in field.metadata]

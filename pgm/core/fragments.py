@@ -1,0 +1,116 @@
+"""Large messages: cutting them into fragments and putting them together again (RFC 9.2).
+
+A message is delivered whole or not at all. When one of its packets is lost, those that did arrive are
+reported lost too, with cause FRAGMENT, so that delivered and lost sqns add up to what was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from pgm.core.effects import LossCause, Lost
+from pgm.wire.formats import PacketType, Tsi
+from pgm.wire.options import Fragment, encode_options
+from pgm.wire.serial import unwrap, wrap
+from pgm.wire.train import Octets, Run, fragment_of
+
+
+def fragment_options(first_sqn: int, apdu_length: int) -> bytes:
+    """Option octets of every fragment of one message; the offset is set packet by packet."""
+    option = Fragment(first_sqn=wrap(first_sqn), offset=0, apdu_length=apdu_length)
+    return encode_options((option,), PacketType.ODATA)[0]
+
+
+@attrs.define(eq=False)
+class Messages:
+    """Whole messages of one packet each: a run's payloads as they lie in memory."""
+
+    tsi: Tsi
+    run: Run
+
+    @property
+    def payloads(self) -> Octets:
+        """A (count, size) view."""
+        return self.run.payloads
+
+
+@attrs.define(eq=False)
+class LargeMessage:
+    """One message that came in several packets, sqns `first` to `first + count - 1`."""
+
+    tsi: Tsi
+    first: int
+    count: int
+    payload: bytes
+
+
+@attrs.define(eq=False)
+class _Partial:
+    first: int
+    length: int
+    pieces: list[bytes]
+    octets: int
+    next_sqn: int
+
+
+class Reassembler:
+    """Turns the in-order runs and losses of one session into whole messages and losses.
+
+    Bounded by `max_apdu`: a message that says it is longer is reported lost.
+    """
+
+    def __init__(self, tsi: Tsi, max_apdu: int) -> None:
+        self._tsi = tsi
+        self._max_apdu = max_apdu
+        self._partial: _Partial | None = None
+
+    def add(self, run: Run) -> Iterator[Messages | LargeMessage | Lost]:
+        """Take a run that continues the stream."""
+        fragment = fragment_of(run)
+        if fragment is None:
+            yield from self._abandon()
+            yield Messages(self._tsi, run)
+            return
+        start = unwrap(fragment.first_sqn, run.first)
+        if start == run.first and fragment.offset == 0:
+            yield from self._abandon()
+            self._partial = _Partial(start, fragment.apdu_length, [], 0, start)
+        if not self._continues(run, fragment, start):
+            yield from self._abandon()
+            yield Lost(self._tsi, run.first, run.count, LossCause.FRAGMENT)
+            return
+        partial = self._partial
+        assert partial is not None
+        partial.pieces.append(run.payloads.tobytes())
+        partial.octets += run.payloads.size
+        partial.next_sqn = run.end
+        if partial.octets == partial.length:
+            self._partial = None
+            yield LargeMessage(self._tsi, partial.first, run.end - partial.first, b"".join(partial.pieces))
+
+    def _continues(self, run: Run, fragment: Fragment, start: int) -> bool:
+        partial = self._partial
+        return (
+            partial is not None
+            and partial.first == start
+            and partial.length == fragment.apdu_length <= self._max_apdu
+            and partial.octets == fragment.offset
+            and partial.octets + run.payloads.size <= partial.length
+            and partial.next_sqn == run.first
+        )
+
+    def add_lost(self, lost: Lost) -> Iterator[Lost]:
+        """Take a loss that continues the stream."""
+        yield from self._abandon()
+        yield lost
+
+    def end(self) -> Iterator[Lost]:
+        """The stream ends here."""
+        return self._abandon()
+
+    def _abandon(self) -> Iterator[Lost]:
+        partial, self._partial = self._partial, None
+        if partial is not None and partial.next_sqn > partial.first:
+            yield Lost(self._tsi, partial.first, partial.next_sqn - partial.first, LossCause.FRAGMENT)

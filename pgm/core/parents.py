@@ -1,0 +1,95 @@
+"""Whom to ask: an ordered list of parents, and when to move on to the next.
+
+The topology's parents come first, the path address of the last SPM behind them. A parent that leaves
+`parent_patience` NAKs unanswered is passed over; the preferred one is tried again after `parent_retry_ivl`,
+or at once when it is heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgm.core.counters import Counters
+from pgm.parameters import Parameters
+from pgm.wire.formats import Nla
+
+
+class Parents:
+    """The parents of one node for one session."""
+
+    def __init__(self, configured: Sequence[Nla], parameters: Parameters, counters: Counters) -> None:
+        self._configured = tuple(configured)
+        self._parameters = parameters
+        self._counters = counters
+        self._path: Nla | None = None
+        self._index = 0
+        self._unanswered = 0
+        self._retry_at_ns = 0
+        self._order: tuple[Nla, ...] = self._configured
+
+    @property
+    def all(self) -> tuple[Nla, ...]:
+        """Every parent in order of preference."""
+        return self._order
+
+    @property
+    def current(self) -> Nla | None:
+        """The parent to ask now; None as long as neither topology nor SPM named one."""
+        return self._order[self._index] if self._order else None
+
+    def is_parent(self, peer: Nla) -> bool:
+        """Whether an NCF from this peer answers us."""
+        return peer in self._order
+
+    def learn_path(self, path_nla: Nla) -> None:
+        """Take SPM_PATH as the last resort; a mismatch with the topology is counted."""
+        if path_nla == self._path:
+            return
+        self._path = path_nla
+        if self._configured and path_nla not in self._configured:
+            self._counters.path_mismatches += 1
+        current = self.current
+        self._order = self._configured if path_nla in self._configured else (*self._configured, path_nla)
+        self._index = self._order.index(current) if current in self._order else 0
+
+    def heard(self, peer: Nla) -> None:
+        """Note a sign of life. A better parent than the current one is taken back at once."""
+        if self._index and peer in self._order[: self._index]:
+            self._move_to(self._order.index(peer))
+
+    def answered(self, peer: Nla) -> None:
+        """Note an NCF or RDATA: the parent not only lives, it serves."""
+        self.heard(peer)
+        if peer == self.current:
+            self._unanswered = 0
+
+    def unanswered(self, asked: Nla | None, now_ns: int) -> None:
+        """Note a NAK to which no NCF came."""
+        if len(self._order) < 2 or asked != self.current:
+            return
+        self._unanswered += 1
+        if self._unanswered >= self._parameters.parent_patience:
+            self._move_to((self._index + 1) % len(self._order))
+            self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
+
+    def failed(self, asked: Nla, now_ns: int) -> Nla | None:
+        """Move on at once from a parent that answered no repeat at all; returns the next one that is new."""
+        if asked != self.current:
+            return self.current
+        if len(self._order) < 2:
+            return None
+        self._move_to((self._index + 1) % len(self._order))
+        self._retry_at_ns = now_ns + self._parameters.parent_retry_ivl
+        return self.current
+
+    def before_asking(self, now_ns: int) -> None:
+        """Go back to the preferred parent when its time has come."""
+        if self._index and now_ns >= self._retry_at_ns:
+            self._move_to(0)
+            # One unanswered NAK is enough to leave a parent that was already found dead.
+            self._unanswered = self._parameters.parent_patience - 1
+
+    def _move_to(self, index: int) -> None:
+        self._index = index
+        self._unanswered = 0
+        self._counters.parent_changes += 1

@@ -1,0 +1,140 @@
+"""What a node knows of a session from its SPMs and data: path, window edges, end (RFC 6.2, 7.1)."""
+
+from __future__ import annotations
+
+import enum
+
+from pgm.core.counters import Counters
+from pgm.core.ranges import Span
+from pgm.parameters import Parameters
+from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla, Tsi
+from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst, find
+from pgm.wire.packets import Nak, Spm
+from pgm.wire.serial import HALF, SPACE, is_newer, unwrap, wrap
+
+
+class SpmVerdict(enum.Enum):
+    """What became of an SPM."""
+
+    STALE = "stale"  # not newer: dropped whole (RCV-20)
+    TAKEN = "taken"
+    JUMPED = "jumped"  # taken, and the window lies far ahead: confirmed often enough to be followed
+
+
+class Path:
+    """Path state of one session. Edges are 64-bit sqns; `lead` is the newest known to have been sent."""
+
+    def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, counters: Counters) -> None:
+        self.tsi = tsi
+        self.data_port = data_port
+        self._parameters = parameters
+        self._counters = counters
+        self.spm: Spm | None = None  # the last one taken
+        self.path_nla: Nla | None = None
+        self.trail = 0
+        self.lead = -1
+        self.has_edges = False
+        self.join_at: int | None = None  # OPT_JOIN: the oldest sqn a joiner may ask for
+        self.fin_lead: int | None = None
+        self.reset: Rst | None = None
+        self.epoch_shift: int | None = None  # add to a sqn to get the source's own 64-bit number; None: never heard
+        self.heard_at_ns = 0
+        self._claim: tuple[int, int] | None = None  # a far lead and how often it was confirmed
+
+    def unwrap(self, wire_sqn: int) -> int:
+        """The 64-bit form of a wire sqn, nearest to the lead."""
+        return unwrap(wire_sqn, self.lead) if self.has_edges else wire_sqn
+
+    def spans_of(self, nak: Nak) -> list[Span]:
+        """What a NAK or NCF is about, in 64 bits."""
+        base = self.unwrap(nak.sqn)
+        return [(base + first, base + end) for first, end in nak.spans]
+
+    def place(self, wire_sqn: int, wire_trail: int) -> tuple[int, int]:
+        """A data packet's sqn and trail in 64 bits.
+
+        Before any edge is known the sqn decides where counting starts. A window that reaches across 2^32 has its
+        trail in the turn before, and counting starts one turn later, so that no sqn is negative.
+        """
+        if self.has_edges:
+            return self.unwrap(wire_sqn), self.unwrap(wire_trail)
+        trail = min(unwrap(wire_trail, wire_sqn), wire_sqn)  # never ahead of what was just sent
+        turn = SPACE if trail < 0 else 0
+        return wire_sqn + turn, trail + turn
+
+    def is_jump(self, sqn: int) -> bool:
+        """Whether a sqn lies further ahead than the window can be."""
+        return self.has_edges and sqn > self.lead + self._parameters.rxw_sqns
+
+    def begin_at(self, sqn: int, trail: int) -> None:
+        """Take edges from the first data packet."""
+        self.has_edges = True
+        self.lead, self.trail = sqn, trail
+
+    def saw(self, lead: int, trail: int) -> None:
+        """Advance the edges by what a data packet says; never back."""
+        self.lead = max(self.lead, lead)
+        self.trail = max(self.trail, min(trail, self.lead + 1))
+
+    def on_spm(self, spm: Spm, now_ns: int) -> SpmVerdict:
+        """Take an SPM (RCV-20, RCV-23). The first of a session is always in sequence."""
+        if self.spm is not None and not is_newer(spm.spm_sqn, self.spm.spm_sqn):
+            self._counters.spm_packets_stale += 1
+            return SpmVerdict.STALE
+        self._counters.spm_packets_in += 1
+        self.spm = spm
+        self.path_nla = spm.path_nla
+        if not _has_window(spm) or find(spm.options, NbrUnreach):
+            return SpmVerdict.TAKEN
+        verdict = self._take_edges(spm)
+        join = find(spm.options, Join)
+        if join is not None:
+            self.join_at = max(self.unwrap(join.min_sqn), self.trail)
+        if find(spm.options, Fin) is not None:
+            self.fin_lead = max(unwrap(spm.lead, self.lead), self.lead)
+        self.reset = find(spm.options, Rst)
+        return verdict
+
+    def _take_edges(self, spm: Spm) -> SpmVerdict:
+        epoch = find(spm.options, Epoch)
+        if not self.has_edges:
+            self.has_edges = True
+            self.trail = spm.trail
+            self.lead = unwrap(spm.lead, spm.trail)
+            if epoch is not None:
+                shift = _next_sqn(epoch, spm) - self.lead - 1
+                self.lead, self.trail = self.lead + shift, self.trail + shift
+                self.epoch_shift = 0
+            return SpmVerdict.TAKEN
+        lead = unwrap(spm.lead, self.lead)
+        if epoch is not None and self.epoch_shift is None:
+            self.epoch_shift = _next_sqn(epoch, spm) - lead - 1
+        trail = unwrap(spm.trail, lead)
+        if self.is_jump(lead):
+            return self._weigh_jump(lead, trail)
+        self._claim = None
+        self.saw(lead, trail)
+        return SpmVerdict.TAKEN
+
+    def _weigh_jump(self, lead: int, trail: int) -> SpmVerdict:
+        """Follow a jump only when successive SPMs agree on it (SEC-07)."""
+        self._counters.jumps_rejected += 1
+        previous, times = self._claim or (lead, 0)
+        agrees = previous <= lead <= previous + self._parameters.rxw_sqns
+        self._claim = (lead, times + 1 if agrees else 1)
+        if self._claim[1] <= self._parameters.jump_confirmations - 1:
+            return SpmVerdict.TAKEN
+        self._claim = None
+        self._counters.jumps_followed += 1
+        self.lead, self.trail = lead, min(trail, lead + 1)
+        return SpmVerdict.JUMPED
+
+
+def _has_window(spm: Spm) -> bool:
+    """Whether the edges describe a window, of 2^31 - 1 sqns at most (W-18). The pair of RFC 8.1 does not (W-20)."""
+    return wrap(spm.lead + 1 - spm.trail) < HALF and (spm.trail, spm.lead) != (NO_WINDOW_TRAIL, NO_WINDOW_LEAD)
+
+
+def _next_sqn(epoch: Epoch, spm: Spm) -> int:
+    """The source's own 64-bit number of the sqn behind SPM_LEAD."""
+    return epoch.next_upper * SPACE + wrap(spm.lead + 1)

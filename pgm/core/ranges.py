@@ -1,0 +1,232 @@
+"""Ordered, disjoint, half-open ranges of sqns with something attached: missing packets, pending repairs, repair state.
+
+A loss is a range, not a list of packets: a gap of 100,000 packets is one object, and it splits only
+where an answer covers a part of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+import attrs
+
+from pgm.units import NEVER
+from pgm.wire.serial import spans_of as spans_of
+
+Span = tuple[int, int]  # first, end
+_STALE_ENTRIES = 64  # left in a heap before it is worth clearing out: a guess
+
+
+@attrs.define(eq=False)
+class Range:
+    """The sqns `first` to `end - 1`. Subclasses add what is known about them."""
+
+    first: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """How many sqns."""
+        return self.end - self.first
+
+
+R = TypeVar("R", bound=Range)
+
+
+class RangeTable(Generic[R]):
+    """Ranges by sqn."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._ranges: list[R] = []
+        self.sqns = 0  # in all ranges together
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(tuple(self._ranges))
+
+    @property
+    def oldest(self) -> R | None:
+        """The range with the lowest sqns."""
+        return self._ranges[0] if self._ranges else None
+
+    def at(self, sqn: int) -> R | None:
+        """The range that holds `sqn`."""
+        index = bisect_right(self._firsts, sqn) - 1
+        return self._ranges[index] if index >= 0 and self._ranges[index].end > sqn else None
+
+    def add(self, new: R) -> R:
+        """Insert a range that overlaps none."""
+        index = bisect_left(self._firsts, new.first)
+        assert index == 0 or self._ranges[index - 1].end <= new.first, (self._ranges[index - 1], new)
+        assert index == len(self._ranges) or new.end <= self._firsts[index], (new, self._ranges[index])
+        self._firsts.insert(index, new.first)
+        self._ranges.insert(index, new)
+        self.sqns += new.end - new.first
+        return new
+
+    def within(self, first: int, end: int) -> list[R]:
+        """The ranges inside `first` to `end - 1`, after cutting those that reach across an edge."""
+        if not self._ranges:
+            return []
+        low = bisect_right(self._firsts, first) - 1
+        if low >= 0 and self._ranges[low].first < first < self._ranges[low].end:
+            self._split(low, first)
+        low = bisect_left(self._firsts, first)
+        high = bisect_left(self._firsts, end)
+        if high > low and self._ranges[high - 1].end > end:
+            self._split(high - 1, end)
+        return self._ranges[low:high]
+
+    def _split(self, index: int, at: int) -> None:
+        left = self._ranges[index]
+        right = copy.copy(left)
+        right.first = at
+        left.end = at
+        self._firsts.insert(index + 1, at)
+        self._ranges.insert(index + 1, right)
+        self._was_split(right)
+
+    def _was_split(self, right: R) -> None:
+        """A range was cut in two; `right` is new."""
+
+    def uncovered(self, first: int, end: int) -> list[Span]:
+        """The parts of `first` to `end - 1` that lie in no range."""
+        gaps, at = [], first
+        index = max(0, bisect_right(self._firsts, first) - 1)
+        while index < len(self._ranges) and self._ranges[index].first < end:
+            found = self._ranges[index]
+            if found.first > at:
+                gaps.append((at, found.first))
+            at = max(at, found.end)
+            index += 1
+        if at < end:
+            gaps.append((at, end))
+        return gaps
+
+    def join(self, left: R, right: R) -> None:
+        """Make two that touch one: `left` grows by `right`, which is no range any more."""
+        index = bisect_left(self._firsts, right.first)
+        assert self._ranges[index - 1 : index + 1] == [left, right], (left, right)
+        assert left.end == right.first, (left, right)
+        del self._firsts[index], self._ranges[index]
+        left.end = right.end
+
+    def remove(self, old: R) -> None:
+        """Take one range out."""
+        index = bisect_left(self._firsts, old.first)
+        assert self._ranges[index] is old
+        del self._firsts[index], self._ranges[index]
+        self.sqns -= old.end - old.first
+
+    def discard(self, first: int, end: int) -> list[R]:
+        """Cut out and return everything inside `first` to `end - 1`."""
+        found = self.within(first, end)
+        if found:
+            low = bisect_left(self._firsts, found[0].first)
+            del self._firsts[low : low + len(found)], self._ranges[low : low + len(found)]
+            self.sqns -= sum(one.end - one.first for one in found)
+        return found
+
+
+@attrs.define(eq=False)
+class TimedRange(Range):
+    """A range with a timer. NEVER means that none runs; set it by `TimedRanges.arm` only."""
+
+    deadline_ns: int = attrs.field(default=NEVER, kw_only=True)
+
+
+T = TypeVar("T", bound=TimedRange)
+
+
+class TimedRanges(RangeTable[T]):
+    """Ranges with a timer each: a heap whose stale entries are skipped, and dropped when they outnumber the ranges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[tuple[int, int, T]] = []
+        self._ties = itertools.count()  # ranges have no order of their own
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """The earliest timer."""
+        while self._heap and self._heap[0][2].deadline_ns != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else NEVER
+
+    def arm(self, one: T, at_ns: int) -> None:
+        """Start or restart the timer of a range in the table."""
+        if one.deadline_ns != at_ns:
+            one.deadline_ns = at_ns
+            self._push(one)
+
+    def _push(self, one: T) -> None:
+        heapq.heappush(self._heap, (one.deadline_ns, next(self._ties), one))
+        if len(self._heap) > 2 * len(self._ranges) + _STALE_ENTRIES:
+            self._heap = [(one.deadline_ns, next(self._ties), one) for one in self._ranges if one.deadline_ns != NEVER]
+            heapq.heapify(self._heap)
+
+    def take_due(self, now_ns: int) -> list[T]:
+        """The ranges whose timer has run out, lowest sqns first; their timers stop."""
+        due = []
+        while self._heap and self._heap[0][0] <= now_ns:
+            at_ns, _, one = heapq.heappop(self._heap)
+            if one.deadline_ns == at_ns:
+                one.deadline_ns = NEVER
+                due.append(one)
+        due.sort(key=lambda one: one.first)
+        return due
+
+    def _was_split(self, right: T) -> None:
+        if right.deadline_ns != NEVER:
+            self._push(right)
+
+    def join(self, left: T, right: T) -> None:
+        """Make two that touch one, with the timer of `left`."""
+        super().join(left, right)
+        right.deadline_ns = NEVER
+
+    def remove(self, old: T) -> None:
+        """Take one range out and stop its timer."""
+        super().remove(old)
+        old.deadline_ns = NEVER
+
+    def discard(self, first: int, end: int) -> list[T]:
+        """Cut out and return everything inside `first` to `end - 1`; their timers stop."""
+        found = super().discard(first, end)
+        for one in found:
+            one.deadline_ns = NEVER
+        return found
+
+
+def lists_of(spans: Iterable[Span], size: int) -> Iterator[list[int]]:
+    """Cut spans into lists of at most `size` sqns, in order: one NAK each."""
+    current: list[int] = []
+    for first, end in spans:
+        while first < end:
+            take = min(end - first, size - len(current))
+            current.extend(range(first, first + take))
+            first += take
+            if len(current) == size:
+                yield current
+                current = []
+    if current:
+        yield current
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Sort spans and join those that touch."""
+    joined: list[Span] = []
+    for first, end in sorted(spans):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((first, end))
+    return joined

@@ -1,0 +1,173 @@
+"""Delivery in order: what has arrived and waits for a gap, and what was given up (RFC 3.4, 6.1).
+
+Everything between `next_sqn` and the newest sqn is in exactly one of three places: held, being
+recovered, or given up. Delivery takes runs and losses alternately from the front, as long as the
+application has room.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from pgm.core.arrivals import Arrivals
+from pgm.core.counters import Counters
+from pgm.core.effects import Deliver, Effect, LossCause, Lost
+from pgm.core.ranges import Range, RangeTable, Span
+from pgm.core.recovery import Recovery
+from pgm.core.run_store import RunStore
+from pgm.parameters import Parameters
+from pgm.wire.formats import Tsi
+from pgm.wire.train import Run
+
+
+@attrs.define
+class Room:
+    """Octets that the application's queue still takes; shared by the sessions of one receiver."""
+
+    octets: int
+
+
+@attrs.define(eq=False)
+class GivenUp(Range):
+    """Sqns that will not be delivered, until that has been said in order."""
+
+    cause: LossCause
+
+
+class ReceiveWindow:
+    """The receive window of one session."""
+
+    def __init__(self, tsi: Tsi, recovery: Recovery, room: Room, parameters: Parameters, counters: Counters) -> None:
+        self._tsi = tsi
+        self._recovery = recovery
+        self._room = room
+        self._parameters = parameters
+        self._counters = counters
+        self.arrivals = Arrivals(recovery)
+        self._held = RunStore()
+        self._given_up: RangeTable[GivenUp] = RangeTable()
+        self.next_sqn = 0  # the first sqn not yet delivered or reported
+
+    def begin(self, sqn: int) -> None:
+        """Delivery starts with this sqn."""
+        self.arrivals.begin(sqn)
+        self.next_sqn = sqn
+
+    def begin_earlier(self, sqn: int, now_ns: int) -> None:
+        """Nothing was delivered yet, and the stream is said to begin before what has come."""
+        if sqn < self.next_sqn:
+            self._recovery.detect(sqn, self.next_sqn, now_ns)
+            self.arrivals.first = self.next_sqn = sqn
+
+    @property
+    def held_octets(self) -> int:
+        """Memory of what waits, whole chunks."""
+        return self._held.pinned_octets
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything known was delivered or reported."""
+        return self.next_sqn == self.arrivals.end
+
+    def add(self, run: Run, now_ns: int) -> int:
+        """Take data in. Returns how many of its packets had been missing."""
+        accepted, filled = self.arrivals.accept(run, now_ns)
+        for part in accepted:
+            self._held.add(part)
+            self._counters.received_packets += part.count
+            self._counters.received_octets += part.octets
+        self._counters.duplicate_packets += run.count - sum(part.count for part in accepted)
+        self._bound_gaps()
+        return filled
+
+    def reveal(self, end: int, now_ns: int) -> None:
+        """Learn that everything below `end` was sent."""
+        self.arrivals.reveal(end, now_ns)
+        self._bound_gaps()
+
+    def _bound_gaps(self) -> None:
+        while len(self._recovery.missing) > self._parameters.rxw_gaps:
+            self._give_up_oldest_gap()
+
+    def give_up(self, spans: list[Span], cause: LossCause) -> None:
+        """Stop waiting for missing spans, empty ones aside.
+
+        Neighbours are joined, so an application that stands still costs one range; when there are too many all the
+        same, neighbours of different causes are joined too, and the oldest one's is told.
+        """
+        for first, end in spans:
+            if first == end:
+                continue
+            new = GivenUp(first, end, cause)
+            before, after = self._given_up.at(first - 1), self._given_up.at(end)
+            if before is not None and self._may_join(before, new):
+                self._given_up.remove(before)
+                new = GivenUp(before.first, end, before.cause)
+            if after is not None and self._may_join(new, after):
+                self._given_up.remove(after)
+                new.end = after.end
+            self._given_up.add(new)
+
+    def _may_join(self, one: GivenUp, other: GivenUp) -> bool:
+        return one.cause is other.cause or len(self._given_up) >= self._parameters.rxw_gaps
+
+    def skip_to(self, sqn: int, cause: LossCause) -> None:
+        """Go on at `sqn`, far ahead; what was missing or never seen before it is lost."""
+        self.give_up(self._recovery.give_up_before(sqn), cause)
+        if sqn > self.arrivals.end:
+            self.give_up([(self.arrivals.end, sqn)], cause)
+            self.arrivals.end = sqn
+
+    def advance(self, *, is_last: bool = False) -> list[Effect]:
+        """What can be said in order now. `is_last` says it all, room or not: the session is about to go."""
+        effects = self._deliver(is_last=is_last)
+        while self._is_too_full:
+            self._give_up_oldest()
+            effects += self._deliver(is_last=is_last)
+        return effects
+
+    def keep_bounds(self) -> None:
+        """Hold no more than allowed while nothing may be delivered yet."""
+        while self._is_too_full:
+            self._give_up_oldest()
+
+    def _deliver(self, *, is_last: bool) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._room.octets > 0 or is_last:
+            oldest = self._held.oldest
+            if oldest is not None and oldest.first == self.next_sqn:
+                most = oldest.count if is_last else max(1, self._room.octets // oldest.stride)
+                run = self._held.cut_oldest(most)
+                self._room.octets -= run.octets
+                self._counters.delivered_packets += run.count
+                self._counters.delivered_octets += run.count * (run.stride - run.payload_at)
+                effects.append(Deliver(self._tsi, run))
+                self.next_sqn = run.end
+                continue
+            gap = self._given_up.oldest
+            if gap is None or gap.first != self.next_sqn:
+                break
+            self._given_up.remove(gap)
+            self._counters.lost_sqns += gap.count
+            effects.append(Lost(self._tsi, gap.first, gap.count, gap.cause))
+            self.next_sqn = gap.end
+        return effects
+
+    @property
+    def _is_too_full(self) -> bool:
+        return self._held.pinned_octets > self._parameters.rxw_bytes and self._held.oldest is not None
+
+    def _give_up_oldest(self) -> None:
+        """Stop waiting for the gap that holds up delivery; if there is none, the application does, and the oldest octets go."""
+        held, missing = self._held.oldest, self._recovery.missing.oldest
+        assert held is not None
+        if missing is not None and missing.first < held.first:
+            self._give_up_oldest_gap()
+        else:
+            run = self._held.cut_oldest(held.count)
+            self.give_up([(run.first, run.end)], LossCause.OVERRUN)
+
+    def _give_up_oldest_gap(self) -> None:
+        oldest = self._recovery.missing.oldest
+        assert oldest is not None
+        self.give_up(self._recovery.arrived(oldest.first, oldest.end), LossCause.OVERLOAD)

@@ -1,0 +1,116 @@
+"""The receiver core: sessions by TSI, and nothing about packets that its sessions do not know better."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from pgm.core.channel import Channel
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, CloseCause, Effect, Effects
+from pgm.core.receive_window import Room
+from pgm.core.session import ReceiverSetup, Session
+from pgm.core.sessions import Sessions
+from pgm.core.status import SessionStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.packets import Nak, Packet, Spm, Spmr
+from pgm.wire.train import Data, Train
+
+
+class ReceiverCore:
+    """A receiver of any number of sources on one segment."""
+
+    def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
+        self.counters = Counters()
+        self._setup = setup
+        self._parameters = parameters
+        self._rng = rng
+        self._room = Room(parameters.inbox_bytes)
+        self.sessions: Sessions[Session] = Sessions(parameters.max_sessions, self.counters)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return min((session.deadline_ns for session in self.sessions), default=NEVER)
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take what one read gave."""
+        items, rejects = train.parse_untrusted()
+        self.counters.rejects.update(rejects)
+        if len(items) == 1:
+            return self._receive_one(items[0], peer, now_ns)
+        effects: list[Effect] = []
+        for item in items:
+            effects += self._receive_one(item, peer, now_ns)
+        return effects
+
+    def _receive_one(self, item: Data | Packet, peer: Nla, now_ns: int) -> Effects:
+        ports = self._setup.data_ports
+        if ports and item.data_port not in ports:
+            self.counters.foreign_packets += 1
+            return NOTHING
+        if isinstance(item, Data):
+            if item.parity:
+                self.counters.foreign_packets += item.count
+                return NOTHING
+            session, effects = self._session(item, now_ns)
+            return [*effects, *session.on_data(item, peer, now_ns)]
+        if isinstance(item, Spm):
+            session, effects = self._session(item, now_ns)
+            return [*effects, *session.on_spm(item, peer, now_ns)]
+        return self._receive_request(item, peer, now_ns)
+
+    def _receive_request(self, item: Packet, peer: Nla, now_ns: int) -> Effects:
+        """What other receivers ask and what they are answered; it begins no session."""
+        known = self.sessions.get(item.tsi)
+        if known is None:
+            self.counters.foreign_packets += 1
+        elif isinstance(item, Nak) and item.kind is PacketType.NCF:
+            return known.on_ncf(item, peer, now_ns)
+        elif isinstance(item, Nak) and item.kind is PacketType.NAK:
+            known.on_nak_heard(item, now_ns)
+        elif isinstance(item, Spmr):
+            known.on_spmr_heard(now_ns)
+        return NOTHING
+
+    def _session(self, item: Data | Spm, now_ns: int) -> tuple[Session, Effects]:
+        session = self.sessions.get(item.tsi)
+        if session is not None:
+            return session, NOTHING
+        session = Session(item.tsi, item.data_port, self._setup, self._room, self._parameters, self._rng, self.counters)
+        session.path.heard_at_ns = now_ns
+        evicted = self.sessions.add(item.tsi, session)
+        return session, evicted.end(CloseCause.EVICTED) if evicted is not None else NOTHING
+
+    def grant(self, octets: int) -> Effects:
+        """The application has taken `octets` from its queue; go on delivering."""
+        was_full = self._room.octets <= 0
+        self._room.octets += octets
+        if not was_full:
+            return NOTHING
+        return self._of_all(lambda session: session.resume())
+
+    def is_missing(self, tsi: Tsi, sqn: int) -> bool:
+        """Whether a sqn is being recovered now."""
+        session = self.sessions.get(tsi)
+        return session is not None and session.is_missing(sqn)
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """NAKs, giving up, SPMRs, silence."""
+        effects = self._of_all(lambda session: session.handle_deadline(now_ns))
+        self.sessions.forget(
+            lambda session: session.is_over and now_ns - session.path.heard_at_ns >= self._parameters.session_expiry
+        )
+        return effects
+
+    def status(self, now_ns: int) -> list[SessionStatus]:
+        """One row per session."""
+        return [session.status(now_ns) for session in self.sessions]
+
+    def _of_all(self, act: Callable[[Session], Effects]) -> Effects:
+        effects: list[Effect] = []
+        for session in self.sessions:
+            effects += act(session)
+        return effects

@@ -1,0 +1,281 @@
+"""Getting missing packets from above: back off, ask, be confirmed, wait for data, or give up (RFC 6.3).
+
+One `Missing` stands for a range of sqns in the same state; nothing exists for sqns that arrived, so a
+lossless session costs nothing here. Which state follows which is in `repair_table`; this module owns the
+timers, the drawing of NAK_RB_IVL, the limit on what is asked for at a time, and giving up. It knows
+neither windows nor packets: it is told spans of sqns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import attrs
+
+from pgm.core.counters import Counters
+from pgm.core.ranges import Span, TimedRange, TimedRanges, lists_of
+from pgm.core.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla
+from pgm.wire.options import MAX_NAK_LIST
+
+_ALIKE = 2  # tries by which ranges that become one may differ: none gains much patience by it
+_OLD_TRIES = 3  # for what only caches can have: one may be lost, one may cross a change of parent
+
+
+@attrs.define(eq=False)
+class Missing(TimedRange):
+    """A range of missing sqns, all in one state. `asked` is the parent that owes an NCF for the last own NAK."""
+
+    state: RepairState = RepairState.BACK_OFF
+    ncf_retries: int = 0
+    data_retries: int = 0
+    found_at_ns: int = 0
+    asked: Nla | None = None
+
+    def is_like(self, other: Missing) -> bool:
+        """Whether both are where the other is, about as often tried."""
+        return (
+            (self.state, self.deadline_ns, self.asked) == (other.state, other.deadline_ns, other.asked)
+            and abs(self.ncf_retries - other.ncf_retries) <= _ALIKE
+            and abs(self.data_retries - other.data_retries) <= _ALIKE
+        )
+
+
+@attrs.define
+class Step:
+    """What a deadline asks for: NAKs by list of sqns and the ranges in them, spans given up, which parents did not answer."""
+
+    naks: list[list[int]]
+    asking: list[Missing]
+    given_up: list[Span]
+    unanswered: list[Nla | None]
+
+
+class Recovery:
+    """The missing packets of one session. `may_ask` is off until the path is known (RCV-22)."""
+
+    def __init__(
+        self, parameters: Parameters, rng: random.Random, counters: Counters, table: RepairTable = RECEIVER
+    ) -> None:
+        self._parameters = parameters
+        self._rng = rng
+        self._counters = counters
+        self._table = table
+        self.missing: TimedRanges[Missing] = TimedRanges()
+        self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
+        self.old_repair_ns = 0  # when something missing below the trail last arrived
+        self._drawn_ns, self._drawn_at_ns = 0, -1
+        self.may_ask = False
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return self.missing.next_deadline_ns if self.may_ask else NEVER
+
+    def allow_asking(self, now_ns: int) -> None:
+        """The path is known. What waited for it backs off anew, so that not everybody asks at the same instant."""
+        if self.may_ask:
+            return
+        self.may_ask = True
+        back_off = self._nak_rb_ivl()
+        for found in self.missing:
+            if found.deadline_ns <= now_ns:
+                self.missing.arm(found, now_ns + back_off)
+
+    def is_missing(self, sqn: int) -> bool:
+        """Whether this sqn is being recovered."""
+        return self.missing.at(sqn) is not None
+
+    def detect(self, first: int, end: int, now_ns: int, *, at_once: bool = False) -> None:
+        """Note a gap. `at_once` asks without back-off: a child is waiting (NE-10).
+
+        Gaps that are found at the same instant share one back-off, so that they fit one NAK list (RCV-33).
+        """
+        if now_ns != self._drawn_at_ns:
+            self._drawn_at_ns, self._drawn_ns = now_ns, self._nak_rb_ivl()
+        back_off = self._parameters.reorder_ivl + (0 if at_once else self._drawn_ns)
+        for low, high in self.missing.uncovered(first, end):
+            found = self.missing.add(Missing(low, high, found_at_ns=now_ns))
+            self._counters.missing_sqns += high - low
+            self.missing.arm(found, now_ns + back_off)
+
+    def hurry(self, first: int, end: int, now_ns: int, *, is_relied_on: bool = False) -> None:
+        """Ask for what is still backing off as soon as it cannot merely be out of order.
+
+        `is_relied_on`: the parent itself asks us. What it promised on the segment it expects from us, so its
+        promise is void and only a NAK of our own tells it to ask elsewhere (DLR-14, DLR-36).
+        """
+        for found in self.missing.within(first, end):
+            has_asked = found.state is RepairState.WAIT_NCF and found.asked is not None
+            if is_relied_on and not has_asked:
+                self._outstanding -= self._is_outstanding(found.state, found)
+                found.state = RepairState.BACK_OFF
+            at_ns = max(now_ns, found.found_at_ns + self._parameters.reorder_ivl)
+            if found.state is RepairState.BACK_OFF and at_ns < found.deadline_ns:
+                self.missing.arm(found, at_ns)
+
+    def confirmed(self, spans: Iterable[Span], now_ns: int, peer: Nla | None = None) -> None:
+        """Note that somebody above promised to repair `spans`: a matching NCF, of whoever was asked unless `peer` says.
+
+        Only for NCFs that came from above. One from our own subnet says that a child was heard, not that
+        we were; taking it for ours would stop the NAK that the child is waiting for.
+        """
+        self._heard(spans, RepairEvent.NCF_HEARD, now_ns, peer)
+
+    def overheard(self, spans: Iterable[Span], now_ns: int) -> None:
+        """Note that another receiver asked for `spans`: a matching multicast NAK."""
+        self._heard(spans, RepairEvent.NAK_HEARD, now_ns, None)
+
+    def _heard(self, spans: Iterable[Span], event: RepairEvent, now_ns: int, peer: Nla | None) -> None:
+        if not self.missing:
+            return  # the common case by far: on a subnet we hear of everybody's losses
+        for first, end in spans:
+            if len(self.missing) + 2 > self._parameters.rxw_gaps:
+                return  # cutting ranges is what would exceed the bound; asking once more is the lesser evil
+            pieces = self.missing.within(first, end)
+            for found in pieces:
+                if found.state is RepairState.BACK_OFF:
+                    self._counters.naks_suppressed += 1
+                if event is RepairEvent.NCF_HEARD and peer in (None, found.asked):
+                    found.asked = None
+                self._step(found, event, now_ns, 0)
+            if len(pieces) > 1:
+                self._join(pieces)
+
+    def arrived(self, first: int, end: int) -> list[Span]:
+        """Note data. Returns which of its sqns had been missing."""
+        if not self.missing:
+            return []
+        found = self.missing.discard(first, end)
+        for one in found:
+            self._settle(one)
+        return [(one.first, one.end) for one in found]
+
+    def give_up_before(self, sqn: int) -> list[Span]:
+        """End the recovery of everything below `sqn` (RCV-11)."""
+        oldest = self.missing.oldest
+        return self.arrived(oldest.first, sqn) if oldest is not None and oldest.first < sqn else []
+
+    def handle_deadline(self, now_ns: int, *, may_give_up: bool, trail: int = 0) -> Step:
+        """Move every range whose timer has run out. What lies below `trail` only a cache can repair.
+
+        While the session is silent nobody can tell loss from an outage above, so nothing is given up and no retry
+        is counted: they are all there when the session is heard again.
+        """
+        step = Step([], [], [], [])
+        waiting: list[Missing] = []
+        back_off = self._nak_rb_ivl()  # shared by what falls due together, so that it fits one NAK list
+        for found in self._in_order(self.missing.take_due(now_ns), trail):
+            if found.state is RepairState.BACK_OFF:
+                part = self._admit(found, now_ns)
+                if part is not None:
+                    step.asking.append(part)
+                    self._step(part, RepairEvent.TIMER, now_ns, back_off)
+                continue
+            # A promise of somebody else that came to nothing does not excuse the parent that was asked.
+            is_unanswered = found.state is RepairState.WAIT_NCF or found.asked is not None
+            if is_unanswered and found.asked not in step.unanswered:
+                step.unanswered.append(found.asked)  # once: one NAK may have listed many ranges
+            found.asked = None
+            self._step(found, RepairEvent.TIMER, now_ns, back_off, counts=may_give_up)
+            if may_give_up and (self._is_exhausted(found) or self._is_beyond_caches(found, trail, now_ns)):
+                self.missing.remove(found)
+                self._settle(found)
+                step.given_up.append((found.first, found.end))
+            else:
+                waiting.append(found)
+        self._join(waiting)
+        step.asking = self._join(step.asking)
+        step.naks = list(lists_of(sorted((one.first, one.end) for one in step.asking), MAX_NAK_LIST + 1))
+        return step
+
+    def _join(self, pieces: list[Missing]) -> list[Missing]:
+        """Make pieces that are in the same state until the same instant one range again; returns what is left.
+
+        Repairs and the NAKs of others cut ranges, each piece then has a timer of its own, and a NAK for
+        each: without this a long repair ends in a storm of NAKs for a few sqns each.
+        """
+        whole: list[Missing] = []
+        for one in sorted(pieces, key=lambda piece: piece.first):
+            if whole and whole[-1].end == one.first and whole[-1].is_like(one):
+                whole[-1].ncf_retries = min(whole[-1].ncf_retries, one.ncf_retries)
+                whole[-1].data_retries = min(whole[-1].data_retries, one.data_retries)
+                self.missing.join(whole[-1], one)
+            else:
+                whole.append(one)
+        return whole
+
+    def _in_order(self, due: list[Missing], trail: int) -> list[Missing]:
+        """Oldest first (RCV-41), but what the source still has before what only a cache can have.
+
+        While those are asked for in vain, more would fall out of the window.
+        """
+        for found in tuple(due):
+            if found.first < trail < found.end:
+                self.missing.within(found.first, trail)
+                rest = self.missing.at(trail)
+                assert rest is not None
+                due.append(rest)
+        return sorted(due, key=lambda one: (one.first < trail, one.first))
+
+    def _admit(self, found: Missing, now_ns: int) -> Missing | None:
+        """The part of a range that may be asked for now; the rest waits without using up its retries.
+
+        It waits for room for a whole NAK list: asking for the few sqns that each repair makes room for would cost a NAK
+        per repair.
+        """
+        most = self._parameters.nak_max_outstanding
+        room = most - self._outstanding
+        if room < max(1, min(found.count, MAX_NAK_LIST + 1, most // 2)):
+            self.missing.arm(found, now_ns + self._parameters.nak_rpt_ivl)
+            return None
+        if found.count > room:
+            _, rest = self.missing.within(found.first, found.first + room)[0], self.missing.at(found.first + room)
+            assert rest is not None
+            self.missing.arm(rest, now_ns + self._parameters.nak_rpt_ivl)
+        return found
+
+    def _step(self, found: Missing, event: RepairEvent, now_ns: int, back_off: int, *, counts: bool = True) -> None:
+        row = self._table[found.state, event]
+        self._outstanding += self._is_outstanding(row.next_state, found) - self._is_outstanding(found.state, found)
+        found.state = row.next_state
+        if row.counts is Retries.NCF:
+            found.ncf_retries += counts
+        elif row.counts is Retries.DATA:
+            found.data_retries += counts
+        if row.restarts is Interval.NAK_RB_IVL:
+            self.missing.arm(found, now_ns + back_off)
+        elif row.restarts is Interval.NAK_RPT_IVL:
+            self.missing.arm(found, now_ns + self._parameters.nak_rpt_ivl)
+        else:
+            self.missing.arm(found, now_ns + self._parameters.nak_rdata_ivl)
+
+    @staticmethod
+    def _is_outstanding(state: RepairState, found: Missing) -> int:
+        return 0 if state is RepairState.BACK_OFF else found.count
+
+    def _is_exhausted(self, found: Missing) -> bool:
+        """Whether a count has exceeded its limit; OpenPGM stops one repeat earlier (RCV-37)."""
+        return (
+            found.ncf_retries > self._parameters.nak_ncf_retries
+            or found.data_retries > self._parameters.nak_data_retries
+        )
+
+    def _is_beyond_caches(self, found: Missing, trail: int, now_ns: int) -> bool:
+        """Whether a range that the source has left behind was asked for in vain, and nothing of its kind comes any more.
+
+        All retries for every nak_max_outstanding sqns in turn would hold up delivery for minutes when no cache has them.
+        """
+        if found.end > trail or found.ncf_retries + found.data_retries < _OLD_TRIES:
+            return False
+        return now_ns - self.old_repair_ns >= _OLD_TRIES * self._parameters.nak_rdata_ivl
+
+    def _nak_rb_ivl(self) -> int:
+        return self._rng.randint(1, self._parameters.nak_bo_ivl)
+
+    def _settle(self, found: Missing) -> None:
+        """Account for a range that left the table."""
+        self._outstanding -= self._is_outstanding(found.state, found)

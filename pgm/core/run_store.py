@@ -1,0 +1,109 @@
+"""Runs in sqn order: what windows and caches hold.
+
+The bound counts the memory that is really pinned, whole chunks, not just the octets of the packets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from pgm.wire.train import Run
+
+
+def _copy(run: Run) -> Run:
+    """A description of its own: runs in the store grow when they are joined, and others may hold `run`."""
+    return Run(run.first, run.count, run.buffer, run.offset, run.stride, run.payload_at)
+
+
+class RunStore:
+    """Disjoint runs by sqn. Neighbours in sqns and memory are joined."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._runs: list[Run] = []
+        self._pins: dict[int, int] = {}  # chunk identity -> runs in it
+        self.octets = 0
+        self.pinned_octets = 0
+        self.packets = 0
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    @property
+    def oldest(self) -> Run | None:
+        """The run with the lowest sqns."""
+        return self._runs[0] if self._runs else None
+
+    def add(self, run: Run) -> None:
+        """Insert a run that overlaps none."""
+        index = bisect_left(self._firsts, run.first)
+        before = self._runs[index - 1] if index else None
+        assert before is None or before.end <= run.first, (before, run)
+        assert index == len(self._firsts) or run.end <= self._firsts[index], run
+        self.octets += run.octets
+        self.packets += run.count
+        if before is not None and before.is_continued_by(run):
+            before.count += run.count
+            return
+        self._firsts.insert(index, run.first)
+        self._runs.insert(index, _copy(run))
+        self._pin(run)
+
+    def find(self, sqn: int) -> Run | None:
+        """The run that holds `sqn`."""
+        index = bisect_right(self._firsts, sqn) - 1
+        return self._runs[index] if index >= 0 and self._runs[index].end > sqn else None
+
+    def parts(self, first: int, end: int) -> Iterator[Run]:
+        """What is there of `first` to `end - 1`, in order."""
+        index = max(0, bisect_right(self._firsts, first) - 1)
+        while index < len(self._runs) and self._runs[index].first < end:
+            run = self._runs[index]
+            low, high = max(first, run.first), min(end, run.end)
+            if low < high:
+                part = run.part(low, high)
+                yield _copy(run) if part is run else part
+            index += 1
+
+    def take(self, sqn: int, most_packets: int) -> Run | None:
+        """Remove and return up to `most_packets` from the oldest run if it begins with `sqn`."""
+        if not self._runs or self._runs[0].first != sqn:
+            return None
+        return self.cut_oldest(most_packets)
+
+    def cut_oldest(self, most_packets: int) -> Run:
+        """Remove and return up to `most_packets` of the oldest run."""
+        run = self._runs[0]
+        count = min(run.count, most_packets)
+        taken = run.part(run.first, run.first + count)
+        self.octets -= taken.octets
+        self.packets -= count
+        if count == run.count:
+            del self._firsts[0], self._runs[0]
+            self._unpin(run)
+        else:
+            self._runs[0] = run.part(run.first + count, run.end)
+            self._firsts[0] += count
+        return taken
+
+    def drop_before(self, sqn: int) -> None:
+        """Forget everything below `sqn`."""
+        while self._runs and self._runs[0].first < sqn:
+            self.cut_oldest(sqn - self._runs[0].first)
+
+    def _pin(self, run: Run) -> None:
+        key = id(run.buffer)
+        if key not in self._pins:
+            self.pinned_octets += run.buffer.nbytes
+        self._pins[key] = self._pins.get(key, 0) + 1
+
+    def _unpin(self, run: Run) -> None:
+        key = id(run.buffer)
+        self._pins[key] -= 1
+        if not self._pins[key]:
+            del self._pins[key]
+            self.pinned_octets -= run.buffer.nbytes

@@ -1,0 +1,333 @@
+"""One source as one receiver sees it: path, window and recovery together (RFC 6)."""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Iterable
+
+import attrs
+
+from pgm.core.asking import Asker
+from pgm.core.channel import Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Opened
+from pgm.core.parents import Parents
+from pgm.core.path import Path, SpmVerdict
+from pgm.core.ranges import Span
+from pgm.core.receive_window import ReceiveWindow, Room
+from pgm.core.recovery import Recovery
+from pgm.core.repair_table import RECEIVER, RepairTable
+from pgm.core.spm_request import SpmRequest
+from pgm.core.status import SessionStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.options import Fin, Join, find
+from pgm.wire.packets import Nak, Spm
+from pgm.wire.train import Data
+
+
+@attrs.frozen
+class ReceiverSetup:
+    """What the topology says about one receiver."""
+
+    segment: Segment
+    parents: tuple[Nla, ...] = ()  # in order of preference; SPM_PATH comes behind them
+    data_ports: frozenset[int] = frozenset()  # streams to take; empty takes all
+    local_repairers: frozenset[Nla] = frozenset()  # nodes of the segment that repair from a cache of their own
+    asks_below_trail: bool = False  # the parents hold more than the source's window
+    repair_table: RepairTable = RECEIVER
+
+
+class _State(enum.Enum):
+    WAITING = "nothing received yet"
+    HOLDING = "data but no SPM yet: it may say that the stream began earlier"
+    OPEN = "open"
+    SILENT = "silent"
+    ENDING = "given up, delivering what is left"
+    CLOSED = "closed"
+
+
+class Session:
+    """The receiver's side of one TSI."""
+
+    def __init__(
+        self,
+        tsi: Tsi,
+        data_port: int,
+        setup: ReceiverSetup,
+        room: Room,
+        parameters: Parameters,
+        rng: random.Random,
+        counters: Counters,
+    ) -> None:
+        self._setup = setup
+        self._parameters = parameters
+        self._counters = counters
+        self.path = Path(tsi, data_port, parameters, counters)
+        self._recovery = Recovery(parameters, rng, counters, setup.repair_table)
+        self._asker = Asker(
+            self.path, Parents(setup.parents, parameters, counters), self._recovery, parameters, counters
+        )
+        self.window = ReceiveWindow(tsi, self._recovery, room, parameters, counters)
+        self._spm_request = SpmRequest(parameters, rng, counters)
+        self._state = _State.WAITING
+        self._end_cause = CloseCause.FIN
+        self._hold_until_ns = NEVER
+        self._peer: Nla = setup.segment.address
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the application has been told of the end."""
+        return self._state is _State.CLOSED
+
+    @property
+    def missing_sqns(self) -> int:
+        """Sqns being recovered now."""
+        return self._recovery.missing.sqns
+
+    @property
+    def missing_ranges(self) -> int:
+        """Ranges of sqns being recovered now: what `rxw_gaps` bounds."""
+        return len(self._recovery.missing)
+
+    def is_missing(self, sqn: int) -> bool:
+        """Whether this sqn is being recovered now."""
+        return self._recovery.is_missing(sqn)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        if self._state is _State.CLOSED:
+            return self.path.heard_at_ns + self._parameters.session_expiry
+        heard = self.path.heard_at_ns
+        expiry = self._parameters.session_expiry if self._state is not _State.OPEN else self._parameters.peer_expiry
+        if self._state is _State.ENDING:
+            return NEVER  # only the application can bring it on
+        return min(self._recovery.deadline_ns, self._spm_request.deadline_ns, self._hold_until_ns, heard + expiry)
+
+    def status(self, now_ns: int) -> SessionStatus:
+        """This session for operators."""
+        return SessionStatus(
+            tsi=tsi_text(self.path.tsi),
+            data_port=self.path.data_port,
+            state=self._state.name.lower(),
+            trail=self.path.trail,
+            lead=self.path.lead,
+            next_sqn=self.window.next_sqn,
+            missing_sqns=self.missing_sqns,
+            held_octets=self.window.held_octets,
+            parent=self._asker.parents.current or "",
+            silent_ns=now_ns - self.path.heard_at_ns,
+        )
+
+    # What arrives
+
+    def on_data(self, data: Data, peer: Nla, now_ns: int) -> Effects:
+        """ODATA or RDATA."""
+        if self._state in (_State.CLOSED, _State.ENDING):
+            self._counters.duplicate_packets += data.count
+            return ()
+        first, trail = self.path.place(data.wire_sqn, data.wire_trail)
+        end = first + data.count
+        if self.path.is_jump(end - 1):
+            self._counters.jumps_rejected += data.count
+            return ()
+        effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
+        if self._state is _State.WAITING:
+            if data.type is PacketType.RDATA or (self.path.has_edges and end <= self.path.trail):
+                # Somebody else's repair may be as old as a cache, and what the window has left is older still:
+                # starting there would ask for all since, or report it lost.
+                self._counters.foreign_packets += data.count
+                return effects
+            effects += self._begin(first, trail, data, peer, now_ns)
+        self.path.saw(end - 1, trail)
+        self._follow_trail(now_ns)
+        if end <= self.window.next_sqn:
+            self._counters.duplicate_packets += data.count
+        else:
+            below = max(first, self.window.next_sqn)
+            self._counters.duplicate_packets += below - first
+            run = data.run(first).part(below, end)
+            filled = self.window.add(run, now_ns)
+            self._count_repairs(filled, data.type, peer)
+            if filled and end <= self.path.trail:
+                self._recovery.old_repair_ns = now_ns
+        if data.options and find(data.options, Fin) is not None:
+            self.path.fin_lead = self.path.lead
+        return [*effects, *self._advance()]
+
+    def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:
+        if kind is PacketType.ODATA:
+            self._counters.late_sqns += filled
+            return
+        self._counters.repaired_sqns += filled
+        if peer in self._setup.local_repairers:
+            self._counters.repaired_locally += filled
+
+    def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
+        """An SPM: the path, the window's edges, perhaps the end."""
+        if self._end_cause is CloseCause.EXPIRED:
+            return ()  # heard too late; once the application has taken what is left it is a new session
+        verdict = self.path.on_spm(spm, now_ns)
+        if verdict is SpmVerdict.STALE:
+            return ()
+        effects = self._heard(peer, now_ns, answers=False)
+        self._spm_request.heard_spm()
+        self._asker.parents.learn_path(spm.path_nla)
+        self._recovery.allow_asking(now_ns)
+        if self._state is _State.WAITING and self.path.join_at is not None:
+            self.window.begin(self.path.join_at)
+            effects += self._open(peer)
+        elif self._state is _State.HOLDING:
+            if self.path.join_at is not None:
+                self.window.begin_earlier(self.path.join_at, now_ns)
+            effects += self._open(peer)
+        if self._state in (_State.WAITING, _State.CLOSED, _State.ENDING):
+            return effects
+        if verdict is SpmVerdict.JUMPED:
+            self.window.skip_to(self.path.trail, LossCause.JUMP)
+        self._follow_trail(now_ns)
+        self.window.reveal(self.path.lead + 1, now_ns)
+        self._follow_reset()
+        return [*effects, *self._advance()]
+
+    def on_ncf(self, ncf: Nak, peer: Nla, now_ns: int) -> Effects:
+        """An NCF, from whomever: it suppresses every receiver that lacks the same sqns (RCV-34, RCV-43)."""
+        self._counters.ncf_packets_in += 1
+        if self._state is not _State.OPEN:
+            return ()
+        effects = self._heard(peer, now_ns, answers=True)
+        spans = self.path.spans_of(ncf)
+        self._reveal_by_ncf(spans, now_ns)
+        self._recovery.confirmed(spans, now_ns, peer)
+        return [*effects, *self._advance()]
+
+    def on_nak_heard(self, nak: Nak, now_ns: int) -> None:
+        """Another receiver's NAK that was multicast (RCV-35)."""
+        if self._state is _State.OPEN:
+            self._recovery.overheard(self.path.spans_of(nak), now_ns)
+
+    def on_spmr_heard(self, now_ns: int) -> None:
+        """Another receiver's SPMR."""
+        self._spm_request.heard_request(now_ns)
+
+    def _reveal_by_ncf(self, spans: Iterable[Span], now_ns: int) -> None:
+        limit = self.path.lead + self._parameters.ncf_lead_sqns
+        newest = max((end for _, end in spans), default=0)
+        if newest <= limit + 1:
+            self.window.reveal(newest, now_ns)
+            self.path.saw(newest - 1, self.path.trail)
+
+    # Beginning, going on, ending
+
+    def _heard(self, peer: Nla, now_ns: int, *, answers: bool) -> list[Effect]:
+        self.path.heard_at_ns = now_ns
+        parents = self._asker.parents
+        (parents.answered if answers else parents.heard)(peer)
+        if self._state is not _State.SILENT:
+            return []
+        self._state = _State.OPEN
+        return [Opened(self.path.tsi, self.window.next_sqn, peer, self.path.data_port, resumed=True)]
+
+    def _begin(self, first: int, trail: int, data: Data, peer: Nla, now_ns: int) -> list[Effect]:
+        """The first data packet defines where reception starts, unless OPT_JOIN does (RCV-01, RCV-03).
+
+        Before the first SPM nothing can be asked for, so delivery waits a moment for it: its OPT_JOIN may say
+        that what came before belongs to us.
+        """
+        if not self.path.has_edges:
+            self.path.begin_at(first + data.count - 1, trail)
+        join = find(data.options, Join)
+        start = first if join is None else min(first, self.path.unwrap(join.min_sqn))
+        self.window.begin(max(start, self.path.trail))
+        if self._recovery.may_ask:
+            return self._open(peer)
+        self._peer = peer
+        self._spm_request.want(now_ns)
+        self._state = _State.HOLDING
+        self._hold_until_ns = now_ns + self._parameters.open_hold_ivl
+        return []
+
+    def _open(self, peer: Nla) -> list[Effect]:
+        self._state = _State.OPEN
+        self._hold_until_ns = NEVER
+        self._counters.sessions_opened += 1
+        return [Opened(self.path.tsi, self.window.next_sqn, peer, self.path.data_port)]
+
+    def _follow_trail(self, now_ns: int) -> None:
+        """End the recovery of what the source's window has left behind (RCV-11)."""
+        trail = self.path.trail
+        if trail <= self.window.next_sqn:
+            return
+        self.window.reveal(trail, now_ns)
+        if not self._setup.asks_below_trail:
+            self.window.give_up(self._recovery.give_up_before(trail), LossCause.WINDOW)
+
+    def _follow_reset(self) -> None:
+        reset = self.path.reset
+        if reset is None:
+            return
+        self._end_cause = CloseCause.RESET
+        self.path.fin_lead = self.path.lead
+        if reset.no_naks:
+            self.window.give_up(self._recovery.give_up_before(self.path.lead + 1), LossCause.SOURCE_GONE)
+
+    def _advance(self, *, is_last: bool = False) -> list[Effect]:
+        if self._state is _State.HOLDING:
+            self.window.keep_bounds()
+            return []
+        effects = self.window.advance(is_last=is_last)
+        fin_lead = self.path.fin_lead
+        is_finished = fin_lead is not None and self.window.next_sqn > fin_lead
+        if is_finished or (self._state is _State.ENDING and self.window.is_drained):
+            self._state = _State.CLOSED
+            effects.append(Closed(self.path.tsi, self.window.next_sqn, self._end_cause))
+        return effects
+
+    def resume(self) -> Effects:
+        """Go on delivering: the application has made room."""
+        return self._advance() if self._state in (_State.OPEN, _State.SILENT, _State.ENDING) else ()
+
+    def end(self, cause: CloseCause) -> Effects:
+        """Give up what is missing and close once the rest is delivered."""
+        if self._state is _State.CLOSED:
+            return ()
+        if self._state is _State.WAITING:
+            self._state = _State.CLOSED
+            return ()
+        opening = self._open(self._peer) if self._state is _State.HOLDING else []
+        self._state, self._end_cause = _State.ENDING, cause
+        self.window.give_up(self._recovery.give_up_before(self.window.arrivals.end), LossCause.SOURCE_GONE)
+        return [*opening, *self._advance(is_last=cause is CloseCause.EVICTED)]
+
+    # Time
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """NAKs, giving up, SPMRs, silence."""
+        if self._state in (_State.CLOSED, _State.ENDING):
+            return ()
+        segment = self._setup.segment
+        effects: list[Effect] = list(
+            self._spm_request.handle_deadline(self.path.tsi, self.path.data_port, segment, self._peer, now_ns)
+        )
+        if self._hold_until_ns <= now_ns:
+            effects += [*self._open(self._peer), *self._advance()]
+        if self._recovery.deadline_ns <= now_ns:
+            naks, given_up = self._asker.ask(segment, now_ns)
+            effects += naks
+            for first, end in given_up:
+                trail = min(max(first, self.path.trail), end)
+                self.window.give_up([(first, trail)], LossCause.WINDOW)
+                self.window.give_up([(trail, end)], LossCause.RETRIES)
+            if given_up:
+                effects += self._advance()
+        silence = now_ns - self.path.heard_at_ns
+        if self._state is _State.OPEN and silence >= self._parameters.peer_expiry:
+            self._state = _State.SILENT
+            effects.append(Closed(self.path.tsi, self.window.next_sqn, CloseCause.SILENT))
+        elif silence >= self._parameters.session_expiry:
+            self._counters.sessions_expired += 1
+            effects += self.end(CloseCause.EXPIRED)
+        return effects

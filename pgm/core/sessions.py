@@ -1,0 +1,60 @@
+"""A bounded table of sessions by TSI (SEC-01): one more than allowed evicts by rule, and is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from pgm.core.counters import Counters
+from pgm.core.path import Path
+from pgm.wire.formats import Tsi
+
+
+class HasPath(Protocol):
+    """What the table needs of a session."""
+
+    path: Path
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session has ended."""
+
+
+S = TypeVar("S", bound=HasPath)
+
+
+class Sessions(Generic[S]):
+    """At most `limit` sessions. Ended ones go first, then the one that was silent for longest."""
+
+    def __init__(self, limit: int, counters: Counters) -> None:
+        self._limit = limit
+        self._counters = counters
+        self._by_tsi: dict[Tsi, S] = {}
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(self._by_tsi.values())
+
+    def __len__(self) -> int:
+        return len(self._by_tsi)
+
+    def get(self, tsi: Tsi) -> S | None:
+        """The session of a TSI."""
+        return self._by_tsi.get(tsi)
+
+    def add(self, tsi: Tsi, session: S) -> S | None:
+        """Take a session in; returns the one that had to go for it."""
+        evicted = None
+        if len(self._by_tsi) >= self._limit:
+            tsi_out, evicted = min(
+                self._by_tsi.items(), key=lambda item: (not item[1].is_over, item[1].path.heard_at_ns, item[0])
+            )
+            del self._by_tsi[tsi_out]
+            if not evicted.is_over:
+                self._counters.sessions_evicted += 1
+        self._by_tsi[tsi] = session
+        return evicted
+
+    def forget(self, is_done: Callable[[S], bool]) -> list[S]:
+        """Drop and return the sessions that are done."""
+        done = [tsi for tsi, session in self._by_tsi.items() if is_done(session)]
+        return [self._by_tsi.pop(tsi) for tsi in done]

@@ -1,0 +1,261 @@
+"""The source core: transmit window, SPMs, NCFs and repairs (RFC 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from pgm.core.brakes import Brakes
+from pgm.core.channel import Channel, Segment
+from pgm.core.confirmer import Confirmer
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, control, data
+from pgm.core.pacer import Pacer
+from pgm.core.responder import Responder
+from pgm.core.spm_schedule import SpmSchedule
+from pgm.core.status import SessionStatus
+from pgm.core.transmit_window import Payload, TransmitWindow
+from pgm.errors import SourceClosed
+from pgm.parameters import Parameters
+from pgm.units import NEVER, SECOND
+from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.options import Epoch, Fin, Join, Option, Rst
+from pgm.wire.packets import Nak, Spm, Spmr, encode
+from pgm.wire.serial import MASK, spans_of, unwrap, wrap
+from pgm.wire.train import Data, Octets, Train
+
+_RESETS = 3  # SPMs that announce an abort
+
+
+@attrs.frozen
+class SourceSetup:
+    """What the topology and the start of the process say about one source."""
+
+    tsi: Tsi
+    segment: Segment
+    data_port: int
+    first_sqn: int = 0  # upper half 0 at the start; OpenPGM's receivers want the SPM_SQN at 0 too (INT-Q2)
+    started_at_ns: int = 0  # wall clock, for the epoch option
+
+
+class SourceCore:
+    """One source of one stream."""
+
+    def __init__(self, setup: SourceSetup, parameters: Parameters, now_ns: int) -> None:
+        self.counters = Counters()
+        self.setup = setup
+        self._parameters = parameters
+        self._segment: Segment = setup.segment
+        self.window = TransmitWindow(setup.tsi, setup.data_port, parameters, setup.first_sqn)
+        self._brakes = Brakes(parameters, self.counters)
+        self._confirmer = Confirmer(parameters, self.counters, self._brakes)
+        self._responder = Responder(self.window, [setup.segment], parameters, self.counters)
+        self._pacer = Pacer(parameters)
+        self._schedule = SpmSchedule(parameters, now_ns)
+        self._spm_sqn = 0
+        self._is_closing = False
+        self._is_reset = False
+        self._fin_at_ns: int | None = None  # when the first FIN went out
+        self._has_left = False  # whether a deadline came at which it might go
+        self._started_ns = self._last_nak_ns = now_ns
+        self._is_blocked_until_ns = 0  # a full window has no room before this
+
+    # The application
+
+    @property
+    def max_tpdu(self) -> int:
+        """Octets of the largest packet."""
+        return self._parameters.max_tpdu
+
+    @property
+    def room_octets(self) -> int:
+        """Octets that may be submitted before the application should wait."""
+        return self._parameters.txw_unsent_bytes - self.window.unsent_octets
+
+    def submit(self, payloads: Sequence[Payload]) -> None:
+        """Take messages in. Raises `PayloadTooLarge` or `SourceClosed`; sending happens at the deadline."""
+        self._refuse_if_closing()
+        self.window.append(payloads)
+        self._is_blocked_until_ns = 0
+
+    def submit_rows(self, payloads: Octets) -> None:
+        """Take messages of equal size, a (count, size) array."""
+        self._refuse_if_closing()
+        self.window.append_rows(payloads)
+        self._is_blocked_until_ns = 0
+
+    def _refuse_if_closing(self) -> None:
+        if self._is_closing:
+            raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
+
+    def close(self) -> None:
+        """Send what was accepted, say FIN, and serve repairs until nobody asks any more."""
+        self._is_closing = True
+
+    def abort(self, now_ns: int) -> Effects:
+        """Say that the stream was cut short: SPMs with OPT_RST, several since nobody repeats them (SRC-30)."""
+        self._is_closing, self._is_reset = True, True
+        return [self._spm(now_ns) for _ in range(_RESETS)]
+
+    def is_finished(self, now_ns: int) -> bool:
+        """Whether a closed source may go: silent for fin_quiet_ivl, or txw_secs over (SRC-27)."""
+        return self._fin_at_ns is not None and now_ns >= self._leave_at_ns
+
+    @property
+    def _leave_at_ns(self) -> int:
+        if self._fin_at_ns is None:
+            return NEVER
+        quiet = max(self._fin_at_ns, self._last_nak_ns) + self._parameters.fin_quiet_ivl
+        return min(quiet, self._fin_at_ns + self._parameters.txw_secs)
+
+    # The network
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """NAKs and SPMRs from below; everything else is not for a source."""
+        items, rejects = train.parse_untrusted()
+        self.counters.rejects.update(rejects)
+        effects: list[Effect] = []
+        for item in items:
+            if isinstance(item, Data):
+                self.counters.foreign_packets += item.count
+            elif item.tsi != self.setup.tsi or item.data_port != self.setup.data_port:
+                self.counters.foreign_packets += 1
+            elif isinstance(item, Nak) and not channel.is_group:
+                effects += self._on_nak(item, peer, now_ns)
+            elif isinstance(item, Spmr):
+                effects += self._on_spmr(now_ns)
+            else:
+                self.counters.foreign_packets += 1
+        return effects
+
+    def _on_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
+        if nak.kind is PacketType.NNAK:
+            self.counters.nnak_packets_in += 1
+            return NOTHING
+        lead = self.window.lead
+        sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
+        is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
+        if nak.kind is not PacketType.NAK or not is_ours or max(sqns) > lead or nak.parity:
+            self.counters.nak_packets_foreign += 1
+            return NOTHING
+        if not self._brakes.admit_nak(peer, now_ns):
+            return NOTHING
+        self.counters.nak_packets_in += 1
+        self.counters.nak_sqns_in += len(sqns)
+        self._last_nak_ns, self._has_left = now_ns, False
+        self.window.note_nak(min(sqns), now_ns)
+        self._responder.request(spans_of(sqns), self._segment, now_ns)
+        return self._confirmer.confirm(nak, self._segment, now_ns)
+
+    def _on_spmr(self, now_ns: int) -> Effects:
+        self.counters.spmr_packets_in += 1
+        return (self._spm(now_ns),) if self._brakes.admit_spmr(now_ns) else NOTHING
+
+    def _spm(self, now_ns: int) -> Effect:
+        window = self.window
+        # A joiner that heard this knows where it came in, so it may ask for all that follows (RFC 9.4).
+        is_young = now_ns < self._started_ns + self._parameters.join_ivl and window.trail <= self.setup.first_sqn
+        options: list[Option] = [Join(min_sqn=wrap(self.setup.first_sqn if is_young else window.lead + 1))]
+        if self._parameters.private_options:
+            start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
+            options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
+        if self._is_reset:
+            options.append(Rst())  # without N: a repairer may still have what is missing
+        elif self._is_closing and not window.has_unsent:
+            options.append(Fin())
+        spm = Spm(
+            tsi=self.setup.tsi,
+            data_port=self.setup.data_port,
+            spm_sqn=self._spm_sqn,
+            trail=wrap(window.trail),
+            lead=wrap(window.lead),
+            path_nla=self._segment.address,
+            options=tuple(options),
+        )
+        self._spm_sqn = wrap(self._spm_sqn + 1)
+        packet = encode(spm)
+        self.counters.spm_packets += 1
+        self._pacer.data_sent(len(packet), now_ns)
+        return control(self._segment, packet)
+
+    # Time
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        at = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self.window.deadline_ns)
+        if not self._has_left:
+            at = min(at, self._leave_at_ns)
+        if self._responder.deadline_ns != NEVER:
+            ready = self._pacer.repair_ready_at(self._responder.next_octets())
+            at = min(at, max(ready, self._responder.deadline_ns))
+        if self.window.has_unsent:
+            ready = self._pacer.data_ready_at(self.window.next_octets)
+            at = min(at, max(ready, self._is_blocked_until_ns))
+        elif self._is_closing and self._fin_at_ns is None:
+            at = 0
+        return at
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """NCFs that were put off, an SPM, then one train of data."""
+        effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns)]
+        self.window.advance(now_ns)
+        self._has_left = self.is_finished(now_ns)
+        if self._is_closing and self._fin_at_ns is None and not self.window.has_unsent:
+            self._fin_at_ns = now_ns
+            self._schedule.closing(now_ns)
+        if self._schedule.is_due(now_ns):
+            effects.append(self._spm(now_ns))
+        train = self._next_repair(now_ns) or self._next_data(now_ns)
+        if train is not None:
+            self._schedule.data_sent(now_ns)
+            effects.append(train)
+        return effects
+
+    def _next_repair(self, now_ns: int) -> Effect | None:
+        responder, pacer = self._responder, self._pacer
+        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
+            return None
+        send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns)
+        if send is not None:
+            pacer.repair_sent(len(send.octets), now_ns)
+        return send
+
+    def _next_data(self, now_ns: int) -> Effect | None:
+        window, pacer = self.window, self._pacer
+        if (
+            not window.has_unsent
+            or pacer.data_ready_at(window.next_octets) > now_ns
+            or now_ns < self._is_blocked_until_ns
+        ):
+            return None
+        rows = window.next_train(pacer.train_octets, now_ns)
+        if rows is None:
+            self._is_blocked_until_ns = window.retry_at(now_ns)
+            return None
+        pacer.data_sent(rows.size, now_ns)
+        self.counters.odata_packets += rows.shape[0]
+        self.counters.odata_octets += rows.size
+        return data(self._segment, rows)
+
+    def status(self, now_ns: int) -> list[SessionStatus]:
+        """One row: the session of this source."""
+        window = self.window
+        return [
+            SessionStatus(
+                tsi=tsi_text(self.setup.tsi),
+                data_port=self.setup.data_port,
+                state="closing" if self._is_closing else "open",
+                trail=window.trail,
+                lead=window.lead,
+                next_sqn=window.end,
+                pending_sqns=self._responder.pending_sqns,
+                held_octets=window.held_octets,
+            )
+        ]
+
+    def advance_to(self, sqn: int) -> None:
+        """Application control of the window: nothing before `sqn` need be repaired (RFC 16.4)."""
+        self.window.advance_to(sqn)
+        self._is_blocked_until_ns = 0

@@ -1,0 +1,49 @@
+"""When to send SPMs: ambient ones at a fixed interval, heartbeats after data at doubling intervals (RFC 5.1.4 - 5.1.6)."""
+
+from __future__ import annotations
+
+from pgm.parameters import Parameters
+
+_CLOSING_DOUBLINGS = 4  # while closing the interval stays within 4 x IHB_MIN, so that some FIN arrives
+
+
+class SpmSchedule:
+    """Two independent timers. Neither ever stops."""
+
+    def __init__(self, parameters: Parameters, now_ns: int) -> None:
+        self._parameters = parameters
+        self._ihb_max = parameters.ihb_max
+        self._ihb = parameters.ihb_min
+        self._ambient_at_ns = now_ns  # the first SPM goes at once
+        self._heartbeat_at_ns = now_ns + self._ihb
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the next SPM is due."""
+        return min(self._ambient_at_ns, self._heartbeat_at_ns)
+
+    def data_sent(self, now_ns: int) -> None:
+        """ODATA or RDATA left: heartbeats begin anew at IHB_MIN (SRC-23)."""
+        self._ihb = self._parameters.ihb_min
+        self._heartbeat_at_ns = now_ns + self._ihb
+
+    def closing(self, now_ns: int) -> None:
+        """The session ends: announce it at once and often."""
+        self._ihb_max = min(self._ihb_max, _CLOSING_DOUBLINGS * self._parameters.ihb_min)
+        self._ihb = self._parameters.ihb_min
+        self._heartbeat_at_ns = now_ns
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether to send an SPM now. Restarts the timers as if it were sent.
+
+        An ambient SPM restarts the running heartbeat interval without resetting it (SRC-24); doubling
+        comes after a heartbeat was sent.
+        """
+        if now_ns >= self._heartbeat_at_ns:
+            self._ihb = min(2 * self._ihb, self._ihb_max)
+        elif now_ns < self._ambient_at_ns:
+            return False
+        if now_ns >= self._ambient_at_ns:
+            self._ambient_at_ns = now_ns + self._parameters.ambient_spm_ivl
+        self._heartbeat_at_ns = now_ns + self._ihb
+        return True

@@ -1,0 +1,22 @@
+"""What a core says of its sessions to whoever watches: one row each."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class SessionStatus:
+    """One session at one node, now. Sqns are 64-bit; -1 lead means that nothing was sent yet."""
+
+    tsi: str
+    data_port: int
+    state: str
+    trail: int
+    lead: int
+    next_sqn: int = 0  # receivers: the next to deliver
+    missing_sqns: int = 0
+    pending_sqns: int = 0  # repairs owed
+    held_octets: int = 0  # window or cache
+    parent: str = ""
+    silent_ns: int = 0

@@ -1,0 +1,156 @@
+"""Buckets and the pacer: what may leave in any interval, however late anybody asks."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgm.core.pacer import Pacer
+from pgm.core.rate import Bucket
+from pgm.units import MICROSECOND, MILLISECOND, SECOND
+from pgm.wire.train import MAX_TRAIN_OCTETS
+from tests.unit.core.makers import parameters
+
+rates = st.sampled_from([1, 7, 1000, 2000, 999_983, 25_000_000, 3_000_000_007, 125_000_000_000])
+
+
+def assert_within(taken, rate, burst_ns, extra=0):
+    """In any interval T at most burst + rate x T, in whole units."""
+    for index, (start, _) in enumerate(taken):
+        total = 0
+        for at, amount in taken[index:]:
+            total += amount
+            assert (total - extra) * SECOND <= rate * (burst_ns + at - start), (start, at, total)
+
+
+@given(rate=rates, burst_ns=st.integers(1, SECOND), seed=st.integers(0, 1 << 30))
+def test_bucket_never_gives_more_than_burst_and_rate(rate, burst_ns, seed):
+    """Covers SRC-03: over random traffic and late calls."""
+    rng = random.Random(seed)
+    bucket = Bucket(rate, burst_ns)
+    holds = rate * burst_ns // SECOND
+    if not holds:
+        return
+    now, taken = rng.randrange(10 * SECOND), []
+    for _ in range(60):
+        now += rng.choice([0, 1, rng.randrange(burst_ns + 1), rng.randrange(3 * burst_ns + 1)])
+        amount = rng.randint(1, max(1, min(holds, rng.choice([1, 10, holds]))))
+        available = bucket.available(now)
+        could = bucket.ready_at(amount) <= now
+        assert could == (amount <= available) or abs(amount - available) <= 1  # spare time between two units
+        assert bucket.take(amount, now) == could
+        if could:
+            taken.append((now, amount))
+    assert_within(taken, rate, burst_ns)
+
+
+@given(rate=rates, burst_ns=st.integers(1, SECOND), amount=st.integers(0, 100), now=st.integers(0, SECOND))
+def test_what_is_available_can_be_taken(rate, burst_ns, amount, now):
+    bucket = Bucket(rate, burst_ns)
+    bucket.charge(amount, now)
+    available = bucket.available(now)
+    assert not available or bucket.take(available, now)
+
+
+def test_ready_is_the_first_instant_at_which_it_can_be_taken():
+    bucket = Bucket(1000, 10 * MILLISECOND)
+    assert bucket.take(10, SECOND)
+    assert not bucket.take(4, SECOND)
+    at = bucket.ready_at(4)
+    assert at == SECOND + 4 * MILLISECOND
+    assert not bucket.take(4, at - 1)
+    assert bucket.take(4, at)
+
+
+def test_more_than_the_bucket_holds_waits_for_a_full_one():
+    bucket = Bucket(1000, 10 * MILLISECOND)
+    assert bucket.take(25, SECOND)
+    assert bucket.ready_at(25) == SECOND + 25 * MILLISECOND
+    assert bucket.ready_at(1) == SECOND + 16 * MILLISECOND
+
+
+def test_idle_time_is_worth_one_burst():
+    """Covers SRC-03: a bucket of one second would let a whole second's traffic out after a pause."""
+    bucket = Bucket(1000, 10 * MILLISECOND)
+    assert bucket.take(10, 0)
+    assert bucket.available(3600 * SECOND) == 10
+
+
+@given(late_ns=st.integers(0, 4 * MILLISECOND))
+def test_late_calls_lose_nothing(late_ns):
+    """A driver that serves deadlines late, by less than the bucket allows, still reaches the rate."""
+    bucket = Bucket(1_000_000, 5 * MILLISECOND)
+    now = 0
+    for _ in range(1000):
+        now = max(now, bucket.ready_at(1000) + late_ns)
+        assert bucket.take(1000, now)
+    assert now <= 1000 * MILLISECOND
+
+
+@st.composite
+def pacers(draw):
+    return parameters(
+        txw_max_rte=draw(st.sampled_from([1000, 125_000, 25_000_000, 1_250_000_000])),
+        txw_burst_ivl=draw(st.sampled_from([100 * MICROSECOND, 5 * MILLISECOND, SECOND])),
+        rdata_share=draw(st.sampled_from([0.001, 0.25, 0.5, 1.0])),
+        max_tpdu=draw(st.sampled_from([128, 1472, 9000, 65_507])),
+        txw_peak_ratio=draw(st.sampled_from([1, 4])),
+    )
+
+
+@given(settings=pacers(), seed=st.integers(0, 1 << 30))
+def test_pacer_holds_the_rate_and_the_repairs_to_their_share(settings, seed):
+    """Covers SRC-02, SRC-03, SRC-04, SRC-05: sent as soon as allowed or later, data and repairs in any mixture."""
+    rng = random.Random(seed)
+    pacer = Pacer(settings)
+    rate, share = settings.txw_max_rte, settings.txw_max_rte * settings.rdata_share
+    now, everything, repairs = 0, [], []
+    for _ in range(60):
+        octets = rng.randint(100, pacer.train_octets)
+        if rng.random() < 0.5:
+            now = max(now, pacer.repair_ready_at(octets))
+            octets = min(octets, pacer.repair_room(now))
+            assert octets >= min(100, settings.max_tpdu)
+            pacer.repair_sent(octets, now)
+            repairs.append((now, octets))
+        else:
+            now = max(now, pacer.data_ready_at(octets))
+            pacer.data_sent(octets, now)
+        everything.append((now, octets))
+        now += rng.choice([0, 0, 0, rng.randrange(SECOND)])
+    packet_ns = -(-settings.max_tpdu * SECOND // rate) + 1
+    assert_within(everything, rate, max(settings.txw_burst_ivl, packet_ns))
+    packet_ns = -(-settings.max_tpdu * SECOND // max(1, round(share))) + 1
+    assert_within(repairs, max(1, round(share)), max(settings.txw_burst_ivl, packet_ns))
+
+
+def test_a_packet_always_fits_a_train():
+    """However slow the line and however short the burst: a bucket that never fills would stop the source."""
+    for rate in (1000, 25_000_000):
+        for max_tpdu in (128, 65_507):
+            pacer = Pacer(
+                parameters(txw_max_rte=rate, max_tpdu=max_tpdu, txw_burst_ivl=100 * MICROSECOND, rdata_share=0.001)
+            )
+            assert pacer.train_octets >= max_tpdu
+            assert pacer.repair_octets >= max_tpdu
+            now = 3600 * 24 * 365 * SECOND
+            pacer.repair_sent(max_tpdu, now)
+            now = pacer.repair_ready_at(max_tpdu)
+            assert pacer.repair_room(now) >= max_tpdu
+
+
+def test_trains_are_as_long_as_the_burst():
+    """At 1 Mbit/s 64 KB would be half a second of line."""
+    assert Pacer(parameters(txw_max_rte=125_000)).train_octets == 1472
+    assert Pacer(parameters(txw_max_rte=2_500_000)).train_octets == 12_500
+    assert Pacer(parameters(txw_max_rte=1_250_000_000)).train_octets == MAX_TRAIN_OCTETS
+
+
+@pytest.mark.parametrize("ratio", [1, 4])
+def test_peak_rate_keeps_successive_trains_apart(ratio):
+    """Covers SRC-04: the leaky bucket beside the token bucket."""
+    pacer = Pacer(parameters(txw_max_rte=1_000_000, txw_burst_ivl=SECOND, txw_peak_ratio=ratio))
+    pacer.data_sent(10_000, SECOND)
+    gap = pacer.data_ready_at(10_000) - SECOND
+    assert abs(gap - 10_000 * SECOND // (1_000_000 * ratio)) <= 1

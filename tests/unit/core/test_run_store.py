@@ -1,0 +1,116 @@
+"""The run store against a set of sqns, pinned memory included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pgm.core.run_store import RunStore
+from pgm.wire.train import Run
+from tests.unit.core.makers import chunk_of_runs, run_of, sqns_of
+
+SPACE = 48
+sqns = st.integers(0, SPACE)
+
+
+class StoreAsASet(RuleBasedStateMachine):
+    """Runs come in from a few chunks, whole or in parts, and leave from the front."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = RunStore()
+        self.chunks: dict[int, Run] = {}
+        self.held: dict[int, int] = {}  # sqn -> chunk
+
+    def chunk(self, number: int) -> Run:
+        if number not in self.chunks:
+            self.chunks[number] = run_of(0, SPACE + 8, size=12 if number < 3 else 13)
+        return self.chunks[number]
+
+    @rule(first=sqns, count=st.integers(1, 8), number=st.integers(0, 4))
+    def add(self, first: int, count: int, number: int) -> None:
+        if any(sqn in self.held for sqn in range(first, first + count)):
+            return
+        self.store.add(self.chunk(number).part(first, first + count))
+        self.held.update(dict.fromkeys(range(first, first + count), number))
+
+    @rule(most=st.integers(1, 10))
+    @precondition(lambda self: self.held)
+    def cut_oldest(self, most: int) -> None:
+        run = self.store.cut_oldest(most)
+        taken = sqns_of(run)
+        assert taken == sorted(self.held)[: len(taken)]
+        assert 1 <= len(taken) <= most
+        for sqn in taken:
+            del self.held[sqn]
+
+    @rule(sqn=sqns, most=st.integers(1, 10))
+    def take(self, sqn: int, most: int) -> None:
+        run = self.store.take(sqn, most)
+        assert (run is None) == (min(self.held, default=None) != sqn)
+        if run is not None:
+            assert run.first == sqn
+            for gone in sqns_of(run):
+                del self.held[gone]
+
+    @rule(sqn=sqns)
+    def drop_before(self, sqn: int) -> None:
+        self.store.drop_before(sqn)
+        self.held = {held: chunk for held, chunk in self.held.items() if held >= sqn}
+
+    @rule(one=sqns, other=sqns)
+    def look(self, one: int, other: int) -> None:
+        first, end = min(one, other), max(one, other)
+        found = [sqn for part in self.store.parts(first, end) for sqn in sqns_of(part)]
+        assert found == sorted(sqn for sqn in self.held if first <= sqn < end)
+        run = self.store.find(one)
+        assert (run is not None) == (one in self.held)
+        assert run is None or run.first <= one < run.end
+
+    @invariant()
+    def holds_the_same(self) -> None:
+        assert [sqn for run in self.store for sqn in sqns_of(run)] == sorted(self.held)
+        assert self.store.packets == len(self.held)
+        assert self.store.octets == sum(self.chunks[number].stride for number in self.held.values())
+        oldest = self.store.oldest
+        assert (oldest.first if oldest else None) == min(self.held, default=None)
+
+    @invariant()
+    def pins_whole_chunks(self) -> None:
+        pinned = {id(run.buffer): run.buffer.nbytes for run in self.store}
+        assert self.store.pinned_octets == sum(pinned.values())
+        assert set(pinned) == {id(self.chunks[number].buffer) for number in self.held.values()}
+
+
+TestStoreAsASet: Any = StoreAsASet.TestCase
+
+
+def test_neighbours_in_sqns_and_memory_become_one_run():
+    store = RunStore()
+    for run in chunk_of_runs(10, [3, 4, 5]):
+        store.add(run)
+    assert [(run.first, run.count) for run in store] == [(10, 12)]
+
+
+def test_joining_leaves_the_runs_of_others_alone():
+    """Runs that were handed in or out are descriptions of their own."""
+    first, second, third = chunk_of_runs(10, [3, 4, 5])
+    store = RunStore()
+    store.add(first)
+    seen = next(store.parts(0, 100))
+    store.add(second)
+    store.add(third)
+    assert [(run.first, run.count) for run in store] == [(10, 12)]
+    assert (first.count, seen.count) == (3, 3)
+
+
+def test_overlaps_are_our_own_mistake():
+    store = RunStore()
+    store.add(run_of(10, 5))
+    for first, count in ((8, 3), (12, 1), (14, 4), (5, 20)):
+        with pytest.raises(AssertionError):
+            store.add(run_of(first, count))
+    assert store.packets == 5

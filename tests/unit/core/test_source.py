@@ -1,0 +1,640 @@
+"""The source core: data in order within the rate, SPMs, NCFs before repairs, and a graceful end."""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgm.core.effects import Send
+from pgm.core.source import SourceCore, SourceSetup
+from pgm.errors import PayloadTooLarge, SourceClosed
+from pgm.units import NEVER, SECOND
+from pgm.wire.formats import PacketType
+from pgm.wire.options import Epoch, Fin, Join, Rst, find
+from pgm.wire.serial import unwrap, wrap
+from tests.reference import DATA_PORT, OTHER_TSI, TSI
+from tests.unit.core.makers import (
+    BY_GROUP,
+    BY_UNICAST,
+    GROUP,
+    MS,
+    OWN,
+    PEER,
+    SEGMENT,
+    data_train,
+    nak_packet,
+    ncf_packet,
+    parameters,
+    payload_of,
+    sent_control,
+    sent_items,
+    sent_sqns,
+    spm_packet,
+    spmr_packet,
+    train_of,
+)
+
+T = PacketType
+START = 1000 * SECOND
+QUIET = {"ambient_spm_ivl": 3600 * SECOND, "ihb_min": 3600 * SECOND, "ihb_max": 3600 * SECOND}
+
+
+def source(first=0, **changes):
+    setup = SourceSetup(TSI, SEGMENT, DATA_PORT, first_sqn=first, started_at_ns=1_700_000_000 * SECOND + 7)
+    return SourceCore(setup, parameters(**changes), START)
+
+
+def run(core, until, *, most=10_000):
+    """Serve every deadline up to an instant; what left, and when."""
+    log, now = [], START
+    while core.deadline_ns <= until:
+        now = max(core.deadline_ns, now)
+        effects = core.handle_deadline(now)
+        # Every call at a deadline does something or moves the deadline.
+        assert effects or core.deadline_ns > now, now
+        assert len(log) < most
+        log.append((now, effects))
+    return log
+
+
+def drain(core, until=NEVER - 1):
+    """Serve deadlines until all that was accepted has left."""
+    log = []
+    while core.window.has_unsent:
+        now = max(START, core.deadline_ns)
+        assert now <= until
+        log.append((now, core.handle_deadline(now)))
+    return log
+
+
+def with_data(count=20, first=0, **changes):
+    """A source that has sent some packets and has been quiet since."""
+    core = source(first, **QUIET | {"rdata_hold_ivl": MS} | changes)
+    core.submit([payload_of(sqn) for sqn in range(first, first + count)])
+    run(core, START + SECOND)
+    assert core.window.lead == first + count - 1
+    return core
+
+
+def receive(core, packet, now, channel=BY_UNICAST):
+    return core.receive(train_of(packet), channel, PEER, now)
+
+
+def nak(*sqns, **changes):
+    return nak_packet(*sqns, source_nla=OWN, group_nla=GROUP, **changes)
+
+
+def all_effects(log):
+    return [effect for _, effects in log for effect in effects]
+
+
+def octets_of(effect):
+    return effect.octets.nbytes if isinstance(effect.octets, np.ndarray) else len(effect.octets)
+
+
+# Data
+
+
+@given(
+    sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=40),
+    first=st.sampled_from([0, 1000, (1 << 32) - 10, (3 << 32) - 2]),
+    late=st.sampled_from([0, MS, 7 * MS]),
+    seed=st.integers(0, 1 << 30),
+)
+def test_data_leaves_in_order_and_within_the_rate(sizes, first, late, seed):
+    """Covers SRC-01, SRC-02, SRC-03, SRC-05, W-17: with SPMs in between, and served late."""
+    rng = random.Random(seed)
+    rate, burst = 200_000, 20 * MS
+    core = source(first, txw_max_rte=rate, txw_burst_ivl=burst, ambient_spm_ivl=30 * MS, ihb_min=10 * MS)
+    messages = [rng.randbytes(size) for size in sizes]
+    log, now = [], START
+    for message in messages:
+        core.submit([message])
+        for _ in range(rng.randint(0, 3)):
+            now = max(now, core.deadline_ns) + rng.randint(0, late)
+            log.append((now, core.handle_deadline(now)))
+    while core.window.has_unsent:
+        now = max(now, core.deadline_ns) + rng.randint(0, late)
+        log.append((now, core.handle_deadline(now)))
+    at = first
+    for item in sent_items(all_effects(log)):
+        if item.type is T.ODATA:
+            assert item.wire_sqn == wrap(at)
+            at += item.count
+    assert at == core.window.end == core.window.lead + 1
+    sent = [(then, octets_of(effect)) for then, effects in log for effect in effects]
+    spm_octets = 36 + 4 + 8 + 16
+    for index, (begun, _) in enumerate(sent):
+        total = 0
+        for then, octets in sent[index:]:
+            total += octets
+            # An SPM does not wait for the bucket; what it overdraws is paid by the data after it.
+            spms = 2 + (then - begun) // (10 * MS)
+            assert total <= rate * (burst + then - begun) // SECOND + spm_octets * spms
+    assert all(sum(effect.is_data for effect in effects) <= 1 for _, effects in log)
+
+
+def test_data_goes_to_the_group_as_one_train_a_call():
+    """Covers design section 3: data is pulled."""
+    core = source(txw_max_rte=1_000_000_000, **QUIET)
+    core.submit([payload_of(sqn) for sqn in range(200)])
+    trains = [effect for _, effects in drain(core) for effect in effects if effect.is_data]
+    assert [octets_of(train) // 36 for train in trains] == [64, 64, 64, 8]
+    assert {(train.segment, train.to, train.stride) for train in trains} == {(SEGMENT, None, 36)}
+    assert (core.counters.odata_packets, core.counters.odata_octets) == (200, 7200)
+
+
+def test_rows_are_messages_too():
+    core = source(**QUIET)
+    core.submit_rows(np.frombuffer(b"".join(payload_of(sqn) for sqn in range(5)), np.uint8).reshape(5, 12))
+    assert sent_sqns(all_effects(drain(core)), T.ODATA) == list(range(5))
+
+
+def test_a_slow_line_sends_packet_by_packet():
+    """Covers SRC-03: 64 KB at 1 Mbit/s would be half a second of line."""
+    core = source(txw_max_rte=125_000, txw_burst_ivl=5 * MS, **QUIET)
+    core.submit([bytes(1448)] * 10)
+    log = [(now, effect) for now, effects in drain(core) for effect in effects if effect.is_data]
+    assert [octets_of(effect) for _, effect in log] == [1472] * 10
+    assert log[-1][0] - log[0][0] >= 8 * 1472 * SECOND // 125_000
+
+
+def test_what_does_not_fit_is_refused():
+    core = source(max_apdu=1000)
+    with pytest.raises(PayloadTooLarge):
+        core.submit([bytes(1001)])
+    assert core.deadline_ns == START
+    assert core.room_octets == parameters().txw_unsent_bytes
+
+
+def test_room_shrinks_with_what_is_not_sent_yet():
+    core = source(**QUIET)
+    room = core.room_octets
+    core.submit([bytes(100)] * 10)
+    assert core.room_octets == room - 1240
+    drain(core)
+    assert core.room_octets == room
+
+
+# SPMs
+
+
+def test_first_spm_goes_at_once_and_describes_the_empty_window():
+    """Covers SRC-06, SRC-20, SRC-21, W-19: SPM_SQN 0, trail 0, lead -1, the own address."""
+    core = source()
+    assert core.deadline_ns == START
+    effects = core.handle_deadline(START)
+    [spm] = sent_control(effects, T.SPM)
+    assert (spm.spm_sqn, spm.trail, spm.lead, spm.path_nla) == (0, 0, 0xFFFFFFFF, OWN)
+    assert (spm.tsi, spm.data_port) == (TSI, DATA_PORT)
+    assert find(spm.options, Join) == Join(0)
+    assert find(spm.options, Epoch) == Epoch(0, 1_700_000_000, 7)
+    assert (effects[0].to, effects[0].hops, effects[0].is_data) == (None, None, False)
+
+
+def test_spms_count_up_and_tell_what_was_sent():
+    """Covers SRC-06, SRC-20: the lead is the last sent, not the last accepted."""
+    core = source(ambient_spm_ivl=10 * MS, txw_max_rte=100_000)
+    core.submit([bytes(976)] * 20)
+    lead, spm_sqn = -1, 0
+    for _, effects in run(core, START + 200 * MS):
+        for item in sent_items(effects):
+            if item.type is T.SPM:
+                assert item.spm_sqn == spm_sqn
+                assert item.lead == wrap(lead)
+                spm_sqn += 1
+            else:
+                lead += item.count
+    assert spm_sqn > 10
+    assert lead == 19
+
+
+def test_spms_come_before_data():
+    """Covers SRC-05."""
+    core = source()
+    core.submit([payload_of(0)])
+    items = sent_items(all_effects(run(core, START + MS)))
+    assert [item.type for item in items] == [T.SPM, T.ODATA]
+
+
+def test_private_options_can_be_left_out():
+    core = source(private_options=False)
+    [spm] = sent_control(core.handle_deadline(START), T.SPM)
+    assert find(spm.options, Epoch) is None
+
+
+@pytest.mark.parametrize("first", [0, (1 << 32) - 3, 5 << 32])
+def test_epoch_names_the_upper_half_of_the_next_sqn(first):
+    """Covers design section 3."""
+    core = source(first, ambient_spm_ivl=10 * MS)
+    core.submit([payload_of(0)] * 10)
+    for _, effects in run(core, START + 100 * MS):
+        for spm in sent_control(effects, T.SPM):
+            epoch = find(spm.options, Epoch)
+            following = (epoch.next_upper << 32) + wrap(spm.lead + 1)
+            assert following in (first, first + 10)
+
+
+def test_late_joiners_are_told_where_they_come_in():
+    """Covers SRC-31, RCV-03: within JOIN_IVL of the start the first sqn, later the next one."""
+    core = source(join_ivl=SECOND, ambient_spm_ivl=250 * MS, ihb_min=3600 * SECOND, ihb_max=3600 * SECOND)
+    core.submit([payload_of(sqn) for sqn in range(5)])
+    joins = {}
+    for now, effects in run(core, START + 2 * SECOND):
+        for spm in sent_control(effects, T.SPM):
+            joins[(now - START) // MS] = find(spm.options, Join).min_sqn
+    assert joins[250] == joins[750] == 0
+    assert joins[1000] == joins[2000] == 5
+
+
+def test_heartbeats_follow_odata_and_rdata():
+    """Covers SRC-22, SRC-23."""
+    core = source(ambient_spm_ivl=3600 * SECOND, ihb_min=100 * MS, ihb_max=800 * MS, rdata_hold_ivl=0)
+    core.handle_deadline(START)
+    core.submit([payload_of(0)])
+    sent_at = core.deadline_ns
+    core.handle_deadline(sent_at)
+    spms = [(now - sent_at) // MS for now, effects in run(core, sent_at + 2400 * MS) if sent_control(effects, T.SPM)]
+    assert spms == [100, 300, 700, 1500, 2300]
+    asked_at = sent_at + 2500 * MS
+    receive(core, nak(0), asked_at)
+    spms = [(now - asked_at) // MS for now, effects in run(core, asked_at + 800 * MS) if sent_control(effects, T.SPM)]
+    assert spms == [100, 300, 700]
+
+
+def test_spmrs_are_answered_at_once_and_not_too_often():
+    """Covers SRC-26."""
+    core = source(**QUIET | {"ihb_min": 50 * MS})
+    core.handle_deadline(START)
+    now, answered = START + SECOND, []
+    for step in range(200):
+        if sent_control(receive(core, spmr_packet(), now + step * MS, BY_GROUP), T.SPM):
+            answered.append(step)
+    assert answered == [0, 50, 100, 150]
+    assert (core.counters.spmr_packets_in, core.counters.spmr_packets_braked) == (200, 196)
+
+
+# NAKs
+
+
+def test_a_nak_is_confirmed_at_once_and_repaired_afterwards():
+    """Covers SRC-05, SRC-40, SRC-42: the NCF comes in the same call, also when the data is ready."""
+    core = with_data()
+    now = START + 2 * SECOND
+    effects = receive(core, nak(5), now)
+    assert [item.type for item in sent_items(effects)] == [T.NCF]
+    [ncf] = sent_control(effects, T.NCF)
+    assert (ncf.sqns, ncf.source_nla, ncf.group_nla, effects[0].to) == ((5,), OWN, GROUP, None)
+    assert core.deadline_ns == now + MS
+    log = run(core, now + SECOND)
+    assert sent_sqns(all_effects(log), T.RDATA) == [5]
+    assert (core.counters.nak_packets_in, core.counters.nak_sqns_in, core.counters.rdata_packets) == (1, 1, 1)
+
+
+def test_a_nak_list_gets_one_ncf_and_every_repair():
+    """Covers SRC-44, W-33."""
+    core = with_data(100)
+    now = START + 2 * SECOND
+    sqns = (70, *range(1, 63))
+    effects = receive(core, nak(*sqns), now)
+    assert [ncf.sqns for ncf in sent_control(effects, T.NCF)] == [sqns]
+    assert sent_sqns(all_effects(run(core, now + SECOND)), T.RDATA) == sorted(sqns)
+
+
+def test_repairs_are_what_was_sent():
+    """Covers W-31, SRC-07."""
+    core = with_data()
+    receive(core, nak(5, 6), START + 2 * SECOND)
+    [data] = [item for item in sent_items(all_effects(run(core, START + 3 * SECOND))) if item.type is T.RDATA]
+    assert [row.tobytes() for row in data.run(5).payloads] == [payload_of(5), payload_of(6)]
+
+
+def test_what_has_left_the_window_is_confirmed_and_not_repaired():
+    """Covers SRC-42: NCF yes, RDATA no."""
+    core = with_data(txw_adv_mode="application")
+    core.advance_to(10)
+    effects = receive(core, nak(8, 9, 10), START + 2 * SECOND)
+    assert [ncf.sqns for ncf in sent_control(effects, T.NCF)] == [(8, 9, 10)]
+    assert sent_sqns(all_effects(run(core, START + 3 * SECOND)), T.RDATA) == [10]
+
+
+def test_a_repair_that_has_left_the_window_meanwhile_costs_nothing():
+    """Covers SRC-42, SRC-02."""
+    core = with_data(txw_adv_mode="application")
+    now = START + 2 * SECOND
+    receive(core, nak(5), now)
+    core.advance_to(10)
+    core.submit([payload_of(20)])
+    log = run(core, now + SECOND)
+    assert sent_sqns(all_effects(log), T.RDATA) == []
+    assert sent_sqns(all_effects(log), T.ODATA) == [20]
+    assert core.counters.rdata_packets == 0
+
+
+def test_status_is_one_row():
+    core = with_data(txw_adv_mode="application")
+    core.advance_to(10)
+    receive(core, nak(12), START + 2 * SECOND)
+    [row] = core.status(START + 2 * SECOND)
+    assert (row.state, row.trail, row.lead, row.next_sqn, row.pending_sqns) == ("open", 10, 19, 20, 1)
+    core.close()
+    assert core.status(START + 2 * SECOND)[0].state == "closing"
+    assert core.max_tpdu == parameters().max_tpdu
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        nak(5, tsi=OTHER_TSI),
+        nak(5, data_port=DATA_PORT + 1),
+        nak_packet(5, source_nla="10.9.9.9", group_nla=GROUP),
+        nak_packet(5, source_nla=OWN, group_nla="239.9.9.9"),
+        nak(20),
+        nak(5, 20),
+        nak(5, parity=True),
+        ncf_packet(5, source_nla=OWN, group_nla=GROUP),
+        spm_packet(5, 0, 3),
+    ],
+    ids=["tsi", "data port", "source", "group", "never sent", "list never sent", "parity", "ncf", "spm"],
+)
+def test_what_is_not_for_this_source_is_counted_and_ignored(packet):
+    """Covers SRC-45."""
+    core = with_data()
+    deadline = core.deadline_ns
+    assert list(receive(core, packet, START + 2 * SECOND)) == []
+    assert core.counters.foreign_packets + core.counters.nak_packets_foreign == 1
+    assert core.deadline_ns == deadline
+
+
+def test_multicast_naks_are_for_other_receivers():
+    """Covers RCV-45, NE-06: the extra copy of a NAK must not be confirmed."""
+    core = with_data()
+    assert list(receive(core, nak(5), START + 2 * SECOND, BY_GROUP)) == []
+
+
+def test_a_null_nak_is_only_counted():
+    """Covers SRC-46."""
+    core = with_data()
+    assert list(receive(core, nak(5, kind=T.NNAK), START + 2 * SECOND)) == []
+    assert core.counters.nnak_packets_in == 1
+    assert core.window.lead == 19
+    assert run(core, START + 3 * SECOND) == []
+
+
+def test_data_of_others_is_counted_by_packets():
+    core = with_data()
+    core.receive(data_train(range(5), tsi=OTHER_TSI), BY_GROUP, PEER, START + 2 * SECOND)
+    assert core.counters.foreign_packets == 5
+
+
+def test_junk_is_a_counter():
+    """Covers SEC-06."""
+    core = with_data()
+    train = train_of(nak(5))
+    damaged = bytearray(next(iter(train.packets())))
+    damaged[20] ^= 1
+    assert list(core.receive(type(train).of(bytes(damaged)), BY_UNICAST, PEER, START)) == []
+    assert core.counters.rejects == {"checksum": 1}
+
+
+def test_ncfs_are_never_delayed_by_the_rate():
+    """Covers SRC-02 and its trap."""
+    core = with_data(100, txw_max_rte=10_000, txw_burst_ivl=5 * MS)
+    now = core.deadline_ns if core.deadline_ns != NEVER else START
+    core.submit([bytes(1000)] * 10)
+    now = START + 100 * SECOND
+    core.handle_deadline(now)
+    assert core.deadline_ns > now  # the bucket is empty
+    for sqn in range(50):
+        assert len(sent_control(receive(core, nak(sqn), now), T.NCF)) == 1
+
+
+def test_damped_ncfs_leave_before_spms_and_data():
+    """Covers SRC-05, SRC-41."""
+    core = with_data(ncf_ivl=5 * MS, rdata_hold_ivl=0, rdata_ignore_ivl=0)
+    now = START + 2 * SECOND
+    assert sent_control(receive(core, nak(5), now), T.NCF)
+    run(core, now + MS)
+    assert list(receive(core, nak(5), now + 2 * MS)) == []
+    core.submit([payload_of(20)])
+    core._schedule.closing(now + 5 * MS)
+    effects = core.handle_deadline(now + 5 * MS)
+    assert [item.type for item in sent_items(effects)] == [T.NCF, T.SPM]
+    assert sent_sqns(all_effects(run(core, now + 6 * MS)), T.ODATA) == [20]
+
+
+def test_repairs_keep_to_their_share_and_data_goes_on():
+    """Covers SRC-05: neither late joiners nor repairs stop the stream."""
+    rate = 1_000_000
+    core = with_data(
+        600, txw_max_rte=rate, rdata_share=0.25, rdata_hold_ivl=0, rdata_ignore_ivl=0, ncf_ivl=0, txw_burst_ivl=10 * MS
+    )
+    begun = now = START + 10 * SECOND
+    core.submit([bytes(976)] * 3000)
+    repairs = data = 0
+    while now < begun + SECOND:
+        receive(core, nak(*range(60)), now)
+        now = max(now, core.deadline_ns)
+        for effect in core.handle_deadline(now):
+            if effect.is_data:
+                [item] = sent_items([effect])
+                if item.type is T.RDATA:
+                    repairs += octets_of(effect)
+                else:
+                    data += octets_of(effect)
+    assert repairs <= 0.25 * rate + 0.25 * rate / 100 + 1500
+    assert repairs > 0.2 * rate
+    assert data > 0.7 * rate
+    assert repairs + data <= rate + rate / 100 + 1500
+
+
+def test_storms_are_braked():
+    """Covers SRC-41, SEC-09."""
+    core = with_data(child_nak_rte=10, brake_burst_ivl=SECOND)
+    now = START + 2 * SECOND
+    answers = sum(len(receive(core, nak(sqn % 20), now)) for sqn in range(100))
+    assert answers == 10
+    assert core.counters.nak_packets_braked == 90
+
+
+# A full window
+
+
+def test_a_window_held_by_naks_sends_nothing_until_it_may():
+    """Covers SRC-11, SRC-12: and the deadline says when to look again."""
+    core = source(
+        **QUIET, txw_adv_mode="data", txw_sqns=20, txw_adv_ivl=100 * MS, txw_adv_secs=SECOND, rdata_hold_ivl=0
+    )
+    core.submit([payload_of(sqn) for sqn in range(20)])
+    run(core, START + SECOND)
+    now = START + 2 * SECOND
+    receive(core, nak(0), now)
+    core.submit([payload_of(20)])
+    log = run(core, now + SECOND)
+    sent = {sqn: then for then, effects in log for sqn in sent_sqns(effects, T.ODATA)}
+    assert sent == {20: now + 100 * MS}
+    assert len(log) < 10
+
+
+def test_application_control_lets_the_window_go_on():
+    """Covers SRC-14."""
+    core = source(**QUIET, txw_adv_mode="application", txw_sqns=10)
+    core.submit([payload_of(sqn) for sqn in range(15)])
+    log = run(core, START + SECOND)
+    assert sent_sqns(all_effects(log), T.ODATA) == list(range(10))
+    assert core.deadline_ns > START + 1000 * SECOND
+    core.advance_to(5)
+    assert core.deadline_ns <= START + SECOND
+    assert sent_sqns(all_effects(run(core, START + 2 * SECOND)), T.ODATA) == list(range(10, 15))
+
+
+# The end
+
+
+def test_closing_sends_the_rest_and_then_says_fin_at_once():
+    """Covers SRC-27, SRC-28: FIN only behind the last data, SPM_LEAD its sqn."""
+    core = source(txw_max_rte=100_000, ambient_spm_ivl=20 * MS, ihb_min=10 * MS, fin_quiet_ivl=500 * MS)
+    core.submit([bytes(976)] * 30)
+    core.handle_deadline(START)
+    core.close()
+    with pytest.raises(SourceClosed) as caught:
+        core.submit([b"more"])
+    assert caught.value.remedy
+    with pytest.raises(SourceClosed):
+        core.submit_rows(np.zeros((1, 4), np.uint8))
+    lead, fins = core.window.lead, []
+    last_data_at = START
+    for now, effects in run(core, START + 600 * MS):
+        for item in sent_items(effects):
+            if item.type is T.ODATA:
+                lead, last_data_at = lead + item.count, now
+            elif item.type is T.SPM:
+                has_fin = find(item.options, Fin) is not None
+                assert has_fin == (lead == 29)
+                if has_fin:
+                    assert unwrap(item.lead, lead) == lead == 29
+                    fins.append(now)
+    assert lead == 29
+    assert fins[0] == last_data_at
+    assert len(fins) > 5
+    assert not core.is_finished(fins[0] + 500 * MS - 1)
+    assert core.is_finished(fins[0] + 500 * MS)
+
+
+def test_a_source_that_may_leave_sleeps_if_it_is_left_standing():
+    """Covers the contract of `pgm.core.interface`: a deadline in the past that leads nowhere is a busy loop."""
+    core = with_data(fin_quiet_ivl=2 * SECOND)
+    core.close()
+    closed_at = START + 3 * SECOND
+    core.handle_deadline(closed_at)
+    log = run(core, closed_at + 20 * SECOND)
+    assert closed_at + 2 * SECOND in [now for now, _ in log]
+    assert len(log) < 10
+    receive(core, nak(19), closed_at + 20 * SECOND)
+    assert core.deadline_ns <= closed_at + 22 * SECOND
+
+
+def test_a_closing_source_serves_naks_and_leaves_when_nobody_asks():
+    """Covers SRC-27 and its trap."""
+    core = with_data(fin_quiet_ivl=2 * SECOND, txw_secs=10 * SECOND)
+    now = START + 3 * SECOND
+    core.close()
+    assert core.deadline_ns <= now
+    core.handle_deadline(now)
+    asked_at = now + 1500 * MS
+    assert sent_control(receive(core, nak(19), asked_at), T.NCF)
+    assert sent_sqns(all_effects(run(core, asked_at + SECOND)), T.RDATA) == [19]
+    assert not core.is_finished(now + 2 * SECOND)
+    assert not core.is_finished(asked_at + 2 * SECOND - 1)
+    assert core.is_finished(asked_at + 2 * SECOND)
+
+
+def test_a_closing_source_leaves_after_txw_secs_at_the_latest():
+    """Covers SRC-27."""
+    core = with_data(fin_quiet_ivl=2 * SECOND, txw_secs=5 * SECOND)
+    closed_at = now = START + 3 * SECOND
+    core.close()
+    core.handle_deadline(now)
+    while not core.is_finished(now):
+        receive(core, nak(19), now)
+        now += 100 * MS
+    assert now == closed_at + 5 * SECOND
+
+
+def test_an_open_source_never_finishes():
+    assert not with_data().is_finished(NEVER - 1)
+
+
+def test_abort_says_reset():
+    """Covers SRC-30: in SPMs, the first at once."""
+    core = with_data()
+    spms = sent_control(core.abort(START + 2 * SECOND), T.SPM)
+    assert len(spms) == 3
+    assert [spm.spm_sqn for spm in spms] == [spms[0].spm_sqn + step for step in range(3)]
+    assert all(find(spm.options, Rst) == Rst() and find(spm.options, Fin) is None for spm in spms)
+    with pytest.raises(SourceClosed):
+        core.submit([b"more"])
+
+
+# Time
+
+
+def test_calling_early_does_nothing():
+    """Covers the contract of `pgm.core.interface`."""
+    core = source(ambient_spm_ivl=SECOND, ihb_min=400 * MS)
+    core.submit([bytes(1000)] * 100)
+    now = START
+    for _ in range(2000):
+        if core.deadline_ns > now:
+            deadline = core.deadline_ns
+            assert core.handle_deadline(now) == []
+            assert core.deadline_ns == deadline
+            now += 97_003
+        else:
+            core.handle_deadline(now)
+
+
+def test_an_idle_source_sleeps():
+    """Nothing but SPMs and the closing of the window wakes it."""
+    core = with_data(ambient_spm_ivl=SECOND, ihb_min=SECOND, ihb_max=SECOND)
+    log = run(core, START + 100 * SECOND)
+    assert len(log) < 200
+
+
+@pytest.mark.parametrize("first", [(1 << 32) - 25, (1 << 32) - 1, 1 << 32, (7 << 32) - 30])
+def test_a_session_across_the_wrap_is_like_one_at_1000(first):
+    """Covers W-17, W-18, SRC-20 and test 1 of section 14: send, lose, NAK lists, repair, trail, SPMs."""
+
+    def session(start):
+        core = source(start, txw_secs=2 * SECOND, txw_adv_secs=200 * MS, ambient_spm_ivl=150 * MS, rdata_hold_ivl=MS)
+        rng, log, now, lead = random.Random(3), [], START, -1
+        for step in range(400):
+            now += 7 * MS
+            if step < 300 and step % 5 == 0:
+                core.submit([payload_of(step)])
+                lead += 1
+            if lead > 5 and step % 11 == 0:
+                wanted = sorted({rng.randint(max(0, lead - 20), lead - 1) for _ in range(5)})
+                log += [(now, effect) for effect in receive(core, nak(*[start + sqn for sqn in wanted]), now)]
+            while core.deadline_ns <= now:
+                log += [(now, effect) for effect in core.handle_deadline(now)]
+        return [(then, *told(effect, start)) for then, effect in log], attrs.asdict(core.counters)
+
+    def told(effect, start):
+        assert isinstance(effect, Send)
+        for item in sent_items([effect]):
+            if item.type is T.SPM:
+                edges = [unwrap(edge, start) - start for edge in (item.trail, item.lead)]
+                yield (item.type, item.spm_sqn, *edges)
+            elif item.type is T.NCF:
+                yield (item.type, *[unwrap(sqn, start) - start for sqn in item.sqns])
+            else:
+                sqn, trail = (unwrap(edge, start) - start for edge in (item.wire_sqn, item.wire_trail))
+                yield (item.type, sqn, item.count, trail, item.run(0).payloads.tobytes())
+
+    assert session(first) == session(1000)
