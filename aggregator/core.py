@@ -1,0 +1,129 @@
+"""The aggregator core: many NAKs in, one NAK out; one repair in, repairs out only where asked (RFC 7).
+
+Two layouts. A relay has different segments above and below and carries the session down. On-LAN there
+is one segment, the data reach everybody by themselves, and the aggregator only deals in NAKs; there an NCF
+counts as an answer only if it comes from the parent that was asked, or the source.
+
+An aggregator keeps no packets. It asks the local repairers of a segment first (static redirect, RFC 9.5.3),
+then its parents.
+"""
+
+from __future__ import annotations
+
+from aggregator.session import AggregatorSession
+from pgm.core.channel import Channel
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.relay import ElementSetup
+from pgm.core.sessions import Sessions
+from pgm.core.status import SessionStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla, PacketType, tsi_text
+from pgm.wire.packets import Nak, Packet, Spm, Spmr
+from pgm.wire.train import Data, Train
+
+
+class AggregatorCore:
+    """A NAK aggregator, relaying or on-LAN, for any number of sessions."""
+
+    def __init__(self, setup: ElementSetup, parameters: Parameters) -> None:
+        self.counters = Counters()
+        self._setup = setup
+        self._parameters = parameters
+        self.sessions: Sessions[AggregatorSession] = Sessions(parameters.max_sessions, self.counters)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        expiry = self._parameters.session_expiry
+        return min((min(one.deadline_ns, one.path.heard_at_ns + expiry) for one in self.sessions), default=NEVER)
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take what one read gave."""
+        items, rejects = train.parse_untrusted()
+        self.counters.rejects.update(rejects)
+        effects: list[Effect] = []
+        for item in items:
+            known = self.sessions.get(item.tsi)
+            if known is not None:
+                known.note_peer(item, peer)
+            if channel.segment.upstream and (isinstance(item, (Data, Spm)) or _is_ncf(item)):
+                effects += self._from_above(item, known, channel, peer, now_ns)
+            elif channel.segment.downstream and known is not None:
+                effects += self._from_below(item, known, channel, peer, now_ns)
+            else:
+                self.counters.foreign_packets += 1
+        return effects
+
+    def _from_above(
+        self, item: Data | Packet, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
+    ) -> Effects:
+        if isinstance(item, Data) and item.parity:
+            self.counters.foreign_packets += item.count
+            return NOTHING
+        if known is None:
+            if not isinstance(item, (Spm, Data)):
+                self.counters.foreign_packets += 1
+                return NOTHING
+            known = AggregatorSession(item, self._setup, self._parameters, self.counters)
+            evicted = self.sessions.add(item.tsi, known)
+            self.counters.sessions_opened += 1
+            if evicted is not None:
+                return [_gone(evicted, "evicted"), *self._of_session(item, known, channel, peer, now_ns)]
+        return self._of_session(item, known, channel, peer, now_ns)
+
+    def _of_session(
+        self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int
+    ) -> Effects:
+        known.path.heard_at_ns = now_ns
+        if isinstance(item, Spm):
+            return known.on_spm(item, now_ns)
+        if isinstance(item, Nak):
+            known.on_ncf(item, peer, True, now_ns)
+            return NOTHING
+        assert isinstance(item, Data)
+        return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item)
+
+    def _from_below(
+        self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int
+    ) -> Effects:
+        if isinstance(item, Nak) and item.kind is PacketType.NCF:
+            known.on_ncf(item, peer, False, now_ns)
+        elif isinstance(item, Nak) and not channel.is_group:
+            return known.on_nak(item, channel.segment, peer, now_ns)
+        elif isinstance(item, Spmr):
+            self.counters.spmr_packets_in += 1
+            if known.relay.speaks and known.brakes.admit_spmr(now_ns):
+                return known.relay.answer_spmr(channel.segment)
+        elif isinstance(item, Spm) and peer in self._setup.partners:
+            return known.relay.on_partner_spm(item, now_ns)
+        elif isinstance(item, Data) and item.type is PacketType.RDATA:
+            known.on_rdata_below(item, channel.segment)
+        else:
+            self.counters.foreign_packets += 1
+        return NOTHING
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """NCFs that were put off, repeats, takeover, expiry."""
+        effects: list[Effect] = []
+        for session in self.sessions:
+            if session.deadline_ns <= now_ns:
+                effects += session.handle_deadline(now_ns)
+        expiry = self._parameters.session_expiry
+        for gone in self.sessions.forget(lambda one: now_ns - one.path.heard_at_ns >= expiry):
+            self.counters.sessions_expired += 1
+            effects.append(_gone(gone, "expired"))
+        return effects
+
+    def status(self, now_ns: int) -> list[SessionStatus]:
+        """One row per session."""
+        return [session.status(now_ns) for session in self.sessions]
+
+
+def _is_ncf(item: Data | Packet) -> bool:
+    return isinstance(item, Nak) and item.kind is PacketType.NCF
+
+
+def _gone(session: AggregatorSession, how: str) -> Notice:
+    return Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}")

@@ -1,0 +1,183 @@
+"""Repair state of a network element: which sqns were asked for, by which segments, and what was heard from above (RFC 7.2 - 7.5).
+
+A range is PENDING from the first NAK until an NCF, repeated at NAK_RPT_RTE for NAK_RPT_IVL; then
+OUTSTANDING until its RDATA, or for NAK_RDATA_IVL after the last confirmation. Outstanding, duplicates are
+eliminated for NAK_ELIM_IVL; the first one after that is forwarded as if new. An NCF from above without
+a NAK from below makes an outstanding range with no segments (anticipation): RDATA goes nowhere until a NAK
+adds one.
+
+ODATA changes nothing here (NE-15); only RDATA ends a repair.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from pgm.core.counters import Counters
+from pgm.core.parents import Parents
+from pgm.core.ranges import Span, TimedRange, TimedRanges
+from pgm.parameters import Parameters
+from pgm.units import NEVER, SECOND
+from pgm.wire.formats import Nla
+
+
+class ElementState(enum.Enum):
+    """States of a repair at an element (RFC 7.3)."""
+
+    PENDING = "asked for, not confirmed"
+    OUTSTANDING = "confirmed"
+
+
+@attrs.define(eq=False)
+class Repair(TimedRange):
+    """Repair state of a range of sqns. `segments` is a bit per downstream segment that asked."""
+
+    state: ElementState = ElementState.PENDING
+    segments: int = 0
+    route: Parents | None = None  # the targets in order, for the segment that asked first
+    target: Nla | None = None
+    tries: int = 0  # targets that did not answer
+    repeat_until_ns: int = 0
+    elim_until_ns: int = 0
+    lives_until_ns: int = NEVER
+
+
+@attrs.define
+class Repeat:
+    """NAKs to repeat: to whom, and for which sqns."""
+
+    target: Nla
+    spans: list[Span]
+
+
+class Elimination:
+    """The repair state of one session at one element."""
+
+    def __init__(self, parameters: Parameters, counters: Counters) -> None:
+        self._parameters = parameters
+        self._counters = counters
+        self.repairs: TimedRanges[Repair] = TimedRanges()
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return self.repairs.next_deadline_ns
+
+    def admit(self, spans: Iterable[Span], segment_bit: int, route: Parents, now_ns: int) -> Nla | None:
+        """Take a NAK in; returns whom to forward it to, or None if all its sqns are under way (NE-20, NE-21, NE-28)."""
+        forward_to: Nla | None = None
+        for first, end in spans:
+            for found in self.repairs.within(first, end):
+                found.segments |= segment_bit
+                if found.state is ElementState.OUTSTANDING and now_ns >= found.elim_until_ns:
+                    forward_to = self._ask(found, route, now_ns) or forward_to
+            for low, high in self.repairs.uncovered(first, end):
+                if len(self.repairs) >= self._parameters.repair_states:
+                    self._counters.states_refused += 1
+                    continue
+                new = self.repairs.add(Repair(low, high, segments=segment_bit))
+                forward_to = self._ask(new, route, now_ns) or forward_to
+        self._keep_bound()
+        return forward_to
+
+    def _keep_bound(self) -> None:
+        """Ranges that were cut may be more than allowed: the oldest go, whoever still needs them asks again."""
+        while len(self.repairs) > self._parameters.repair_states:
+            oldest = self.repairs.oldest
+            assert oldest is not None
+            self.repairs.remove(oldest)
+            self._counters.states_refused += 1
+
+    def redirect_up(self, spans: Iterable[Span], asker: Nla, upstream: Parents, now_ns: int) -> None:
+        """A repairer asks for sqns that it was asked for itself: those go upstream only (DLR-34, DLR-36)."""
+        for first, end in spans:
+            for found in self.repairs.within(first, end):
+                if found.route is not upstream and found.target == asker:
+                    found.elim_until_ns = now_ns
+                    found.state = ElementState.OUTSTANDING
+        self._keep_bound()
+
+    def _ask(self, repair: Repair, route: Parents, now_ns: int) -> Nla | None:
+        """Make a range pending at the route's present target."""
+        route.before_asking(now_ns)
+        repair.state = ElementState.PENDING
+        repair.route, repair.target, repair.tries = route, route.current, 0
+        self._start_repeating(repair, now_ns)
+        return repair.target
+
+    def _start_repeating(self, repair: Repair, now_ns: int) -> None:
+        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl
+        self.repairs.arm(repair, min(now_ns + self._repeat_ivl, repair.repeat_until_ns))
+
+    @property
+    def _repeat_ivl(self) -> int:
+        return SECOND // self._parameters.ne_nak_rpt_rte
+
+    def confirm(
+        self, spans: Iterable[Span], now_ns: int, answers: Callable[[Repair], bool], *, anticipate: bool
+    ) -> None:
+        """Take an NCF: matching repairs become outstanding and their times start anew (NE-13, NE-22, NE-25)."""
+        for first, end in spans:
+            for found in self.repairs.within(first, end):
+                if answers(found):
+                    self._confirmed(found, now_ns)
+            if not anticipate:
+                continue
+            for low, high in self.repairs.uncovered(first, end):
+                if len(self.repairs) >= self._parameters.repair_states:
+                    self._counters.states_refused += 1
+                    continue
+                self._confirmed(self.repairs.add(Repair(low, high)), now_ns)
+        self._keep_bound()
+
+    def _confirmed(self, repair: Repair, now_ns: int) -> None:
+        repair.state = ElementState.OUTSTANDING
+        repair.elim_until_ns = now_ns + self._parameters.nak_elim_ivl
+        repair.lives_until_ns = now_ns + self._parameters.ne_nak_rdata_ivl
+        self.repairs.arm(repair, repair.lives_until_ns)
+
+    def repaired_from_above(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """RDATA came from above: the repair is over. Returns (first, end, segments) for those who asked (NE-30, NE-31)."""
+        repaired = [(one.first, one.end, one.segments) for one in self.repairs.discard(first, end)]
+        self._keep_bound()
+        return repaired
+
+    def repaired_below(self, first: int, end: int, segment_bit: int) -> None:
+        """A local repairer sent RDATA on a segment: that segment's part of the repair is over."""
+        for found in self.repairs.within(first, end):
+            found.segments &= ~segment_bit
+            if not found.segments:
+                self.repairs.remove(found)
+        self._keep_bound()
+
+    def handle_deadline(self, now_ns: int) -> list[Repeat]:
+        """Repeat pending NAKs, try the next target, drop what is over (NE-11, NE-12, NE-14, DLR-35)."""
+        repeats: dict[Nla, Repeat] = {}
+        for repair in self.repairs.take_due(now_ns):
+            if repair.state is ElementState.OUTSTANDING:
+                self.repairs.remove(repair)
+                continue
+            if now_ns >= repair.repeat_until_ns and not self._try_next(repair, now_ns):
+                self.repairs.remove(repair)
+                continue
+            self.repairs.arm(repair, min(now_ns + self._repeat_ivl, repair.repeat_until_ns))
+            if repair.target is not None:
+                repeat = repeats.setdefault(repair.target, Repeat(repair.target, []))
+                repeat.spans.append((repair.first, repair.end))
+        return list(repeats.values())
+
+    def _try_next(self, repair: Repair, now_ns: int) -> bool:
+        """Go on to the next target; False when all have failed."""
+        route = repair.route
+        if route is None or repair.target is None:
+            return False
+        repair.tries += 1
+        following = route.failed(repair.target, now_ns)
+        if following is None or repair.tries >= len(route.all):
+            return False
+        repair.target = following
+        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl
+        return True

@@ -1,0 +1,22 @@
+"""The aggregator as a process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aggregator.core import AggregatorCore
+from pgm.core.channel import Segment
+from pgm.net.cores import element_setup
+from pgm.net.process import Log, run_element
+from pgm.telemetry.snapshot import Snapshot
+from pgm.topology.node_plan import NodePlan
+
+
+def build(plan: NodePlan, segments: Sequence[Segment]) -> AggregatorCore:
+    """The core that a plan asks for."""
+    return AggregatorCore(element_setup(plan, segments), plan.parameters)
+
+
+async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:
+    """Run until a signal; returns the last snapshot. Raises `TransportError` or `ProcessError`."""
+    return await run_element(plan, build, log, seed)

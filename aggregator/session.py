@@ -1,0 +1,231 @@
+"""One session at an aggregator: NAKs gathered, confirmed and passed up, repairs passed down (RFC 7).
+
+A relay that has lost a packet itself knows that everybody below lacks it: it asks at once for all of them,
+confirms ahead so that they need not ask, and sends the repair down as the ODATA that it is for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aggregator.elimination import Elimination, Repair
+from aggregator.gaps import Gaps
+from pgm.core.asking import nak_packet
+from pgm.core.brakes import Brakes
+from pgm.core.channel import Segment
+from pgm.core.confirmer import Confirmer
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, Send, control
+from pgm.core.parents import Parents
+from pgm.core.path import Path, SpmVerdict
+from pgm.core.ranges import Span, lists_of
+from pgm.core.relay import ElementSetup, Relay
+from pgm.core.status import SessionStatus
+from pgm.parameters import Parameters
+from pgm.wire.data import build_first_sending
+from pgm.wire.formats import Nla, PacketType, tsi_text
+from pgm.wire.options import MAX_NAK_LIST
+from pgm.wire.packets import Nak, Packet, Spm, with_addresses
+from pgm.wire.train import Data
+
+
+class AggregatorSession:
+    """One TSI at an aggregator."""
+
+    def __init__(self, item: Spm | Data, setup: ElementSetup, parameters: Parameters, counters: Counters) -> None:
+        self._setup = setup
+        self._counters = counters
+        self._parameters = parameters
+        self.path = Path(item.tsi, item.data_port, parameters, counters)
+        self.relay = Relay(item.tsi, item.data_port, setup, parameters, counters)
+        self.brakes = Brakes(parameters, counters)
+        self.confirmer = Confirmer(parameters, counters, self.brakes)
+        self.elimination = Elimination(parameters, counters)
+        self._gaps = Gaps(parameters)
+        self._upstream = Parents(setup.parents, parameters, counters)
+        repairers = setup.repairers or ((),) * len(setup.downs)
+        self._routes = [
+            Parents((*local, *setup.parents), parameters, counters) if local else self._upstream for local in repairers
+        ]
+        self._all_parents = list({id(one): one for one in (self._upstream, *self._routes)}.values())
+        self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
+
+    @property
+    def is_over(self) -> bool:
+        """An aggregator's session lives until it expires."""
+        return False
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return min(
+            self.confirmer.deadline_ns,
+            self.elimination.deadline_ns,
+            self.relay.deadline_ns,
+            self._gaps.deadline_ns,
+        )
+
+    def note_peer(self, item: Data | Packet, peer: Nla) -> None:
+        """A sign of life of whoever sent this."""
+        answers = item.type in (PacketType.NCF, PacketType.RDATA)
+        for parents in self._all_parents:
+            (parents.answered if answers else parents.heard)(peer)
+
+    def status(self, now_ns: int) -> SessionStatus:
+        """This session for operators."""
+        return SessionStatus(
+            tsi=tsi_text(self.path.tsi),
+            data_port=self.path.data_port,
+            state=self.relay.voice.name.lower() if self._setup.is_relay else "on-lan",
+            trail=self.path.trail,
+            lead=self.path.lead,
+            pending_sqns=self.elimination.repairs.sqns,
+            parent=self._upstream.current or "",
+            silent_ns=now_ns - self.path.heard_at_ns,
+        )
+
+    # From above
+
+    def on_spm(self, spm: Spm, now_ns: int) -> Effects:
+        """An SPM from above: the path and the window's edges; it goes down with the path rewritten (NE-01, NE-02)."""
+        if self.path.on_spm(spm, now_ns) is SpmVerdict.STALE:
+            return NOTHING
+        for parents in self._all_parents:
+            parents.learn_path(spm.path_nla)
+        self._note_sent(self.path.lead + 1, self.path.lead + 1, now_ns)
+        return self.relay.on_spm(spm, now_ns)
+
+    def on_odata(self, data: Data, now_ns: int) -> Effects:
+        """ODATA from above goes down as it came; it ends no repair (NE-04, NE-15)."""
+        first, trail = self.path.place(data.wire_sqn, data.wire_trail)
+        if self.path.is_jump(first):
+            self._counters.jumps_rejected += data.count
+            return NOTHING
+        if not self.path.has_edges:
+            self.path.begin_at(first + data.count - 1, trail)
+        self.path.saw(first + data.count - 1, trail)
+        self._note_sent(first, first + data.count, now_ns)
+        return self.relay.on_data(data)
+
+    def _note_sent(self, first: int, end: int, now_ns: int) -> None:
+        """Keep track of what goes down; a relay that does not speak passes nothing and misses nothing."""
+        if self.relay.speaks:
+            self._gaps.passed(first, end, now_ns)
+            self._gaps.drop_before(self.path.trail)
+        else:
+            self._gaps.restart(end)
+
+    def on_rdata(self, data: Data) -> Effects:
+        """Repairs from above go down to the segments that asked, once (NE-30); what never went down goes to all."""
+        first = self.path.unwrap(data.wire_sqn)
+        new = self._gaps.filled(first, first + data.count)
+        if new:
+            return self._first_sending(data, first, new)
+        repaired = self.elimination.repaired_from_above(first, first + data.count)
+        wanted = sum(end - low for low, end, segments in repaired if segments)
+        self._counters.rdata_unwanted += data.count - wanted
+        if not self._setup.is_relay:
+            return NOTHING
+        sends: list[Effect] = []
+        for low, end, segments in repaired:
+            octets = data.octets[(low - first) * data.stride : (end - first) * data.stride]
+            for index, segment in enumerate(self._setup.downs):
+                if segments >> index & 1:
+                    self._counters.rdata_forwarded += end - low
+                    sends.append(Send(segment, octets, data.stride, is_data=True))
+        return sends
+
+    def _first_sending(self, data: Data, first: int, new: Iterable[Span]) -> list[Effect]:
+        self.elimination.repaired_from_above(first, first + data.count)
+        sends: list[Effect] = []
+        for low, end in new:
+            rows = build_first_sending(data.run(first).part(low, end))
+            self._counters.late_sqns += end - low
+            sends += self.relay.pass_down(rows.reshape(-1), data.stride, self._setup.downs)
+        return sends
+
+    def on_ncf(self, ncf: Nak, peer: Nla, is_from_above: bool, now_ns: int) -> None:
+        """An NCF confirms what was asked of its sender; from above it confirms all, and anticipates."""
+        confirms_all = is_from_above and (self._setup.is_relay or self._upstream.is_parent(peer))
+        if confirms_all or peer in self._homes:
+            self._counters.ncf_packets_in += 1
+        else:
+            self._counters.ncf_packets_below += 1
+
+        def answers(repair: Repair) -> bool:
+            return confirms_all or repair.target == peer
+
+        spans = [
+            (low, end) for low, end in self.path.spans_of(ncf) if end <= self.path.lead + self._parameters.ncf_lead_sqns
+        ]
+        self.elimination.confirm(spans, now_ns, answers, anticipate=confirms_all)
+
+    # From below
+
+    def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Confirm at once, note the segment, forward if anything in it is new (RFC 7.2 - 7.4)."""
+        spans = self.path.spans_of(nak)
+        if nak.parity or not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
+            self._counters.nak_packets_foreign += 1
+            return NOTHING
+        if not self.brakes.admit_nak(peer, now_ns):
+            return NOTHING
+        if nak.kind is PacketType.NNAK:
+            self._counters.nnak_packets_in += 1
+            return NOTHING
+        self._counters.nak_packets_in += 1
+        self._counters.nak_sqns_in += len(nak.sqns)
+        effects: list[Effect] = [*self.confirmer.confirm(nak, segment, now_ns)]
+        index = self._setup.downs.index(segment)
+        route = self._routes[index]
+        if peer in self._homes:
+            route = self._upstream
+            self.elimination.redirect_up(spans, peer, route, now_ns)
+        target = self.elimination.admit(spans, 1 << index, route, now_ns)
+        if target is None:
+            self._counters.nak_packets_eliminated += 1
+            return effects
+        where = self._homes.get(target, self._setup.up)
+        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, where.group)
+        return [*effects, self._sent(packet, len(nak.sqns), target)]
+
+    def _sent(self, packet: bytes, sqns: int, target: Nla) -> Send:
+        self._counters.nak_packets += 1
+        self._counters.nak_sqns += sqns
+        return control(self._homes.get(target, self._setup.up), packet, to=target)
+
+    def on_rdata_below(self, data: Data, segment: Segment) -> None:
+        """A local repairer has repaired its segment."""
+        first = self.path.unwrap(data.wire_sqn)
+        self.elimination.repaired_below(first, first + data.count, 1 << self._setup.downs.index(segment))
+
+    def _ask_for(self, gaps: list[Span], now_ns: int) -> list[Effect]:
+        """Ask above for what this relay has lost, on behalf of everybody below, and tell them so."""
+        everybody = (1 << len(self._setup.downs)) - 1
+        self._counters.missing_sqns += sum(end - first for first, end in gaps)
+        target = self.elimination.admit(gaps, everybody, self._upstream, now_ns)
+        effects: list[Effect] = []
+        for sqns in lists_of(gaps, MAX_NAK_LIST + 1):
+            for down in self._setup.downs:
+                if self.brakes.admit_ncf(now_ns):
+                    self._counters.ncf_packets += 1
+                    effects.append(control(down, nak_packet(self.path, down.group, sqns, PacketType.NCF)))
+            if target is not None:
+                effects.append(self._sent(nak_packet(self.path, self._setup.up.group, sqns), len(sqns), target))
+        return effects
+
+    # Time
+
+    def handle_deadline(self, now_ns: int) -> list[Effect]:
+        """NCFs that were put off, relaying, own gaps, repeats."""
+        effects: list[Effect] = [*self.confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
+        gaps = self._gaps.take_due(now_ns)
+        if gaps:
+            effects += self._ask_for(gaps, now_ns)
+        if self.elimination.deadline_ns > now_ns:
+            return effects
+        for repeat in self.elimination.handle_deadline(now_ns):
+            group = self._homes.get(repeat.target, self._setup.up).group
+            for sqns in lists_of(sorted(repeat.spans), MAX_NAK_LIST + 1):
+                effects.append(self._sent(nak_packet(self.path, group, sqns), len(sqns), repeat.target))
+        return effects

@@ -1,0 +1,82 @@
+"""What a repairer keeps: runs per session, bounded in octets and in time for all sessions together.
+
+The bound counts pinned memory, whole chunks. When it is reached, the session that holds most gives up its
+oldest packets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from pgm.core.run_store import RunStore
+from pgm.parameters import Parameters
+from pgm.wire.train import Run
+
+_MARK_IVL_DIVISOR = 64  # ages are kept in steps of cache_secs / 64
+
+
+class SessionCache:
+    """The cached packets of one session."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self.store = RunStore()
+        self.ages: deque[tuple[int, int]] = deque()  # (when, newest sqn + 1 by then)
+
+    def parts(self, first: int, end: int) -> Iterator[Run]:
+        """What is held of `first` to `end - 1`, in order."""
+        return self.store.parts(first, end)
+
+    def add(self, run: Run, now_ns: int) -> None:
+        """Keep a run; makes room if need be."""
+        self.store.add(run)
+        if not self.ages or now_ns - self.ages[-1][0] >= self._cache.mark_ivl:
+            self.ages.append((now_ns, run.end))
+        elif run.end > self.ages[-1][1]:
+            self.ages[-1] = (self.ages[-1][0], run.end)
+        self._cache.keep_bounds(now_ns)
+
+    def drop_old(self, before_ns: int) -> None:
+        """Forget what came before an instant."""
+        while self.ages and self.ages[0][0] < before_ns:
+            self.store.drop_before(self.ages.popleft()[1])
+
+
+class Cache:
+    """The caches of all sessions of one repairer."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._sessions: list[SessionCache] = []
+        self.mark_ivl = parameters.cache_secs // _MARK_IVL_DIVISOR
+
+    def open_session(self) -> SessionCache:
+        """A cache for one more session."""
+        session = SessionCache(self)
+        self._sessions.append(session)
+        return session
+
+    def close_session(self, session: SessionCache) -> None:
+        """Forget a session."""
+        self._sessions.remove(session)
+
+    @property
+    def pinned_octets(self) -> int:
+        """Memory held, whole chunks."""
+        return sum(one.store.pinned_octets for one in self._sessions)
+
+    @property
+    def packets(self) -> int:
+        """Packets held."""
+        return sum(one.store.packets for one in self._sessions)
+
+    def keep_bounds(self, now_ns: int) -> None:
+        """Forget what is too old or too much."""
+        for session in self._sessions:
+            if session.ages and session.ages[0][0] < now_ns - self._parameters.cache_secs:
+                session.drop_old(now_ns - self._parameters.cache_secs)
+        while self.pinned_octets > self._parameters.cache_bytes:
+            largest = max(self._sessions, key=lambda one: one.store.pinned_octets)
+            assert largest.store.oldest is not None
+            largest.store.cut_oldest(largest.store.oldest.count)

@@ -1,0 +1,131 @@
+"""The repairer core: sessions, their shared cache and their shared rate."""
+
+from __future__ import annotations
+
+import random
+
+from pgm.core.channel import Channel
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.pacer import Pacer
+from pgm.core.relay import ElementSetup
+from pgm.core.sessions import Sessions
+from pgm.core.status import SessionStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla, PacketType, tsi_text
+from pgm.wire.packets import Nak, Packet, Spm, Spmr
+from pgm.wire.train import Data, Train
+from repairer.cache import Cache
+from repairer.session import RepairerSession
+
+
+class RepairerCore:
+    """A designated local repairer, relaying or on-LAN, for any number of sessions."""
+
+    def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random) -> None:
+        self.counters = Counters()
+        self._setup = setup
+        self._parameters = parameters
+        self._rng = rng
+        self.cache = Cache(parameters)
+        self._pacer = Pacer(parameters)
+        self.sessions: Sessions[RepairerSession] = Sessions(parameters.max_sessions, self.counters)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        expiry = self._parameters.session_expiry
+        return min((min(one.deadline_ns, one.path.heard_at_ns + expiry) for one in self.sessions), default=NEVER)
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take what one read gave."""
+        items, rejects = train.parse_untrusted()
+        self.counters.rejects.update(rejects)
+        effects: list[Effect] = []
+        for item in items:
+            if isinstance(item, Data):
+                effects += self._on_data(item, channel, peer, now_ns)
+            elif isinstance(item, Spm):
+                effects += self._on_spm(item, channel, peer, now_ns)
+            else:
+                effects += self._on_request(item, channel, peer, now_ns)
+        return effects
+
+    def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        is_repair_below = channel.segment.downstream and data.type is PacketType.RDATA
+        if data.parity or not (channel.segment.upstream or is_repair_below):
+            self.counters.foreign_packets += data.count
+            return NOTHING
+        session, effects = self._session(data, now_ns)
+        return [*effects, *session.on_data(data, channel, peer, now_ns)]
+
+    def _on_spm(self, spm: Spm, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        if channel.segment.upstream:
+            session, effects = self._session(spm, now_ns)
+            return [*effects, *session.on_spm(spm, peer, now_ns)]
+        known = self.sessions.get(spm.tsi)
+        if known is not None and peer in self._setup.partners:
+            return known.relay.on_partner_spm(spm, now_ns)
+        self.counters.foreign_packets += 1
+        return NOTHING
+
+    def _on_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        known = self.sessions.get(item.tsi)
+        if known is None:
+            self.counters.foreign_packets += 1
+        elif isinstance(item, Nak) and item.kind is PacketType.NCF:
+            known.on_ncf(item, channel, peer, now_ns)
+        elif isinstance(item, Nak) and item.kind is PacketType.NNAK:
+            self.counters.nnak_packets_in += 1
+        elif isinstance(item, Nak) and channel.segment.downstream and not channel.is_group:
+            return known.on_nak(item, channel.segment, peer, now_ns)
+        elif isinstance(item, Spmr) and channel.segment.downstream:
+            self.counters.spmr_packets_in += 1
+            if known.relay.speaks and known.brakes.admit_spmr(now_ns):
+                return known.relay.answer_spmr(channel.segment)
+        else:
+            self.counters.foreign_packets += 1
+        return NOTHING
+
+    def _session(self, item: Data | Spm, now_ns: int) -> tuple[RepairerSession, Effects]:
+        session = self.sessions.get(item.tsi)
+        if session is not None:
+            return session, NOTHING
+        session = RepairerSession(
+            item.tsi,
+            item.data_port,
+            self._setup,
+            self.cache.open_session(),
+            self._pacer,
+            self._parameters,
+            self._rng,
+            self.counters,
+        )
+        session.path.heard_at_ns = now_ns
+        self.counters.sessions_opened += 1
+        evicted = self.sessions.add(item.tsi, session)
+        return session, (self._gone(evicted, "evicted"),) if evicted is not None else NOTHING
+
+    def _gone(self, session: RepairerSession, how: str) -> Notice:
+        self.cache.close_session(session.cache)
+        return Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}")
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """NCFs and NAKs of every session, then one train of repairs of one of them."""
+        effects: list[Effect] = []
+        train: Effect | None = None
+        for session in sorted(self.sessions, key=lambda one: one.deadline_ns):
+            if session.deadline_ns > now_ns:
+                break
+            effects += session.handle_deadline(now_ns)
+            train = train or session.next_repair(now_ns)
+        expiry = self._parameters.session_expiry
+        for gone in self.sessions.forget(lambda one: now_ns - one.path.heard_at_ns >= expiry):
+            self.counters.sessions_expired += 1
+            effects.append(self._gone(gone, "expired"))
+        return effects if train is None else [*effects, train]
+
+    def status(self, now_ns: int) -> list[SessionStatus]:
+        """One row per session."""
+        return [session.status(now_ns) for session in self.sessions]

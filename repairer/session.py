@@ -1,0 +1,306 @@
+"""One session at a repairer: it receives like a receiver, keeps what it got, and answers like a source (RFC 9.5).
+
+As a relay it also carries the session down. A packet that the relay itself had to recover was never sent on the segments
+below, so it goes down as the ODATA it is for them: the whole subtree lacked it, and elements further down
+pass ODATA on without having been asked.
+"""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+
+from pgm.core.arrivals import Arrivals
+from pgm.core.asking import Asker
+from pgm.core.brakes import Brakes
+from pgm.core.channel import Channel, Segment
+from pgm.core.confirmer import Confirmer
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.pacer import Pacer
+from pgm.core.parents import Parents
+from pgm.core.path import Path, SpmVerdict
+from pgm.core.ranges import Range, RangeTable, Span, merged
+from pgm.core.recovery import Recovery
+from pgm.core.relay import ElementSetup, Relay
+from pgm.core.responder import Responder
+from pgm.core.status import SessionStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.data import build_first_sending
+from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.packets import Nak, Spm
+from pgm.wire.train import Data, Run
+from repairer.cache import SessionCache
+
+
+@attrs.define(eq=False)
+class _Wanted(Range):
+    """Sqns that children asked for and the cache lacked, by a bit per downstream segment."""
+
+    segments: int
+
+
+class RepairerSession:
+    """The repairer's side of one TSI."""
+
+    def __init__(
+        self,
+        tsi: Tsi,
+        data_port: int,
+        setup: ElementSetup,
+        cache: SessionCache,
+        pacer: Pacer,
+        parameters: Parameters,
+        rng: random.Random,
+        counters: Counters,
+    ) -> None:
+        self._setup = setup
+        self._parameters = parameters
+        self._counters = counters
+        self._rng = rng
+        self.cache = cache
+        self._pacer = pacer
+        self.path = Path(tsi, data_port, parameters, counters)
+        self.relay = Relay(tsi, data_port, setup, parameters, counters)
+        self.brakes = Brakes(parameters, counters)
+        self._confirmer = Confirmer(parameters, counters, self.brakes)
+        self._recovery = Recovery(parameters, rng, counters)
+        self._arrivals = Arrivals(self._recovery)
+        self._parents = Parents(setup.parents, parameters, counters)
+        self._asker = Asker(self.path, self._parents, self._recovery, parameters, counters)
+        self._responder = Responder(cache, setup.downs, parameters, counters)
+        self._wanted: RangeTable[_Wanted] = RangeTable()
+
+    @property
+    def is_over(self) -> bool:
+        """A repairer serves a session until it expires, whether the source is there or not."""
+        return False
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        at = min(self._confirmer.deadline_ns, self._recovery.deadline_ns, self.relay.deadline_ns)
+        if self._responder.deadline_ns != NEVER:
+            ready = self._pacer.repair_ready_at(self._responder.next_octets())
+            at = min(at, max(ready, self._responder.deadline_ns))
+        return at
+
+    def status(self, now_ns: int) -> SessionStatus:
+        """This session for operators."""
+        return SessionStatus(
+            tsi=tsi_text(self.path.tsi),
+            data_port=self.path.data_port,
+            state=self.relay.voice.name.lower() if self._setup.is_relay else "on-lan",
+            trail=self.path.trail,
+            lead=self.path.lead,
+            missing_sqns=self._recovery.missing.sqns,
+            pending_sqns=self._responder.pending_sqns,
+            held_octets=self.cache.store.pinned_octets,
+            parent=self._parents.current or "",
+            silent_ns=now_ns - self.path.heard_at_ns,
+        )
+
+    # Receiving
+
+    def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """ODATA and RDATA, from above or from another repairer of the segment: keep them, pass them down."""
+        first, trail = self.path.place(data.wire_sqn, data.wire_trail)
+        if self.path.is_jump(first + data.count - 1):
+            self._counters.jumps_rejected += data.count
+            return NOTHING
+        self.path.heard_at_ns = now_ns
+        is_repair = data.type is PacketType.RDATA
+        (self._parents.answered if is_repair else self._parents.heard)(peer)
+        if not self._arrivals.has_begun:
+            if is_repair:
+                return NOTHING
+            if not self.path.has_edges:
+                self.path.begin_at(first + data.count - 1, trail)
+            self._arrivals.begin(first)
+        self.path.saw(first + data.count - 1, trail)
+        self._follow_trail()
+        parts = self._keep(data, first, is_repair, now_ns)
+        is_from_above = channel.segment.upstream
+        effects: list[Effect] = []
+        if is_repair and channel.segment.downstream:
+            self._responder.heard_repair(first, first + data.count, channel.segment, now_ns)
+            self._forget_wanted(first, first + data.count, channel.segment)
+        if is_from_above and self.relay.speaks:
+            effects += self._pass_down(data, parts, now_ns)
+        self._serve_wanted(parts, now_ns)
+        self._keep_bounds()
+        return effects
+
+    def _keep(self, data: Data, first: int, is_repair: bool, now_ns: int) -> list[Run]:
+        run = data.run(first)
+        parts, filled = self._arrivals.accept(run, now_ns)
+        for part in parts:
+            self.cache.add(part, now_ns)
+            self._counters.received_packets += part.count
+            self._counters.received_octets += part.octets
+        self._counters.duplicate_packets += run.count - sum(part.count for part in parts)
+        if is_repair:
+            self._counters.repaired_sqns += filled
+        else:
+            self._counters.late_sqns += filled
+        return parts
+
+    def _pass_down(self, data: Data, parts: list[Run], now_ns: int) -> list[Effect]:
+        if data.type is PacketType.ODATA:
+            return list(self.relay.on_data(data))
+        sends: list[Effect] = []
+        for part in parts:
+            if part.first < self._arrivals.first:
+                continue  # older than this relay: fetched for a child, and only the child wants it
+            rows = build_first_sending(part)
+            sends += self.relay.pass_down(rows.reshape(-1), part.stride, self._setup.downs)
+            for segment in self._setup.downs:
+                self._responder.heard_repair(part.first, part.end, segment, now_ns)
+                self._forget_wanted(part.first, part.end, segment)
+        return sends
+
+    def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
+        """An SPM from above."""
+        verdict = self.path.on_spm(spm, now_ns)
+        if verdict is SpmVerdict.STALE:
+            return NOTHING
+        self.path.heard_at_ns = now_ns
+        self._parents.heard(peer)
+        self._parents.learn_path(spm.path_nla)
+        self._recovery.may_ask = True
+        if verdict is SpmVerdict.JUMPED:
+            self._recovery.give_up_before(self.path.trail)
+            self._arrivals.begin(self.path.trail)
+        if not self._arrivals.has_begun and self.path.join_at is not None:
+            self._arrivals.begin(self.path.join_at)
+        self._follow_trail()
+        self._arrivals.reveal(self.path.lead + 1, now_ns)
+        return self.relay.on_spm(spm, now_ns)
+
+    def _follow_trail(self) -> None:
+        if not self._setup.asks_below_trail:
+            self._forget_given_up(self._recovery.give_up_before(self.path.trail))
+        self._arrivals.end = max(self._arrivals.end, self.path.trail)
+
+    def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> None:
+        """An NCF: an answer from above, or a hint that somebody nearby has lost something (RFC 5.2).
+
+        On one segment it answers only if it comes from a parent, which includes the source; a relay takes
+        any that comes on the segment above. One from below is our own children's business.
+        """
+        is_answer = channel.segment.upstream and (self._setup.is_relay or self._parents.is_parent(peer))
+        if not is_answer:
+            self._counters.ncf_packets_below += 1
+            return
+        self._counters.ncf_packets_in += 1
+        self.path.heard_at_ns = now_ns
+        self._parents.answered(peer)
+        spans = self.path.spans_of(ncf)
+        self._reveal(spans[-1][1], now_ns)
+        self._recovery.confirmed(spans, now_ns, peer)
+        if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
+            hold = self._rng.randint(0, self._parameters.rdata_hold_ivl)
+            self._responder.request(spans, channel.segment, now_ns, hold)
+
+    def _reveal(self, end: int, now_ns: int) -> None:
+        """Somebody above speaks of packets that have not come: they exist, unless they lie too far ahead."""
+        if self.path.has_edges and end <= self.path.lead + self._parameters.ncf_lead_sqns:
+            self._arrivals.reveal(end, now_ns)
+            self.path.saw(end - 1, self.path.trail)
+
+    # Serving
+
+    def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Confirm, repair what the cache has, ask above for what it lacks.
+
+        A NAK of the own parent, an aggregator that asks us first, is confirmed to it alone: it has
+        already confirmed on the segment.
+        """
+        spans = self.path.spans_of(nak)
+        newest = spans[-1][1]
+        if self._parents.is_parent(peer):
+            self._reveal(newest, now_ns)
+        if nak.parity or not self.path.has_edges or newest > self.path.lead + 1:
+            self._counters.nak_packets_foreign += 1
+            return NOTHING
+        if not self.brakes.admit_nak(peer, now_ns):
+            return NOTHING
+        self._counters.nak_packets_in += 1
+        self._counters.nak_sqns_in += len(nak.sqns)
+        lacking = self._responder.request(spans, segment, now_ns)
+        is_parent = self._parents.is_parent(peer)
+        if lacking:
+            self._fetch(lacking, segment, now_ns, is_relied_on=is_parent)
+        to = peer if is_parent else None
+        return self._confirmer.confirm(nak, segment, now_ns, to)
+
+    def _fetch(self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool) -> None:
+        bit = 1 << self._setup.downs.index(segment)
+        for first, end in lacking:
+            self._counters.cache_misses += end - first
+            if not self._setup.asks_below_trail:
+                first = max(first, self.path.trail)  # nobody above has what the source has left behind
+            if first >= end:
+                continue
+            for found in self._wanted.within(first, end):
+                found.segments |= bit
+            for low, high in self._wanted.uncovered(first, end):
+                self._wanted.add(_Wanted(low, high, bit))
+            self._recovery.hurry(first, end, now_ns, is_relied_on=is_relied_on)
+            self._recovery.detect(first, end, now_ns, at_once=True)
+        self._keep_bounds()
+
+    def _keep_bounds(self) -> None:
+        """No more ranges than allowed, of what is missing and of what children wait for: the oldest go."""
+        while len(self._recovery.missing) > self._parameters.rxw_gaps:
+            gap = self._recovery.missing.oldest
+            assert gap is not None
+            self._forget_given_up(self._recovery.arrived(gap.first, gap.end))
+        while len(self._wanted) > self._parameters.repair_states:
+            wish = self._wanted.oldest
+            assert wish is not None
+            self._wanted.remove(wish)
+            self._counters.states_refused += 1
+
+    def _serve_wanted(self, parts: list[Run], now_ns: int) -> None:
+        if not self._wanted:
+            return
+        for part in parts:
+            for wanted in self._wanted.discard(part.first, part.end):
+                for index, segment in enumerate(self._setup.downs):
+                    if wanted.segments >> index & 1:
+                        self._responder.request([(wanted.first, wanted.end)], segment, now_ns, 0)
+
+    def _forget_wanted(self, first: int, end: int, segment: Segment) -> None:
+        bit = 1 << self._setup.downs.index(segment)
+        for found in self._wanted.within(first, end):
+            found.segments &= ~bit
+            if not found.segments:
+                self._wanted.remove(found)
+
+    def _forget_given_up(self, spans: list[Span]) -> None:
+        for first, end in merged(spans):
+            self._wanted.discard(first, end)
+
+    # Time
+
+    def handle_deadline(self, now_ns: int) -> list[Effect]:
+        """NCFs that were put off, own NAKs, relaying. Repairs are asked for by `next_repair`."""
+        effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
+        if self._recovery.deadline_ns <= now_ns:
+            naks, given_up = self._asker.ask(self._setup.up, now_ns)
+            effects += naks
+            self._forget_given_up(given_up)
+        return effects
+
+    def next_repair(self, now_ns: int) -> Effect | None:
+        """One train of RDATA, if one is due and the rate allows it."""
+        responder, pacer = self._responder, self._pacer
+        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
+            return None
+        send = responder.next_train(pacer.repair_room(now_ns), self.path.trail, now_ns)
+        if send is not None:
+            pacer.repair_sent(len(send.octets), now_ns)
+        return send
