@@ -1,0 +1,73 @@
+"""Does the tree make sense? One table of rules; every rule is a small function that yields what it found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container
+
+import attrs
+
+from pgm.topology import rules_addresses, rules_shape, rules_timers, rules_tree
+from pgm.topology.locate import KeyPath
+from pgm.topology.model import Topology
+from pgm.topology.problems import Problem, error_of
+from pgm.topology.reading import Reading, read
+from pgm.topology.rule import Rule
+from pgm.topology.tree import Tree
+
+RULES: tuple[Rule, ...] = (*rules_shape.RULES, *rules_tree.RULES, *rules_addresses.RULES, *rules_timers.RULES)
+
+
+@attrs.frozen
+class Report:
+    """What `check` found, each list in the order of the file."""
+
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the tree may run; warnings do not stop it."""
+        return not self.errors
+
+
+def check(topology: Topology) -> Report:
+    """Hold every rule against a topology. Never raises for what the file says."""
+    return _check(topology, ())
+
+
+def check_file(path: str | os.PathLike[str]) -> Report:
+    """Load and check in one: problems of form and of meaning together. Never raises for what the file says."""
+    return check_reading(read(path))
+
+
+def check_reading(reading: Reading) -> Report:
+    """Check as much as could be read, and add what could not."""
+    if reading.topology is None:
+        return Report(reading.problems)
+    report = _check(reading.topology, reading.spoilt)
+    errors = sorted((*reading.problems, *report.errors), key=lambda problem: problem.line)
+    return attrs.evolve(report, errors=tuple(errors))
+
+
+def load_checked(path: str | os.PathLike[str]) -> Topology:
+    """Load a topology that is fit to run. Raises `TopologyError` with all errors, of form and of meaning."""
+    reading = read(path)
+    report = check_reading(reading)
+    if reading.topology is None or report.errors:
+        raise error_of(report.errors)
+    return reading.topology
+
+
+def _check(topology: Topology, spoilt: Container[KeyPath]) -> Report:
+    tree = Tree.of(topology)
+    found: dict[bool, list[Problem]] = {False: [], True: []}
+    for rule in RULES:
+        for finding in rule.find(tree):
+            if finding.path[:2] in spoilt:
+                continue  # what could not be read there was reported; the rest may follow from it
+            line = topology.lines.of(finding.path)
+            problem = Problem(topology.path, line, rule.name, finding.message, finding.remedy)
+            found[rule.is_warning].append(problem)
+    errors, warnings = (tuple(sorted(found[kind], key=lambda problem: problem.line)) for kind in (False, True))
+    return Report(errors, warnings)

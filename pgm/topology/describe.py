@@ -1,0 +1,207 @@
+"""A topology for people and for scripts: lines of text for `pgm plan`, dicts with stable keys for `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from pgm.impairments import Impairment
+from pgm.parameters import ROWS
+from pgm.topology.check import Report
+from pgm.topology.model import Node, Segment, Stream, Topology
+from pgm.topology.node_plan import Address, NodePlan, Role
+from pgm.topology.plan import checked_tree, plan_entry
+from pgm.topology.problems import Problem
+from pgm.topology.tree import Tree
+from pgm.units import format_duration, format_fraction
+
+Json = dict[str, Any]
+
+
+# For scripts
+
+
+def report_json(report: Report) -> Json:
+    """What `pgm check --json` prints."""
+    return {
+        "ok": report.is_good,
+        "errors": [_problem_json(problem) for problem in report.errors],
+        "warnings": [_problem_json(problem) for problem in report.warnings],
+    }
+
+
+def _problem_json(problem: Problem) -> Json:
+    return attrs.asdict(problem)
+
+
+def topology_json(topology: Topology) -> Json:
+    """What `pgm plan --json` prints; a pattern is one node with its count. Raises `TopologyError`."""
+    tree = checked_tree(topology)
+    return {
+        "topology": topology.name,
+        "file": topology.path,
+        "profile": topology.profile,
+        "rtt": format_duration(topology.rtt),
+        "repair_budget": format_duration(topology.repair_budget),
+        "streams": [_stream_json(tree, stream) for stream in topology.streams.values()],
+        "segments": [_segment_json(tree, segment) for segment in topology.segments.values()],
+        "nodes": [_entry_json(tree, node) for node in tree.nodes],
+    }
+
+
+def _stream_json(tree: Tree, stream: Stream) -> Json:
+    sources = [node.name for node in tree.nodes if node.role is Role.SOURCE and stream.name in node.streams]
+    return {
+        "stream": stream.name,
+        "data_port": stream.data_port,
+        "rate": None if stream.rate is None else ROWS["txw_max_rte"].spell(stream.rate),
+        "window": None if stream.window is None else ROWS[stream.window.key].spell(stream.window.value),
+        "order": stream.order,
+        "flow": stream.flow,
+        "sources": sources,
+    }
+
+
+def _segment_json(tree: Tree, segment: Segment) -> Json:
+    loss = segment.loss or Impairment()
+    return {
+        "segment": segment.name,
+        "group": segment.group,
+        "port": segment.port,
+        "unicast_port": segment.own_port,
+        "interface": segment.interface,
+        "loss": format_fraction(loss.loss),
+        "burst_loss": format_fraction(loss.burst_loss),
+        "burst_length": loss.burst_length,
+        "streams": sorted({stream for _, stream in tree.feeds[segment.name]}),
+        "nodes": [node.name for node in tree.on.get(segment.name, [])],
+    }
+
+
+def _entry_json(tree: Tree, node: Node) -> Json:
+    found = plan_json(plan_entry(tree, node))
+    found["count"] = node.instances
+    found["addresses"] = None if node.addresses is None else node.addresses.spelling
+    found["parents"] = list(node.parents)
+    found["repairers"] = list(node.repairers)
+    found["standby_of"] = node.standby_of or None
+    return found
+
+
+def plan_json(plan: NodePlan) -> Json:
+    """One node's plan, with every parameter of its role that differs from the default, and why."""
+    return {
+        "node": plan.name,
+        "role": plan.role.value,
+        "segments": [
+            {
+                "segment": seat.name,
+                "group": seat.group,
+                "port": seat.port,
+                "unicast_port": seat.unicast_port,
+                "interface": seat.interface,
+                "address": seat.address,
+                "upstream": seat.upstream,
+                "downstream": seat.downstream,
+            }
+            for seat in plan.segments
+        ],
+        "streams": [stream.name for stream in plan.streams],
+        "parent_addresses": list(plan.parents),
+        "repairer_addresses": [list(addresses) for addresses in plan.repairers],
+        "partner_addresses": sorted(plan.partners),
+        "local_repairer_addresses": sorted(plan.local_repairers),
+        "is_standby": plan.is_standby,
+        "asks_below_trail": plan.asks_below_trail,
+        "parameters": {key: {"value": value, "reason": reason} for key, value, reason in parameters_told(plan)},
+    }
+
+
+def parameters_told(plan: NodePlan) -> Iterator[tuple[str, str, str]]:
+    """The parameters that the node's role reads and that differ from the default: name, value as spelled, reason."""
+    for key, reason in plan.reasons:
+        row = ROWS[key]
+        if plan.role.value in row.roles:
+            yield key, row.spell(getattr(plan.parameters, key)), reason
+
+
+# For people
+
+
+def topology_lines(topology: Topology) -> list[str]:
+    """The tree as text: every segment with the nodes on it, below each relay what it feeds. Raises `TopologyError`."""
+    tree = checked_tree(topology)
+    timing = f"profile {topology.profile}, rtt {format_duration(topology.rtt)}"
+    lines = [f"{topology.name}: {timing}, repair budget {format_duration(topology.repair_budget)}"]
+    for stream in topology.streams.values():
+        lines.append(
+            f"stream {stream.name}: data port {stream.data_port}{_pace(stream)}, {stream.order}, flow {stream.flow}"
+        )
+    names: dict[Address, str] = {
+        place.address: node.name for node in tree.nodes for place in node.places if place.address
+    }
+    fed = {place.segment for node in tree.nodes if node.is_relay for place in node.downstream}
+    for name in topology.segments:
+        if name not in fed:
+            lines += ["", *_segment_lines(tree, name, names)]
+    return lines
+
+
+def _pace(stream: Stream) -> str:
+    rate = "" if stream.rate is None else f", {ROWS['txw_max_rte'].spell(stream.rate)}"
+    if stream.window is None:
+        return rate
+    packets = " packets" if stream.window.key == "txw_sqns" else ""
+    return f"{rate}, window {ROWS[stream.window.key].spell(stream.window.value)}{packets}"
+
+
+def _segment_lines(tree: Tree, name: str, names: Mapping[Address, str]) -> list[str]:
+    """One segment and all below it; a checked tree has no loop, so this ends."""
+    segment = tree.topology.segments[name]
+    loss = "" if segment.loss is None else f", loses {format_fraction(segment.loss.asked)}"
+    lines = [f"segment {name}: {segment.group}:{segment.port} on {segment.interface}{loss}"]
+    # A relay hangs below the segment it hears, and those it feeds hang below the relay.
+    seated = [node for node in tree.on.get(name, []) if node.up is None or node.up.segment == name]
+    for index, node in enumerate(seated):
+        is_last = index == len(seated) - 1
+        first, *rest = _node_lines(tree, node, names)
+        lines.append(("└─ " if is_last else "├─ ") + first)
+        lines += [("   " if is_last else "│  ") + line for line in rest]
+    return lines
+
+
+def _node_lines(tree: Tree, node: Node, names: Mapping[Address, str]) -> list[str]:
+    lines = plan_lines(plan_entry(tree, node), names)
+    if node.is_pattern:
+        pool = "" if node.addresses is None else f", {node.addresses.spelling}"
+        lines[0] += f", {node.instances} of them{pool}"
+    if node.standby_of:
+        lines[0] += f", standby of {node.standby_of}"
+        return lines
+    if node.is_relay:
+        for place in node.downstream:
+            lines += [f"  {line}" for line in _segment_lines(tree, place.segment, names)]
+    return lines
+
+
+def plan_lines(plan: NodePlan, names: Mapping[Address, str] = MappingProxyType({})) -> list[str]:
+    """One node as text: role and addresses, whom it asks, what differs from the defaults and why.
+
+    `names` gives the names of nodes by address, where the tree is at hand.
+    """
+
+    def spell(addresses: Iterable[Address]) -> str:
+        return ", then ".join(f"{names[one]} ({one})" if one in names else one for one in addresses)
+
+    seats = "".join(f", {seat.address} on {seat.name}" for seat in plan.segments if seat.address)
+    streams = ", ".join(stream.name for stream in plan.streams)
+    lines = [f"{plan.name}: {plan.role.value}{seats}, {streams or 'any stream'}"]
+    asked_first = [address for addresses in plan.repairers for address in addresses]
+    if asked_first:
+        lines.append(f"  asks below {spell(asked_first)}")
+    if plan.parents:
+        lines.append(f"  asks {'above ' if asked_first else ''}{spell(plan.parents)}")
+    return [*lines, *(f"  {key} {value}: {reason}" for key, value, reason in parameters_told(plan))]

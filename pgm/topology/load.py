@@ -1,0 +1,28 @@
+"""Loading a topology file, with or without a look at what it means."""
+
+from __future__ import annotations
+
+import os
+
+from pgm.topology.check import load_checked
+from pgm.topology.model import Topology
+from pgm.topology.problems import error_of
+from pgm.topology.reading import Reading, read, read_text
+
+__all__ = ["load", "load_checked", "loads"]
+
+
+def load(path: str | os.PathLike[str]) -> Topology:
+    """Read a topology file. Raises `TopologyError` with every problem of form; `check` looks at the meaning."""
+    return _or_raise(read(path))
+
+
+def loads(text: str, path: str = "<text>") -> Topology:
+    """Read the text of a topology file; `path` is what errors call it. Raises `TopologyError`."""
+    return _or_raise(read_text(text, path))
+
+
+def _or_raise(reading: Reading) -> Topology:
+    if reading.problems or reading.topology is None:
+        raise error_of(reading.problems)
+    return reading.topology

@@ -1,0 +1,197 @@
+"""The topology file as values: what the file says, typed, with names not yet resolved.
+
+Every field that a file may write carries a `Key`, from which the loader takes the names it knows and
+`docs/topology.md` is printed. Fields that a file must write have a default here all the same: the loader
+reports what is missing and goes on, so that all errors come at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NewType
+
+import attrs
+
+from pgm.impairments import Impairment
+from pgm.topology.addresses import AddressPool
+from pgm.topology.locate import Lines
+from pgm.topology.node_plan import Address, Role
+from pgm.units import MILLISECOND, SECOND
+
+VERSION = 1
+DEFAULT_PORT = 3056
+
+Port = NewType("Port", int)
+Count = NewType("Count", int)
+Duration = NewType("Duration", int)  # ns
+RoundTrip = NewType("RoundTrip", int)  # ns
+Rate = NewType("Rate", int)  # octets/s
+CacheOctets = NewType("CacheOctets", int)
+CacheSeconds = NewType("CacheSeconds", int)  # ns
+Host = NewType("Host", str)  # an Address; apart from str for the loader
+Interface = NewType("Interface", str)
+Profile = NewType("Profile", str)
+
+ParameterValue = int | float | bool | str
+Overrides = NewType("Overrides", Mapping[str, ParameterValue])  # rows of `pgm.parameters.ROWS` -> value
+NOTHING_SET = Overrides({})
+
+
+@attrs.frozen
+class Key:
+    """One key of the file: how to write it, what it means, whether it must be there."""
+
+    example: str
+    doc: str
+    is_required: bool = False
+
+
+def _key(example: str, doc: str, *, default: Any = None, required: bool = False) -> Any:
+    return attrs.field(default=default, metadata={"key": Key(example, doc, required)})
+
+
+def keys_of(table: type[attrs.AttrsInstance]) -> dict[str, Key]:
+    """The keys that the file may write in this table."""
+    return {field.name: field.metadata["key"] for field in attrs.fields(table) if "key" in field.metadata}
+
+
+# One key of the file a line, so that the classes read as tables.
+# fmt: off
+_LOSS = '{ loss = "2%", burst_loss = "1%", burst_length = 8 }'
+_PARAMETERS = '{ nak_bo_ivl = "20ms" }'
+
+
+@attrs.frozen
+class Window:
+    """A transmit window, in whichever measure the file chose: the parameter it sets, and its value."""
+
+    key: str  # txw_secs, txw_bytes or txw_sqns
+    value: int
+
+
+@attrs.frozen
+class Place:
+    """A node's seat on one segment."""
+
+    segment: str = _key('"core"', "Name of the segment.", default="", required=True)
+    address: Host | None = _key('"10.0.0.12"', "The node's own address there.", required=True)
+    loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads there, instead of the segment's.")
+
+
+@attrs.frozen
+class Cache:
+    """How much a repairer keeps."""
+
+    bytes: CacheOctets | None = _key('"4GiB"', "Octets, all sessions together; sets `cache_bytes`.")
+    seconds: CacheSeconds | None = _key("60", "Seconds a packet is kept; sets `cache_secs`.")
+
+
+@attrs.frozen
+class Stream:
+    """One flow of messages."""
+
+    data_port: Port = _key("7500", "PGM's data-destination port: receivers tell streams apart by it.", default=0, required=True)
+    rate: Rate | None = _key('"400Mbit/s"', "What the source may send; sets its `txw_max_rte`. Elements add up the streams they carry.")
+    window: Window | None = _key('"10s", "256MiB" or 20000', "Transmit window in time, octets or packets; sets `txw_secs`, `txw_bytes` or `txw_sqns` of the source.")
+    order: Literal["ordered", "unordered", "unreliable"] = _key('"ordered"', "What receivers deliver: in order, as it comes, or without repair.", default="ordered")
+    flow: Literal["rate", "acked", "pgmcc"] = _key('"rate"', "What slows the source down: its rate alone, acknowledgements, or congestion control.", default="rate")
+    segment: str = _key('"core"', "Segment on which its source sits; only a check.", default="")
+    parameters: Overrides = _key(_PARAMETERS, "Parameters of every node that carries the stream.", default=NOTHING_SET)
+    name: str = ""
+
+
+@attrs.frozen
+class Segment:
+    """One multicast domain."""
+
+    group: Host = _key('"239.192.0.1"', "Multicast group, IPv4 or IPv6.", default="", required=True)
+    port: Port = _key("3056", "UDP port of the group.", default=DEFAULT_PORT)
+    unicast_port: Port | None = _key("3055", "UDP port of the nodes' own addresses; the default is `port`.")
+    interface: Interface = _key('"10.0.0.0/24"', "Interface by name, by address, or by the network it is on.", default="", required=True)
+    loss: Impairment | None = _key(_LOSS, "Losses injected into what every node reads here.")
+    parameters: Overrides = _key(_PARAMETERS, "Parameters of every node on the segment.", default=NOTHING_SET)
+    name: str = ""
+
+    @property
+    def own_port(self) -> int:
+        """The UDP port of the nodes' own addresses."""
+        return self.port if self.unicast_port is None else self.unicast_port
+
+
+@attrs.frozen
+class Node:
+    """One process, or a pattern of any number of receivers."""
+
+    role: Role = _key('"repairer"', "`source`, `receiver`, `aggregator` or `repairer`.", default=Role.RECEIVER, required=True)
+    segment: str = _key('"core"', "The one segment of a source, a receiver or an on-LAN element.", default="")
+    address: Host | None = _key('"10.0.0.11"', "Its own address there. Only receivers off the loopback interface can do without.")
+    upstream: Place | None = _key('{ segment = "core", address = "10.0.0.12" }', "Of a relay: the side the data come from.")
+    downstream: tuple[Place, ...] = _key('[{ segment = "floor-2", address = "10.0.2.1" }]', "Of a relay: the sides it carries them to.", default=())
+    streams: tuple[str, ...] = _key('["quotes"]', "What a source sends, a receiver takes, an element carries. All streams where a receiver or an element says nothing.", default=())
+    parents: tuple[str, ...] = _key('["floor-2-aggregator", "exchange"]', "Nodes to ask for repairs, in order of preference. Each must answer on the node's upstream segment.", default=())
+    repairers: tuple[str, ...] = _key('["floor-2-repairer"]', "Of an aggregator: repairers below it, asked before its parents.", default=())
+    standby_of: str = _key('"floor-2-aggregator"', "The relay this one stands in for, on the same segments.", default="")
+    loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads, instead of the segment's.")
+    cache: Cache | None = _key('{ bytes = "4GiB", seconds = 60 }', "Of a repairer: how much it keeps.")
+    count: Count | None = _key("4", "Of a pattern: how many are started when nobody says otherwise; the default is 1.")
+    addresses: AddressPool | None = _key('"127.0.2.10-127.0.2.13"', "Of a pattern: addresses in the order of the numbers, as a range or a list.")
+    parameters: Overrides = _key(_PARAMETERS, "Parameters of this node alone.", default=NOTHING_SET)
+    name: str = ""
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the name stands for any number of nodes."""
+        return "*" in self.name
+
+    @property
+    def instances(self) -> int:
+        """How many nodes this entry starts when nobody says otherwise."""
+        if not self.is_pattern:
+            return 1
+        return 1 if self.count is None else self.count
+
+    @property
+    def is_relay(self) -> bool:
+        """Whether the node carries data from one segment to others."""
+        return self.upstream is not None and bool(self.downstream)
+
+    @property
+    def up(self) -> Place | None:
+        """Where the data come from, and where the node asks; None for a source."""
+        if self.upstream is not None:
+            return self.upstream
+        return None if self.role is Role.SOURCE or not self.segment else Place(self.segment, self.address, self.loss)
+
+    @property
+    def downs(self) -> tuple[Place, ...]:
+        """Where the node answers; nowhere for a receiver. On-LAN it is where it asks."""
+        if self.downstream:
+            return self.downstream
+        return () if self.role is Role.RECEIVER or not self.segment else (Place(self.segment, self.address, self.loss),)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every seat, the upstream one first, an on-LAN element's only once."""
+        up = self.up
+        return self.downs if up is None or up in self.downs else (up, *self.downs)
+
+    def address_below(self, segment: str) -> Address | None:
+        """The address by which it answers on a segment."""
+        return next((place.address for place in self.downs if place.segment == segment), None)
+
+
+@attrs.frozen
+class Topology:
+    """The whole tree."""
+
+    version: int = _key("1", "Version of the format.", default=VERSION, required=True)
+    name: str = _key('"trading-floor"', "Name of the tree.", default="", required=True)
+    profile: Profile = _key('"lan"', "Computes the timers: `lan`, `wan`, `lossy` or `legacy`.", default="lan")
+    rtt: RoundTrip = _key('"1ms"', "Round trip within a subnet and to the next tier, for the profile.", default=MILLISECOND)
+    repair_budget: Duration = _key('"10s"', "How long a repair may take before the packet is given up, for the profile.", default=10 * SECOND)
+    parameters: Overrides = _key(_PARAMETERS, "Parameters of every node.", default=NOTHING_SET)
+    streams: Mapping[str, Stream] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
+    segments: Mapping[str, Segment] = _key("", "The multicast domains, by name.", default=attrs.Factory(dict))
+    nodes: Mapping[str, Node] = _key("", "The processes, by name; one `*` in a name makes it a pattern of receivers.", default=attrs.Factory(dict))
+    path: str = "<topology>"
+    lines: Lines = attrs.field(factory=Lines, eq=False, repr=False)

@@ -1,0 +1,82 @@
+"""What one process needs to know of the tree, and nothing more: the result of planning, the input of drivers and simulator."""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+from pgm.impairments import Impairment
+from pgm.parameters import Parameters
+
+Address = str  # an IP address in its usual spelling
+
+
+class Role(enum.Enum):
+    """What a node does."""
+
+    SOURCE = "source"
+    RECEIVER = "receiver"
+    AGGREGATOR = "aggregator"
+    REPAIRER = "repairer"
+
+
+@attrs.frozen
+class SegmentPlan:
+    """One segment as one node sees it. `address` is None for a receiver that takes its interface's address."""
+
+    name: str
+    group: Address
+    port: int
+    unicast_port: int
+    interface: str  # a name, an address or a CIDR
+    address: Address | None
+    upstream: bool
+    downstream: bool
+    impairment: Impairment = Impairment()  # losses injected into what this node reads here
+
+
+@attrs.frozen
+class StreamPlan:
+    """One stream as a node uses it."""
+
+    name: str
+    data_port: int
+    order: str = "ordered"
+    flow: str = "rate"
+    parameters: Parameters | None = None  # of a source with several streams: what holds for this one
+
+
+@attrs.frozen
+class NodePlan:
+    """One node, completely: addresses instead of names, numbers instead of profiles."""
+
+    topology: str
+    name: str
+    role: Role
+    segments: tuple[SegmentPlan, ...]
+    streams: tuple[StreamPlan, ...]
+    parameters: Parameters
+    parents: tuple[Address, ...] = ()  # in order of preference, all on the upstream segment
+    repairers: tuple[tuple[Address, ...], ...] = ()  # per downstream segment, asked before the parents
+    partners: frozenset[Address] = (
+        frozenset()
+    )  # addresses of the other relay of a standby pair, on every shared segment
+    is_standby: bool = False
+    local_repairers: frozenset[Address] = frozenset()  # repairers on a receiver's own segment
+    asks_below_trail: bool = False  # a parent is a repairer, which may hold more than the source's window
+    reasons: tuple[tuple[str, str], ...] = ()  # parameter -> where its value comes from, for `pgm plan`
+
+    @property
+    def upstream(self) -> SegmentPlan:
+        """The segment that the stream comes from; a source's only one."""
+        return next((one for one in self.segments if one.upstream), self.segments[0])
+
+    def parameters_of(self, stream: StreamPlan) -> Parameters:
+        """What holds for one of the node's streams: its own at a source of several, the node's else."""
+        return self.parameters if stream.parameters is None else stream.parameters
+
+    @property
+    def downstream(self) -> tuple[SegmentPlan, ...]:
+        """The segments with children."""
+        return tuple(one for one in self.segments if one.downstream)

@@ -1,0 +1,162 @@
+"""From the tree to one process: names become addresses, levels of the file become one set of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from pgm.impairments import Impairment
+from pgm.parameters import ROWS
+from pgm.topology.check import check
+from pgm.topology.locate import KeyPath
+from pgm.topology.model import Node, Place, Stream, Topology
+from pgm.topology.node_plan import Address, NodePlan, Role, SegmentPlan, StreamPlan
+from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
+from pgm.topology.problems import Problem, error_of, suggestion
+from pgm.topology.rules_shape import number_of
+from pgm.topology.tree import Tree
+
+
+def plan_node(topology: Topology, name: str) -> NodePlan:
+    """The plan of one node, or of one of a pattern's nodes as in "desk-7". Raises `TopologyError`."""
+    tree = checked_tree(topology)
+    node = topology.nodes.get(name)
+    if node is not None and not node.is_pattern:
+        return plan_entry(tree, node)
+    for pattern in sorted((one for one in tree.nodes if one.is_pattern), key=lambda one: -len(one.name)):
+        number = number_of(pattern.name, name)
+        if number is not None:
+            return _instance(tree, plan_entry(tree, pattern), pattern, number)
+    if node is not None:
+        remedy = f'give it a number, as in "{name.replace("*", "1")}"'
+        raise _error(topology, ("nodes", name), f"{name!r} is a pattern, not one node", remedy)
+    known = [one.name.replace("*", "1") for one in tree.nodes]
+    raise _error(topology, ("nodes",), f"there is no node {name!r} in {topology.name!r}", suggestion(name, known))
+
+
+def plan_all(topology: Topology, counts: Mapping[str, int] | None = None) -> dict[str, NodePlan]:
+    """The plans of all nodes by name. `counts` overrides the `count` of patterns. Raises `TopologyError`."""
+    tree = checked_tree(topology)
+    patterns = {node.name: node.instances for node in tree.nodes if node.is_pattern}
+    for name in counts or {}:
+        if name not in patterns:
+            raise _error(topology, ("nodes",), f"there is no pattern {name!r} to count", suggestion(name, patterns))
+    patterns |= counts or {}
+    plans: dict[str, NodePlan] = {}
+    for node in tree.nodes:
+        plan = plan_entry(tree, node)
+        if not node.is_pattern:
+            plans[node.name] = plan
+            continue
+        for number in range(1, patterns[node.name] + 1):
+            one = _instance(tree, plan, node, number)
+            if one.name not in topology.nodes:  # an entry of its own goes before a number of a pattern
+                plans[one.name] = one
+    return plans
+
+
+def checked_tree(topology: Topology) -> Tree:
+    """The indexed topology, if it passes `check`. Raises `TopologyError` with all errors."""
+    report = check(topology)
+    if report.errors:
+        raise error_of(report.errors)
+    return Tree.of(topology)
+
+
+def _error(topology: Topology, path: KeyPath, message: str, remedy: str) -> Exception:
+    return error_of([Problem(topology.path, topology.lines.of(path), "plan", message, remedy)])
+
+
+def _instance(tree: Tree, plan: NodePlan, pattern: Node, number: int) -> NodePlan:
+    """One node of a pattern, from the plan that all of them share."""
+    name = pattern.name.replace("*", str(number))
+    if pattern.addresses is None:
+        return attrs.evolve(plan, name=name)
+    if number > pattern.addresses.size:
+        message = (
+            f"{name!r} has no address: {pattern.name!r} has {pattern.addresses.size} ({pattern.addresses.spelling})"
+        )
+        raise _error(tree.topology, ("nodes", pattern.name, "addresses"), message, "extend the range")
+    seat = attrs.evolve(plan.segments[0], address=pattern.addresses.address(number - 1))
+    return attrs.evolve(plan, name=name, segments=(seat,))
+
+
+def plan_entry(tree: Tree, node: Node) -> NodePlan:
+    """The plan of one entry of a file that passed `check`; of a pattern, what its nodes have in common."""
+    settings = tree.settings[node.name]
+    parents = tree.named(node.parents)
+    return NodePlan(
+        topology=tree.topology.name,
+        name=node.name,
+        role=node.role,
+        segments=tuple(_segment(tree.topology, node, place) for place in node.places),
+        streams=_streams(tree.topology, node),
+        parameters=parameters_of(settings),
+        parents=() if node.up is None else _addresses_on(node.up, parents),
+        repairers=_repairers(tree, node),
+        partners=_partners(tree, node),
+        is_standby=bool(node.standby_of),
+        local_repairers=_local_repairers(tree, node),
+        asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
+        reasons=_reasons(settings),
+    )
+
+
+def _segment(topology: Topology, node: Node, place: Place) -> SegmentPlan:
+    segment = topology.segments[place.segment]
+    return SegmentPlan(
+        name=segment.name,
+        group=segment.group,
+        port=segment.port,
+        unicast_port=segment.own_port,
+        interface=segment.interface,
+        address=place.address,
+        upstream=place == node.up,
+        downstream=place in node.downs,
+        impairment=place.loss or node.loss or segment.loss or Impairment(),
+    )
+
+
+def _streams(topology: Topology, node: Node) -> tuple[StreamPlan, ...]:
+    streams = streams_of(topology, node)
+    is_shared = node.role is Role.SOURCE and len(streams) > 1
+    return tuple(_stream(topology, node, stream, is_shared) for stream in streams)
+
+
+def _stream(topology: Topology, node: Node, stream: Stream, is_shared: bool) -> StreamPlan:
+    own = parameters_of(settings_of(topology, node, [stream])) if is_shared else None
+    return StreamPlan(stream.name, stream.data_port, stream.order, stream.flow, own)
+
+
+def _addresses_on(place: Place, nodes: list[Node]) -> tuple[Address, ...]:
+    found = (node.address_below(place.segment) for node in nodes)
+    return tuple(address for address in found if address is not None)
+
+
+def _repairers(tree: Tree, node: Node) -> tuple[tuple[Address, ...], ...]:
+    """Per downstream segment. Nothing at all where no repairer is named."""
+    named = tree.named(node.repairers)
+    return tuple(_addresses_on(place, named) for place in node.downs) if named else ()
+
+
+def _partners(tree: Tree, node: Node) -> frozenset[Address]:
+    """The other relay of the pair, from either side."""
+    others = [*tree.named([node.standby_of]), *tree.standbys.get(node.name, ())]
+    return frozenset(place.address for other in others for place in other.places if place.address is not None)
+
+
+def _local_repairers(tree: Tree, node: Node) -> frozenset[Address]:
+    """Whose repairs count as local: the repairers on a receiver's own segment."""
+    if node.role is not Role.RECEIVER or node.up is None:
+        return frozenset()
+    return frozenset(_addresses_on(node.up, tree.repairers_on(node.up.segment)))
+
+
+def _reasons(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Why a parameter differs from its default, in the order of the table."""
+    return tuple(
+        (key, settings[key].reason)
+        for key, row in ROWS.items()
+        if key in settings and settings[key].value != row.default
+    )

@@ -1,0 +1,128 @@
+"""Which value a parameter has at one node, and why.
+
+From weak to strong: default, profile, the file's `[parameters]`, stream, segment, node. A relay sits on several
+segments: a parameter that sources read too is about answering and comes from the segments below, any other is
+about asking and comes from the segment above. Where streams or segments disagree, the first named wins;
+`check` reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs
+from pgm.topology.locate import KeyPath
+from pgm.topology.model import Node, Overrides, Place, Stream, Topology
+from pgm.topology.node_plan import Role
+from pgm.units import format_duration
+
+
+@attrs.frozen
+class Setting:
+    """A value that some level of the file gave to a parameter."""
+
+    value: int | float | bool | str
+    reason: str
+    path: KeyPath  # where the file says so; the profile's place for what it computes
+
+
+Settings = Mapping[str, Setting]
+
+
+def streams_of(topology: Topology, node: Node) -> tuple[Stream, ...]:
+    """The streams a node carries: those it names, else, for a receiver or an element, all of the file."""
+    if node.streams:
+        return tuple(topology.streams[name] for name in node.streams if name in topology.streams)
+    return () if node.role is Role.SOURCE else tuple(topology.streams.values())
+
+
+def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None = None) -> Settings:
+    """Every parameter that is said of this node anywhere. `streams` narrows a source down to some of its own."""
+    streams = streams_of(topology, node) if streams is None else streams
+    base = topology.parameters.get("txw_max_rte", ROWS["txw_max_rte"].default)
+    rates = {stream.name: _rate_of(stream) for stream in streams}
+    total = sum(rate or int(base) for rate in rates.values()) if any(rates.values()) else int(base)
+    found = _of_profile(topology, total)
+    found |= _given(topology, ("parameters",), topology.parameters, "file")
+    for stream in reversed(streams):
+        found |= _given(topology, ("streams", stream.name, "parameters"), stream.parameters, f"stream {stream.name}")
+        if stream.window is not None and node.role is Role.SOURCE:
+            path = ("streams", stream.name, "window")
+            reason = _reason(topology, path, f"stream {stream.name} window,")
+            found[stream.window.key] = Setting(stream.window.value, reason, path)
+    if any(rates.values()):
+        found["txw_max_rte"] = _rate(topology, streams, total)
+    for place in reversed(node.places):
+        found |= _of_segment(topology, node, place)
+    return found | _of_node(topology, node)
+
+
+def parameters_of(settings: Settings) -> Parameters:
+    """The settings over the defaults."""
+    values: dict[str, Any] = {key: setting.value for key, setting in settings.items()}
+    return Parameters(**values)
+
+
+def value_of(settings: Settings, key: str) -> int:
+    """One value as the cores will see it; for parameters that are numbers."""
+    setting = settings.get(key)
+    return int(ROWS[key].default if setting is None else setting.value)
+
+
+def _of_profile(topology: Topology, rate: int) -> dict[str, Setting]:
+    inputs = ProfileInputs(rtt=topology.rtt, repair_budget=topology.repair_budget, rate=rate)
+    reason = f"profile {topology.profile}, rtt {format_duration(topology.rtt)}"
+    values = PROFILES[topology.profile](inputs)
+    return {key: Setting(value, reason, ("profile",)) for key, value in values.items()}
+
+
+def _given(topology: Topology, table: KeyPath, overrides: Overrides, who: str) -> dict[str, Setting]:
+    return {
+        key: Setting(value, _reason(topology, (*table, key), who), (*table, key)) for key, value in overrides.items()
+    }
+
+
+def _reason(topology: Topology, path: KeyPath, who: str) -> str:
+    return f"{who} line {topology.lines.of(path)}" if path in topology.lines else who.rstrip(",")
+
+
+def _rate_of(stream: Stream) -> int | None:
+    """What the file says of the stream's rate; it may say so in either place."""
+    own = stream.parameters.get("txw_max_rte")
+    return stream.rate if own is None else int(own)
+
+
+def _rate(topology: Topology, streams: Sequence[Stream], total: int) -> Setting:
+    path = ("streams", streams[0].name, "rate")
+    if len(streams) > 1:
+        return Setting(total, f"rates of streams {', '.join(stream.name for stream in streams)}", path)
+    return Setting(total, _reason(topology, path, f"stream {streams[0].name} rate,"), path)
+
+
+def is_about_answering(key: str) -> bool:
+    """Whether a parameter is about serving those below; the others are about asking above."""
+    return "source" in ROWS[key].roles
+
+
+def _of_segment(topology: Topology, node: Node, place: Place) -> dict[str, Setting]:
+    segment = topology.segments.get(place.segment)
+    if segment is None:
+        return {}
+    given = _given(topology, ("segments", segment.name, "parameters"), segment.parameters, f"segment {segment.name}")
+    if not node.is_relay:
+        return given
+    is_above = place == node.upstream
+    return {key: setting for key, setting in given.items() if is_about_answering(key) != is_above}
+
+
+def _of_node(topology: Topology, node: Node) -> dict[str, Setting]:
+    found: dict[str, Setting] = {}
+    cache = {"cache_bytes": node.cache.bytes, "cache_secs": node.cache.seconds} if node.cache else {}
+    for key, value in cache.items():
+        if value is not None:
+            path = ("nodes", node.name, "cache", key.removeprefix("cache_").replace("secs", "seconds"))
+            found[key] = Setting(value, _reason(topology, path, f"node {node.name} cache,"), path)
+    return found | _given(topology, ("nodes", node.name, "parameters"), node.parameters, f"node {node.name}")

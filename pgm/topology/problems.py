@@ -1,0 +1,42 @@
+"""What is wrong with a topology file, and where."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import attrs
+
+from pgm.errors import TopologyError
+
+
+@attrs.frozen
+class Problem:
+    """One finding: an error or a warning, with the place in the file and what to do about it."""
+
+    file: str
+    line: int
+    rule: str  # name of the rule that found it
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        text = f"{self.file}:{self.line}: {self.message}"
+        return f"{text} ({self.remedy})" if self.remedy else text
+
+
+def error_of(problems: Iterable[Problem]) -> TopologyError:
+    """All problems as one exception."""
+    return TopologyError([str(problem) for problem in problems])
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The remedy for a name that is unknown: the nearest known one, or the list of all."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    if not names:
+        return "there are none in this file"
+    shown = ", ".join(names[:12])
+    return f"known are {shown}" + (f" and {len(names) - 12} more" if len(names) > 12 else "")

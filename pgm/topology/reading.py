@@ -1,0 +1,164 @@
+"""TOML to `Topology`: every problem of form with its line, all of them at once, and whatever could be read besides."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from cattrs import BaseValidationError
+
+from pgm.topology.addresses import short
+from pgm.topology.locate import KeyPath, Lines, locate
+from pgm.topology.model import Node, Place, Segment, Stream, Topology, keys_of
+from pgm.topology.problems import Problem
+from pgm.topology.structure import CONVERTER, Flaw, flaws_of
+
+_DEEPEST = 16  # nesting of tables and lists; the format needs 5
+_LARGEST = 1 << 63  # TOML's own bound of whole numbers
+_AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
+_TABLES: Mapping[str, type[attrs.AttrsInstance]] = {"streams": Stream, "segments": Segment, "nodes": Node}
+
+
+@attrs.frozen
+class Reading:
+    """What could be read of a file, and what was wrong with the rest."""
+
+    topology: Topology | None  # None if the file is no TOML at all
+    problems: tuple[Problem, ...] = ()
+    spoilt: frozenset[KeyPath] = frozenset()  # tables that lack what could not be read: judging them further misleads
+
+
+def read(path: str | os.PathLike[str]) -> Reading:
+    """Read as much of a file as possible. Never raises for what is in the file, or for a file that is not there."""
+    name = os.fspath(path)
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return _unreadable(name, 1, f"octet {error.start} is not UTF-8", "save the file as UTF-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        return _unreadable(name, 1, f"cannot read {name!r}: {reason}", "give the path of a topology file")
+    return read_text(text, name)
+
+
+def _unreadable(path: str, line: int, message: str, remedy: str) -> Reading:
+    return Reading(None, (Problem(path, line, "syntax", message, remedy),))
+
+
+def read_text(text: str, path: str) -> Reading:
+    """Read as much of a text as possible. Never raises for what is in it."""
+    try:
+        document = tomllib.loads(text)
+    except RecursionError:
+        return _unreadable(path, 1, "brackets are nested too deeply", "the format needs no more than three")
+    except ValueError as error:
+        return _unreadable(
+            path, _line_of(error, text), _AT_LINE.sub("", str(error)), "TOML is described at https://toml.io"
+        )
+    lines = locate(text)
+    flaws = list(_untame(document))
+    if flaws:
+        return Reading(None, _problems(flaws, path, lines))
+    return _read_document(document, path, lines)
+
+
+def _line_of(error: ValueError, text: str) -> int:
+    match = _AT_LINE.search(str(error))
+    return int(match[1]) if match and match[1] else max(1, len(text.splitlines()))
+
+
+def _untame(document: Mapping[str, Any]) -> Iterator[Flaw]:
+    """What later steps could not even print: endless nesting and numbers of thousands of digits."""
+    waiting: list[tuple[KeyPath, Any]] = [((), document)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict | list):
+            if len(path) >= _DEEPEST:
+                yield Flaw(path, "nested too deeply", "the format needs no more than five levels")
+                continue
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            waiting += [((*path, key), item) for key, item in items]
+        elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+            yield Flaw(path, "a number beyond 64 bits", "write a smaller one")
+
+
+def _read_document(document: dict[str, Any], path: str, lines: Lines) -> Reading:
+    flaws = list(_missing(document))
+    while True:
+        try:
+            topology: Topology = CONVERTER.structure(document, Topology)
+            break
+        except BaseValidationError as error:
+            found = list(flaws_of(error))
+            flaws += found
+            for flaw in found:
+                _prune(document, flaw.path)
+    spoilt = frozenset(flaw.path[:2] for flaw in flaws if not (flaw.is_unknown_key or "parameters" in flaw.path))
+    return Reading(attrs.evolve(topology, path=path, lines=lines), _problems(flaws, path, lines), spoilt)
+
+
+def _prune(document: Any, path: KeyPath) -> None:
+    """Take out what could not be read, so that the rest can be. A list goes as a whole: its order has a meaning."""
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    for step in path[:-1]:
+        if isinstance(document, dict) and step not in document:
+            return  # gone already with another flaw
+        document = document[step]
+    if path:
+        document.pop(path[-1], None)
+
+
+def _missing(document: Mapping[str, Any]) -> Iterator[Flaw]:
+    """Keys that must be there and are not."""
+    yield from _missing_in(document, Topology, ())
+    for section, kind in _TABLES.items():
+        for name, table in _items(document.get(section)):
+            yield from _missing_in(table, kind, (section, name))
+    for name, node in _items(document.get("nodes")):
+        if isinstance(node, dict):
+            yield from _missing_in(node.get("upstream"), Place, ("nodes", name, "upstream"))
+            downstream = node.get("downstream")
+            for index, place in enumerate(downstream if isinstance(downstream, list) else ()):
+                yield from _missing_in(place, Place, ("nodes", name, "downstream", index))
+
+
+def _items(table: object) -> list[tuple[str, Any]]:
+    return list(table.items()) if isinstance(table, dict) else []
+
+
+def _missing_in(table: object, kind: type[attrs.AttrsInstance], path: KeyPath) -> Iterator[Flaw]:
+    """A key that is only misspelt is reported as that."""
+    if not isinstance(table, dict):
+        return
+    known = keys_of(kind)
+    unknown = [key for key in table if key not in known]
+    for key, spec in known.items():
+        if spec.is_required and key not in table and not difflib.get_close_matches(key, unknown):
+            yield Flaw(path, f"{_spell(path) or 'the file'} has no {key}", f"add {key} = {spec.example}")
+
+
+def _problems(flaws: list[Flaw], path: str, lines: Lines) -> tuple[Problem, ...]:
+    found = []
+    for flaw in flaws:
+        where = _spell(flaw.path)
+        message = flaw.message if not where or flaw.message.startswith(where) else f"{where}: {flaw.message}"
+        found.append(Problem(path, lines.of(flaw.path), "format", message, flaw.remedy))
+    return tuple(sorted(found, key=lambda problem: problem.line))
+
+
+def _spell(path: KeyPath) -> str:
+    """A key path the way the file writes it."""
+    parts: list[str] = []
+    for step in path:
+        if isinstance(step, int):
+            parts[-1] += f"[{step}]"
+        else:
+            parts.append(step if re.fullmatch(r"[A-Za-z0-9_-]+", step) else short(step).replace("'", '"'))
+    return ".".join(parts)

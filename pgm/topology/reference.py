@@ -1,0 +1,196 @@
+"""Prints docs/topology.md from the tables that the loader, the checker and the planner read.
+
+`python -m pgm.topology.reference` prints the page, with `--write` it replaces the committed one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import attrs
+
+from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs, Row, Unit
+from pgm.topology import rules_addresses, rules_shape, rules_timers, rules_tree
+from pgm.topology.model import Cache, Node, Place, Segment, Stream, Topology, keys_of
+from pgm.topology.rule import Rule
+from pgm.topology.structure import IMPAIRMENT_KEYS
+from pgm.topology.url import KEYS
+from pgm.units import MILLISECOND, format_duration
+
+_ROOT = Path(__file__).parents[2]
+PAGE = _ROOT / "docs" / "topology.md"
+_EXAMPLE = _ROOT / "deploy" / "topologies" / "trading-floor.toml"
+
+_HEAD = """\
+# The topology file
+
+One TOML file describes the whole tree; every process reads the same file and takes its own part of it. This page is
+printed by `python -m pgm.topology.reference --write` from the tables that load, check and plan the file.
+
+```toml
+{example}```
+
+More to start from is in `deploy/topologies/`. Quantities carry their unit: `"50ms"`, `"64MiB"`, `"200Mbit/s"`, `"2%"`.
+Unknown keys are errors, and all errors come at once, each with file, line and remedy.
+
+## Layouts
+
+A **segment** is one multicast domain. A **relay** has one segment `upstream` and others `downstream`, and carries the data
+from the one to the others; it is the only node that speaks SPMs below, save for a standby that stays silent until it
+is needed. An aggregator or repairer with one `segment` is **on-LAN**: the data reach everybody by themselves, and it only
+deals in repairs. A node whose name holds one `*` is a **pattern**: any number of receivers, `desk-*` being `desk-1`,
+`desk-2` and so on, with the addresses of `addresses` in that order.
+
+On loopback every node, receivers included, has an address of its own in 127.0.0.0/8, and every segment its own group.
+"""
+
+_PRECEDENCE = """\
+## Which value holds
+
+From weak to strong:
+
+1. the default of the table below,
+2. the profile, computed from `rtt` and `repair_budget`,
+3. `[parameters]`,
+4. the stream: `parameters`, `window` (at its source), `rate`,
+5. the segment's `parameters`,
+6. the node: `cache`, `parameters`.
+
+A source sends at most the `rate` of its stream; an element or receiver that carries several streams gets the sum of their
+rates. A relay takes what concerns asking from its upstream segment, and what concerns answering (the parameters that
+sources read as well) from its downstream segments. `pgm plan` prints for every node what differs from the defaults, and why.
+"""
+
+_TABLES: tuple[tuple[str, str, type[attrs.AttrsInstance]], ...] = (
+    ("The file", "At the top, before the first header.", Topology),
+    ("Streams", "`[streams.NAME]`: one flow of messages.", Stream),
+    ("Segments", "`[segments.NAME]`: one multicast domain.", Segment),
+    ("Nodes", '`[nodes.NAME]` or `[nodes."NAME-*"]`: one process, or a pattern of receivers.', Node),
+    ("Places", "`upstream`, and each of `downstream`.", Place),
+    ("Cache", "`cache` of a repairer.", Cache),
+)
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [_HEAD.format(example=_EXAMPLE.read_text("utf-8"))]
+    parts += [_keys(*table) for table in _TABLES]
+    parts += [_losses(), _PRECEDENCE, _profiles(), _parameters(), _rules(), _address()]
+    return "\n".join(parts)
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def _keys(title: str, intro: str, kind: type[attrs.AttrsInstance]) -> str:
+    def rows() -> Iterator[list[str]]:
+        for name, key in keys_of(kind).items():
+            example = f"`{key.example}`" if key.example else "tables"
+            yield [f"`{name}`", "yes" if key.is_required else "", example, key.doc]
+
+    return f"## {title}\n\n{intro}\n\n{_table(['key', 'must be there', 'as in', 'meaning'], rows())}"
+
+
+def _losses() -> str:
+    rows = ([f"`{name}`", f"`{example}`", doc] for name, (_, example, doc) in IMPAIRMENT_KEYS.items())
+    intro = "`loss` of a segment: losses on purpose, drawn for each node by itself in what it reads there."
+    return f"## Loss\n\n{intro}\n\n{_table(['key', 'as in', 'meaning'], rows)}"
+
+
+def _profiles() -> str:
+    """What each profile computes from a short and from a longer round trip."""
+    columns = [
+        (name, rtt)
+        for name in PROFILES
+        for rtt in (MILLISECOND, 50 * MILLISECOND)
+        if name != "legacy" or rtt == MILLISECOND
+    ]
+    values = [PROFILES[name](ProfileInputs(rtt=rtt)) for name, rtt in columns]
+    keys = [key for key in ROWS if any(key in one for one in values)]
+    head = [
+        "parameter",
+        "default",
+        *(name if name == "legacy" else f"{name}, {format_duration(rtt)}" for name, rtt in columns),
+    ]
+    rows = (
+        [
+            f"`{key}`",
+            ROWS[key].spell(ROWS[key].default),
+            *(ROWS[key].spell(one[key]) if key in one else "" for one in values),
+        ]
+        for key in keys
+    )
+    docs = "".join(f"- `{name}`: {' '.join((profile.__doc__ or '').split())}\n" for name, profile in PROFILES.items())
+    intro = 'What they compute with `repair_budget = "10s"` for the round trips named; nothing where the default holds.'
+    return f"## Profiles\n\n{docs}\n{intro}\n\n{_table(head, rows)}"
+
+
+def _parameters() -> str:
+    rows = (
+        [f"`{key}`", f"`{_spelled(row)}`", _bounds(row), ", ".join(row.roles), row.rfc, row.doc]
+        for key, row in ROWS.items()
+    )
+    intro = (
+        "Any of these goes into `parameters` of the file, a stream, a segment or a node. "
+        f"There are {len(attrs.fields(Parameters))}; the column RFC names the section of RFC 3208."
+    )
+    head = ["parameter", "default", "bounds", "read by", "RFC", "meaning"]
+    return f"## Parameters\n\n{intro}\n\n{_table(head, rows)}"
+
+
+def _spelled(row: Row) -> str:
+    text = row.spell(row.default)
+    return text if row.unit in (Unit.COUNT, Unit.PER_SECOND, Unit.SWITCH) else f'"{text}"'
+
+
+def _bounds(row: Row) -> str:
+    if row.choices:
+        return ", ".join(row.choices)
+    return "" if isinstance(row.default, bool) else f"{row.spell(row.low)} to {row.spell(row.high)}"
+
+
+def _rules() -> str:
+    sections = {
+        "Entries": rules_shape.RULES,
+        "The tree": rules_tree.RULES,
+        "Addresses": rules_addresses.RULES,
+        "Timers and sizes": rules_timers.RULES,
+    }
+    intro = "A warning does not keep the tree from running."
+    return f"## What `pgm check` checks\n\n{intro}\n\n" + "\n".join(_rule_table(*one) for one in sections.items())
+
+
+def _rule_table(title: str, rules: Iterable[Rule]) -> str:
+    rows = ([f"`{rule.name}`", "warning" if rule.is_warning else "error", rule.sentence] for rule in rules)
+    return f"### {title}\n\n{_table(['rule', 'kind', 'what must hold'], rows)}"
+
+
+def _address() -> str:
+    rows = ([f"`{key}`", doc] for key, (_, doc) in KEYS.items())
+    intro = (
+        "A source or receiver also opens without a file:\n\n"
+        "```\npgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.9&nak_bo_ivl=50ms&parents=127.0.0.1,127.0.0.2\n```\n\n"
+        "An IPv6 group stands in brackets. Besides these keys every parameter may be given."
+    )
+    return f"## Without a file\n\n{intro}\n\n{_table(['key', 'meaning'], rows)}"
+
+
+def main(arguments: list[str]) -> int:
+    """Print the page, or write it."""
+    if arguments == ["--write"]:
+        PAGE.write_text(render(), "utf-8")
+    elif arguments:
+        sys.stderr.write("usage: python -m pgm.topology.reference [--write]\n")
+        return 2
+    else:
+        sys.stdout.write(render())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""What a rule of `check` is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from pgm.topology.locate import KeyPath
+from pgm.topology.tree import Tree
+
+
+@attrs.frozen
+class Finding:
+    """One violation: the key it is about, what is wrong with which values, and what to write instead."""
+
+    path: KeyPath
+    message: str
+    remedy: str
+
+
+@attrs.frozen
+class Rule:
+    """One thing that `check` looks at. `sentence` states what must hold, for the reference."""
+
+    name: str
+    sentence: str
+    find: Callable[[Tree], Iterator[Finding]]
+    is_warning: bool = False

@@ -1,0 +1,323 @@
+"""From TOML values to the model: one strict reader for each kind of value, cattrs to walk tables and keep paths.
+
+A reader raises `UnitError` with a remedy. Nothing is coerced: what is written as text where a number belongs
+is an error, for a wrong guess here would be found at three in the morning.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import attrs
+from cattrs import BaseValidationError, Converter, IterableValidationError
+from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
+from cattrs.gen import make_dict_structure_fn, override
+
+from pgm.errors import UnitError
+from pgm.impairments import Impairment
+from pgm.parameters import PROFILES, ROWS, Row, Unit
+from pgm.topology.addresses import AddressPool, parse_address, parse_interface, parse_pool, short
+from pgm.topology.locate import KeyPath
+from pgm.topology.model import (
+    VERSION,
+    CacheOctets,
+    CacheSeconds,
+    Count,
+    Duration,
+    Host,
+    Interface,
+    Overrides,
+    Port,
+    Profile,
+    Rate,
+    RoundTrip,
+    Window,
+    keys_of,
+)
+from pgm.topology.problems import suggestion
+from pgm.units import MICROSECOND, MILLISECOND, SECOND, parse_fraction
+
+T = TypeVar("T")
+Reader = Callable[[Any], Any]
+Hook = Callable[[Any, Any], Any]  # cattrs also passes the type
+
+_MOST_NODES = 100_000  # of one pattern
+_SIZE_UNITS = ("B",)
+
+_ROUND_TRIP = Row("rtt", Unit.DURATION, MILLISECOND, MICROSECOND, 4 * SECOND, (), "-", "")
+_BUDGET = Row("repair_budget", Unit.DURATION, 10 * SECOND, MILLISECOND, 3600 * SECOND, (), "-", "")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    raise UnitError(f"{short(value)} is not text", remedy='write it in quotes, as in "core"')
+
+
+def _whole(value: object, low: int, high: int, what: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return value
+    raise UnitError(
+        f"{short(value)} is not {what}", remedy=f"write a whole number from {low} to {high}, without quotes"
+    )
+
+
+def _version(value: object) -> int:
+    if value == VERSION and not isinstance(value, bool):
+        return VERSION
+    raise UnitError(f"{short(value)} is no known version of the format", remedy=f"write version = {VERSION}")
+
+
+def _from_row(row: Row) -> Reader:
+    def read(value: object) -> int | float | bool | str:
+        try:
+            return row.read(value)
+        except OverflowError:
+            raise UnitError(
+                f"{row.key} = {short(value)} is out of range",
+                remedy=f"choose from {row.spell(row.low)} to {row.spell(row.high)}",
+            ) from None
+
+    return read
+
+
+def _window(value: object) -> Window:
+    if isinstance(value, int) and not isinstance(value, bool):
+        key = "txw_sqns"
+    elif isinstance(value, str):
+        key = "txw_bytes" if value.rstrip().endswith(_SIZE_UNITS) else "txw_secs"
+    else:
+        raise UnitError(
+            f"{short(value)} is not a window", remedy='write a time "10s", a size "256MiB" or a number of packets'
+        )
+    size = _from_row(ROWS[key])(value)
+    if not size:
+        raise UnitError(
+            f"a window of {short(value)} keeps nothing",
+            remedy='write a time "10s", a size "256MiB" or a number of packets',
+        )
+    return Window(key, int(size))
+
+
+def _cache_seconds(value: object) -> int:
+    row = ROWS["cache_secs"]
+    return _whole(value, 1, int(row.high) // SECOND, "a number of seconds") * SECOND
+
+
+def _overrides(value: object) -> Mapping[str, Any]:
+    def read(key: str, one: object) -> object:
+        if key not in ROWS:
+            raise UnitError(f"unknown parameter {key!r}", remedy=suggestion(key, ROWS))
+        return _from_row(ROWS[key])(one)
+
+    return _each(Overrides, _table(value).items(), read)
+
+
+def _table(value: object) -> Mapping[str, object]:
+    if isinstance(value, dict):
+        return value
+    raise UnitError(
+        f"{short(value)} is not a table", remedy="write it in braces, as in { key = value }, or under a [header]"
+    )
+
+
+def _list(value: object) -> list[object]:
+    if isinstance(value, list):
+        return value
+    raise UnitError(f"{short(value)} is not a list", remedy="write it in brackets, as in [first, second]")
+
+
+def _each(what: Any, items: Iterable[tuple[Any, object]], read: Callable[[Any, object], T]) -> dict[Any, T]:
+    """Read every item, and raise the errors of all of them together, each with its place."""
+    found: dict[Any, T] = {}
+    errors: list[Exception] = []
+    for place, item in items:
+        try:
+            found[place] = read(place, item)
+        except (UnitError, BaseValidationError) as error:
+            error.add_note(IterableValidationNote("", place, what))
+            errors.append(error)
+    if errors:
+        raise IterableValidationError("", errors, what)
+    return found
+
+
+def _share(value: object) -> float:
+    return parse_fraction(_text(value))
+
+
+def _burst_length(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= 1e6:
+        return float(value)
+    raise UnitError(
+        f"{short(value)} is not a mean length of bursts", remedy="write a number of packets from 1 to 1000000"
+    )
+
+
+def _reorder_ivl(value: object) -> int:
+    row = Row("reorder_ivl", Unit.DURATION, 2 * MILLISECOND, 0, 60 * SECOND, (), "-", "")
+    return int(_from_row(row)(value))
+
+
+# Keys of a loss table: reader, example, meaning.
+# fmt: off
+IMPAIRMENT_KEYS: Mapping[str, tuple[Reader, str, str]] = {
+    "loss": (_share, '"2%"', "Share of packets lost, each by itself."),
+    "burst_loss": (_share, '"1%"', "Share of packets lost in bursts."),
+    "burst_length": (_burst_length, "8", "Mean length of a burst in packets."),
+    "duplicate": (_share, '"1%"', "Share of packets that arrive twice; in the simulator only."),
+    "reorder": (_share, '"1%"', "Share of packets that arrive late; in the simulator only."),
+    "reorder_ivl": (_reorder_ivl, '"2ms"', "How late those are."),
+}
+# fmt: on
+
+
+def _impairment(value: object) -> Impairment:
+    def read(key: str, one: object) -> Any:
+        if key not in IMPAIRMENT_KEYS:
+            raise UnitError(f"unknown key {key!r}", remedy=suggestion(key, IMPAIRMENT_KEYS))
+        return IMPAIRMENT_KEYS[key][0](one)
+
+    return Impairment(**_each(Impairment, _table(value).items(), read))
+
+
+def _choice(choices: Iterable[str]) -> Reader:
+    known = list(choices)
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in known:
+            return value
+        remedy = suggestion(value, known) if isinstance(value, str) else f"choose one of {', '.join(known)}"
+        raise UnitError(f"{short(value)} is unknown", remedy=remedy)
+
+    return read
+
+
+_READERS: Mapping[Any, Reader] = {
+    str: _text,
+    int: _version,
+    Port: lambda value: _whole(value, 1, 65_535, "a port"),
+    Count: lambda value: _whole(value, 0, _MOST_NODES, "a number of nodes"),
+    Duration: _from_row(_BUDGET),
+    RoundTrip: _from_row(_ROUND_TRIP),
+    Rate: _from_row(ROWS["txw_max_rte"]),
+    CacheOctets: _from_row(ROWS["cache_bytes"]),
+    CacheSeconds: _cache_seconds,
+    Host: parse_address,
+    Interface: parse_interface,
+    Profile: _choice(PROFILES),
+    Overrides: _overrides,
+    Window: _window,
+    AddressPool: parse_pool,
+    Impairment: _impairment,
+}
+
+
+def _converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True)
+    factories: list[tuple[Callable[[Any], bool], Callable[[Any], Hook]]] = [
+        (attrs.has, lambda kind: _table_reader(kind, converter)),
+        (_is_generic(tuple), lambda kind: _tuple_reader(kind, converter)),
+        (_is_generic(Mapping), lambda kind: _named_reader(kind, converter)),
+        (_is_generic(Literal), lambda kind: _hook(_choice(get_args(kind)))),
+        (_is_enum, _enum_reader),
+    ]
+    for applies, factory in factories:
+        converter.register_structure_hook_factory(applies, factory)
+    for kind, reader in _READERS.items():
+        if isinstance(kind, type):
+            converter.register_structure_hook(kind, _hook(reader))
+        else:  # a NewType
+            converter.register_structure_hook_func(_is_exactly(kind), _hook(reader))
+    return converter
+
+
+def _is_generic(origin: Any) -> Callable[[Any], bool]:
+    return lambda kind: get_origin(kind) is origin
+
+
+def _is_exactly(kind: Any) -> Callable[[Any], bool]:
+    return lambda asked: asked is kind
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, enum.Enum)
+
+
+def _hook(reader: Reader) -> Hook:
+    return lambda value, _: reader(value)
+
+
+def _table_reader(kind: type[attrs.AttrsInstance], converter: Converter) -> Hook:
+    hidden: dict[str, Any] = {
+        field.name: override(omit=True) for field in attrs.fields(kind) if field.name not in keys_of(kind)
+    }
+    generated = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True, **hidden)
+    return lambda value, asked: generated(_table(value), asked)
+
+
+def _tuple_reader(kind: Any, converter: Converter) -> Hook:
+    item = get_args(kind)[0]
+    reader = converter.get_structure_hook(item)
+    return lambda value, _: tuple(_each(kind, enumerate(_list(value)), lambda _, one: reader(one, item)).values())
+
+
+def _named_reader(kind: Any, converter: Converter) -> Hook:
+    """Tables by name: streams, segments and nodes know what they are called."""
+    item = get_args(kind)[1]
+    reader = converter.get_structure_hook(item)
+
+    def read(name: str, one: object) -> Any:
+        return attrs.evolve(reader(one, item), name=name)
+
+    return lambda value, _: _each(kind, _table(value).items(), read)
+
+
+def _enum_reader(kind: type[enum.Enum]) -> Hook:
+    read = _choice(str(one.value) for one in kind)
+    return lambda value, _: kind(read(value))
+
+
+CONVERTER = _converter()
+
+
+@attrs.frozen
+class Flaw:
+    """One thing that could not be read."""
+
+    path: KeyPath
+    message: str
+    remedy: str
+    is_unknown_key: bool = False
+
+
+def flaws_of(error: Exception, path: KeyPath = ()) -> Iterator[Flaw]:
+    """What is behind an error of the converter, one flaw for each value."""
+    if isinstance(error, BaseValidationError):
+        for inner in error.exceptions:
+            yield from flaws_of(inner, (*path, *_step_of(inner)))
+    elif isinstance(error, ForbiddenExtraKeysError):
+        for key in sorted(error.extra_fields):
+            yield Flaw((*path, key), f"unknown key {key!r}", _unknown_key_remedy(key, error.cl), is_unknown_key=True)
+    elif isinstance(error, UnitError):
+        yield Flaw(path, error.message, error.remedy)
+    else:
+        raise error
+
+
+def _step_of(error: BaseException) -> KeyPath:
+    for note in getattr(error, "__notes__", ()):
+        if isinstance(note, AttributeValidationNote):
+            return (note.name,)
+        if isinstance(note, IterableValidationNote):
+            return (note.index,)
+    return ()
+
+
+def _unknown_key_remedy(key: str, table: type[attrs.AttrsInstance]) -> str:
+    known = keys_of(table)
+    if key in ROWS and "parameters" in known:
+        return f"it is a parameter: write parameters = {{ {key} = ... }}"
+    return suggestion(key, known)

@@ -1,0 +1,164 @@
+"""A node without a file: `pgm://GROUP:PORT?interface=lo&data_port=7500&...` becomes a plan.
+
+The address is turned into the tables of a topology file with one stream, one segment and one node, so
+that every key means what it means there and every value is read by the same readers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import attrs
+from cattrs import BaseValidationError
+
+from pgm.errors import UnitError, UsageError
+from pgm.parameters import ROWS, Unit
+from pgm.topology import rules_addresses, rules_timers
+from pgm.topology.addresses import parse_address
+from pgm.topology.model import DEFAULT_PORT, VERSION, Topology
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import plan_entry
+from pgm.topology.problems import suggestion
+from pgm.topology.structure import CONVERTER, flaws_of
+from pgm.topology.tree import Tree
+
+_NAME = "url"  # what the one stream and the one segment are called
+_EXAMPLE = "pgm://239.192.0.1:3056?interface=lo&data_port=7500"
+
+# Key of the address -> table of the file, and what it means.
+KEYS: Mapping[str, tuple[str, str]] = {
+    "interface": ("segment", "Interface by name, address or network. Must be there."),
+    "data_port": ("stream", "PGM's data-destination port. Must be there."),
+    "address": ("node", "The node's own address; without it the interface's."),
+    "unicast_port": ("segment", "UDP port of that address; without it the group's."),
+    "parents": ("", "Addresses to ask for repairs, in order, with commas between them."),
+    "stream": ("", "What the stream is called."),
+    "rate": ("stream", "As in the file."),
+    "window": ("stream", "As in the file."),
+    "order": ("stream", "As in the file."),
+    "flow": ("stream", "As in the file."),
+    "profile": ("topology", "As in the file."),
+    "rtt": ("topology", "As in the file."),
+    "repair_budget": ("topology", "As in the file."),
+}
+_NUMBERS = ("data_port", "unicast_port")
+# Rules about the one node and its segment; those about the rest of the tree have nothing to look at.
+_RULES = [
+    rule
+    for rule in (*rules_addresses.RULES, *rules_timers.RULES)
+    if not rule.is_warning and rule.name not in ("address", "pool")
+]
+
+
+def is_url(text: str) -> bool:
+    """Whether this is an address rather than the path of a file."""
+    return re.match(r"[a-z][a-z0-9+.-]*://", text) is not None
+
+
+def plan_url(url: str, role: Role) -> NodePlan:
+    """The plan of a source or a receiver that an address describes. Raises `UsageError`."""
+    if role not in (Role.SOURCE, Role.RECEIVER):
+        raise UsageError(f"an address cannot describe the role {role.value}", remedy="write a topology file")
+    group, port, query = _split(url)
+    parents = _parents(query.pop("parents", ""), group, role)
+    stream = query.pop("stream", _NAME)
+    document = _document(group, port, query, stream, role)
+    try:
+        topology: Topology = CONVERTER.structure(document, Topology)
+    except BaseValidationError as error:
+        flaw = next(flaws_of(error))
+        key = next((step for step in reversed(flaw.path) if isinstance(step, str)), "")
+        what = flaw.message if flaw.message.startswith(key) else f"{key}: {flaw.message}"
+        raise UsageError(f"{url}: {what}", remedy=flaw.remedy) from None
+    tree = Tree.of(attrs.evolve(topology, path=url))
+    for rule in _RULES:
+        for finding in rule.find(tree):
+            raise UsageError(f"{url}: {finding.message}", remedy=finding.remedy)
+    plan = plan_entry(tree, topology.nodes[role.value])
+    reasons = tuple((key, "address" if key in query else reason) for key, reason in plan.reasons)
+    return attrs.evolve(plan, parents=parents, reasons=reasons)
+
+
+def _split(url: str) -> tuple[str, int, dict[str, str]]:
+    """Group, port and query of an address."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise UsageError(f"{url!r} is no address: {error}", remedy=f"write it as in {_EXAMPLE}") from None
+    if parts.scheme == "epgm":
+        remedy = "use pgm:// between nodes of this project"
+        raise UsageError(f"{url}: ZeroMQ's framing (epgm://) is not supported yet", remedy=remedy)
+    if parts.scheme != "pgm" or not host or parts.path.strip("/") or parts.fragment or parts.username is not None:
+        raise UsageError(f"{url!r} is no address of a group", remedy=f"write it as in {_EXAMPLE}")
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    query = dict(pairs)
+    for key in query:
+        if key not in KEYS and key not in ROWS:
+            raise UsageError(f"{url}: unknown key {key!r}", remedy=suggestion(key, [*KEYS, *ROWS]))
+        if sum(name == key for name, _ in pairs) > 1:
+            raise UsageError(f"{url}: {key} is there twice", remedy="write it once")
+    for key in ("interface", "data_port"):
+        if not query.get(key):
+            raise UsageError(f"{url}: {key} is missing", remedy=f"add it, as in {_EXAMPLE}")
+    return _host(url, host), DEFAULT_PORT if port is None else port, query
+
+
+def _host(url: str, text: str) -> str:
+    try:
+        return parse_address(unquote(text))
+    except UnitError as error:
+        raise UsageError(f"{url}: {error.message}", remedy=f"write the group's address, as in {_EXAMPLE}") from None
+
+
+def _parents(text: str, group: str, role: Role) -> tuple[str, ...]:
+    if text and role is Role.SOURCE:
+        raise UsageError("a source has no parents", remedy="remove parents, or open a receiver")
+    remedy = "write addresses with commas between them: parents=127.0.0.1,127.0.0.2"
+    try:
+        parents = tuple(parse_address(part) for part in text.split(",")) if text else ()
+    except UnitError as error:
+        raise UsageError(f"parents: {error.message}", remedy=remedy) from None
+    for parent in parents:
+        if (":" in parent) != (":" in group):
+            raise UsageError(f"parents: {parent} and the group {group} are not of one family", remedy=remedy)
+    return parents
+
+
+def _document(group: str, port: int, query: Mapping[str, str], stream: str, role: Role) -> dict[str, Any]:
+    """The topology file that says the same."""
+    tables: dict[str, dict[str, Any]] = {
+        "topology": {"version": VERSION, "name": _NAME},
+        "stream": {},
+        "segment": {"group": group, "port": port},
+        "node": {"role": role.value, "segment": _NAME, "streams": [stream], "parameters": {}},
+    }
+    for key, text in query.items():
+        if key in KEYS:
+            tables[KEYS[key][0]][key] = _value(key, text)
+        else:
+            tables["node"]["parameters"][key] = _parameter(key, text)
+    return {
+        **tables["topology"],
+        "streams": {stream: tables["stream"]},
+        "segments": {_NAME: tables["segment"]},
+        "nodes": {role.value: tables["node"]},
+    }
+
+
+def _value(key: str, text: str) -> str | int:
+    """A query knows only text, the file also numbers."""
+    is_number = key in _NUMBERS or key == "window"
+    return int(text) if is_number and re.fullmatch(r"[0-9]{1,18}", text) else text
+
+
+def _parameter(key: str, text: str) -> str | int | bool:
+    unit = ROWS[key].unit
+    if unit is Unit.SWITCH:
+        return {"true": True, "false": False}.get(text, text)
+    if unit in (Unit.COUNT, Unit.PER_SECOND) and re.fullmatch(r"[0-9]{1,18}", text):
+        return int(text)
+    return text

@@ -1,0 +1,122 @@
+"""For every rule of `check`, ways to break it and what the finding must say."""
+
+from __future__ import annotations
+
+import attrs
+
+
+@attrs.frozen
+class Case:
+    """What to break, the line of the finding by a mark on it, and what the finding must say."""
+
+    rule: str
+    changes: tuple[tuple[str, str], ...]
+    mark: str
+    says: tuple[str, ...]
+    remedy: str
+
+
+RELAY_TWO = """[nodes.second]
+role = "aggregator"
+upstream = { segment = "core", address = "10.0.0.40" }
+downstream = [{ segment = "floor", address = "10.0.1.40" }]
+parents = ["exchange"]
+"""
+STANDBY_TWO = RELAY_TWO.replace("[nodes.second]", '[nodes.second]\nstandby_of = "relay" # two')
+BACKWARDS = """[nodes.back]
+role = "aggregator"
+upstream = { segment = "floor", address = "10.0.1.50" }
+downstream = [{ segment = "core", address = "10.0.0.50" }] # back
+parents = ["relay"]
+"""
+DESK = '[nodes."desk-*"]'
+ISLAND = '[segments.island]\ngroup = "239.192.0.9"\ninterface = "10.0.9.0/24"\n'
+
+
+def case(rule: str, *changes: tuple[str, str], mark: str, says: tuple[str, ...], remedy: str) -> Case:
+    return Case(rule, changes, mark, says, remedy)
+
+
+# A case a line, so that they read as a table.
+# fmt: off
+
+CASES = [
+    # Entries
+    case("names", ("[segments.floor]", '[segments."fl oor"]'), mark='"fl oor"', says=("'fl oor'", "segments"), remedy="letters"),
+    case("names", ("[nodes.standby]", '[nodes."stand by"]'), mark='"stand by"', says=("'stand by'",), remedy="letters"),
+    case("pattern", ("desk-*", "desk-*-*"), mark="desk-*-*", says=("more than one *", "desk-*-*"), remedy="keep the one"),
+    case("pattern", ("nodes.exchange", 'nodes."exchange-*"'), mark="exchange-*", says=("'exchange-*' is a source",), remedy="an entry of its own"),
+    case("pattern", ("addresses = ", 'address = "10.0.1.9"\naddresses = '), mark="10.0.1.9", says=("single address 10.0.1.9",), remedy='addresses = "10.0.1.9-..."'),
+    case("pattern", ("desk-*", "desk"), mark="count = 4", says=("'desk' is no pattern", "count"), remedy="desk-*"),
+    case("same-name", (DESK, f'[nodes.desk-3]\nrole = "receiver"\nsegment = "floor"\nparents = ["relay"]\n{DESK}'), mark="nodes.desk-3", says=("'desk-3'", "number 3", "'desk-*'"), remedy="count below 3"),
+    case("shape", ('segment = "floor"\ncount', 'upstream = { segment = "floor", address = "10.0.1.9" }\ncount'), mark="desk-*", says=("receiver 'desk-*' has upstream",), remedy="write segment"),
+    case("shape", ("repairers = [", 'segment = "core"\nrepairers = ['), mark="nodes.relay", says=("both segment = 'core' and upstream",), remedy="on-LAN"),
+    case("shape", ('upstream = { segment = "core", address = "10.0.0.13" }\n', ""), mark="nodes.standby", says=("'standby' has no upstream",), remedy="upstream = {"),
+    case("shape", ('segment = "core"\naddress = "10.0.0.11"\n', ""), mark="nodes.core-repairer", says=("'core-repairer' is on no segment",), remedy='write segment = "..."'),
+    case("shape", ("repairers = [", 'address = "10.0.0.77"\nrepairers = ['), mark="10.0.0.77", says=("address = '10.0.0.77' without a segment",), remedy="upstream and in each downstream"),
+    case("shape", ('downstream = [{ segment = "floor", address = "10.0.1.1" }]', 'downstream = [{ segment = "core", address = "10.0.0.77" }]'), mark="10.0.0.77", says=("'core' upstream and downstream",), remedy='segment = "core"'),
+    case("shape", ('[{ segment = "floor", address = "10.0.1.1" }]', '[{ segment = "floor", address = "10.0.1.1" }, { segment = "floor", address = "10.0.1.9" }]'), mark="10.0.1.9", says=("'floor' downstream 2 times",), remedy="once"),
+    case("role", ('streams = ["quotes"]\n[nodes.core', 'streams = ["quotes"]\nparents = ["relay"] # none\n[nodes.core'), mark="# none", says=("source 'exchange' has parents",), remedy="remove it"),
+    case("role", ('parents = ["relay", "standby"]', 'parents = ["relay", "standby"]\nrepairers = ["core-repairer"]'), mark='repairers = ["core-repairer"]', says=("repairer 'floor-repairer' has repairers",), remedy="only aggregators read"),
+    case("role", ("count = 4", "count = 4\ncache = { seconds = 5 }"), mark="cache = { seconds = 5", says=("receiver 'desk-*' has cache",), remedy="only repairers read"),
+    case("role", ('streams = ["quotes"]\n[nodes.core', "[nodes.core"), mark="nodes.exchange", says=("source 'exchange' has no streams",), remedy='streams = ["quotes"]'),
+    case("unknown-name", ('parents = ["exchange"]', 'parents = ["exchnge"]'), mark="exchnge", says=("'core-repairer' names the node 'exchnge'",), remedy="did you mean 'exchange'?"),
+    case("unknown-name", ('repairers = ["floor-repairer"]', 'repairers = ["flor-repairer"]'), mark="flor-repairer", says=("'flor-repairer'",), remedy="did you mean 'floor-repairer'?"),
+    case("unknown-name", ('standby_of = "relay"', 'standby_of = "rely"'), mark='"rely"', says=("'rely'",), remedy="did you mean 'relay'?"),
+    case("unknown-name", ('segment = "core"\naddress = "10.0.0.11"', 'segment = "cor"\naddress = "10.0.0.11"'), mark='"cor"', says=("the segment 'cor'",), remedy="did you mean 'core'?"),
+    case("unknown-name", ('[{ segment = "floor", address = "10.0.1.3" }]', '[{ segment = "flor", address = "10.0.1.3" }]'), mark='"flor"', says=("the segment 'flor'",), remedy="did you mean 'floor'?"),
+    case("unknown-name", ('streams = ["quotes"]\nparents', 'streams = ["quots"]\nparents'), mark="quots", says=("the stream 'quots'",), remedy="did you mean 'quotes'?"),
+    case("unknown-name", ('window = "10s"', 'segment = "corr"'), mark="corr", says=("the segment 'corr'",), remedy="did you mean 'core'?"),
+    case("twice", ('parents = ["relay", "standby"]', 'parents = ["relay", "relay"]'), mark='"relay", "relay"', says=("'relay' 2 times in parents",), remedy="name it once"),
+    case("data-port", ("[segments.core]", "[streams.trades]\ndata_port = 7500 # again\n[segments.core]"), mark="# again", says=("'quotes' and 'trades'", "7500"), remedy="another one"),
+    case("disagreement", ("[segments.core]", '[streams.trades]\ndata_port = 7501\nparameters = { nak_bo_ivl = "20ms" }\n[streams.quotes.parameters]\nnak_bo_ivl = "10ms"\n[segments.core]'), mark="nodes.core-repairer", says=("nak_bo_ivl = 10ms from stream quotes and 20ms from stream trades",), remedy="set nak_bo_ivl in the parameters of 'core-repairer'"),
+    case("unread", ("count = 4", 'count = 4\nparameters = { ambient_spm_ivl = "1s" }'), mark="parameters = {", says=("receiver 'desk-*' sets ambient_spm_ivl",), remedy="at a source"),
+    # The tree
+    case("parent-loop", ('parents = ["relay", "standby"]', 'parents = ["relay", "floor-repairer"]'), mark='parents = ["relay", "floor-repairer"]', says=("floor-repairer asks floor-repairer",), remedy="remove 'floor-repairer'"),
+    case("parent-loop", ('parents = ["exchange"]', 'parents = ["second"]'), ("[nodes.relay]", '[nodes.second]\nrole = "repairer"\nsegment = "core"\naddress = "10.0.0.30"\nparents = ["core-repairer"]\n[nodes.relay]'), mark='parents = ["second"]', says=("asks second asks",), remedy="remove"),
+    case("segment-loop", (DESK, BACKWARDS + DESK), mark="# back", says=("core -> floor -> core", "back"), remedy="end somewhere else"),
+    case("parent-segment", ('parents = ["relay", "standby"]', 'parents = ["core-repairer"]'), mark='parents = ["core-repairer"]', says=("a parent must sit on the node's upstream segment", "'floor-repairer' asks on floor", "'core-repairer' answers on core"), remedy="on floor there are relay, standby"),
+    case("parent-segment", ('parents = ["relay", "standby"]', 'parents = ["desk-*"]'), mark='parents = ["desk-*"]', says=("the receiver 'desk-*' as a parent",), remedy="name a repairer"),
+    case("repairer-segment", ('repairers = ["floor-repairer"]', 'repairers = ["core-repairer"]'), mark='repairers = ["core-repairer"]', says=("'core-repairer' answers on core, not on a downstream segment of 'relay' (floor)",), remedy="name it in parents"),
+    case("repairer-segment", ('repairers = ["floor-repairer"]', 'repairers = ["standby"]'), mark='repairers = ["standby"]', says=("the aggregator 'standby' among its repairers",), remedy="role repairer"),
+    case("one-speaker", (DESK, RELAY_TWO + DESK), mark="10.0.1.40", says=("'relay' and 'second' both speak on floor",), remedy='standby_of = "relay"'),
+    case("standby", ('standby_of = "relay"', 'standby_of = "standby"'), mark='standby_of = "standby"', says=("'standby' stands in for 'standby', which is itself",), remedy="the relay that speaks"),
+    case("standby", ('standby_of = "relay"', 'standby_of = "core-repairer"'), mark="standby_of", says=("'core-repairer', which is no relay",), remedy="the relay that speaks"),
+    case("standby", ('address = "10.0.1.2"', 'address = "10.0.1.2"\nstandby_of = "relay" # no'), mark="# no", says=("'floor-repairer' stands in for 'relay' and is no relay",), remedy="upstream and downstream"),
+    case("standby", ("[segments.core]", ISLAND + "[segments.core]"), ('"floor", address = "10.0.1.3"', '"island", address = "10.0.9.3"'), mark="standby_of", says=("core to island", "core to floor"), remedy="same segments"),
+    case("standby", (DESK, STANDBY_TWO + DESK), mark='standby_of = "relay" # two', says=("'standby' and 'second' both stand in for 'relay'",), remedy="one standby"),
+    case("fed", ("[segments.core]", ISLAND + "[segments.core]"), ('segment = "floor"\ncount', 'segment = "island"\ncount'), mark="segments.island", says=("no stream arrives on island, where desk-* listens",), remedy="a relay with island downstream"),
+    case("fed", ("[segments.core]", "[streams.trades]\ndata_port = 7501\n[segments.core]"), ('streams = ["quotes"]\nparents', 'streams = ["trades"]\nparents'), mark='streams = ["trades"]', says=("no source sends the stream 'trades'",), remedy='add "trades"'),
+    case("fed", ("[segments.core]", "[streams.trades]\ndata_port = 7501\n[segments.core]"), ('streams = ["quotes"]\n[nodes.core', 'streams = ["quotes", "trades"]\n[nodes.core'), ("repairers = [", 'streams = ["quotes"]\nrepairers = ['), ('standby_of = "relay"', 'standby_of = "relay"\nstreams = ["quotes"]'), ('streams = ["quotes"]\nparents = ["relay"', 'streams = ["trades"]\nparents = ["relay"'), mark='streams = ["trades"]', says=("'trades' that 'desk-*' wants does not reach floor",), remedy="what arrives is quotes"),
+    case("stream-segment", ('window = "10s"', 'segment = "floor" # wrong'), mark="# wrong", says=("'quotes' belongs on floor", "'exchange' is on core"), remedy='segment = "core"'),
+    case("no-parents", ('parents = ["exchange"]\n', ""), mark="nodes.core-repairer", says=("the repairer 'core-repairer' has no parents",), remedy='parents = ["exchange"]'),
+    case("no-repairer", ('segment = "floor"\naddress = "10.0.1.2"\nparents = ["relay", "standby"]', 'segment = "core"\naddress = "10.0.0.20"\nparents = ["exchange"]'), ('repairers = ["floor-repairer"]\n', ""), (', "floor-repairer"]', "]"), ("count = 4", "count = 40"), ("10.0.1.10-10.0.1.19", "10.0.1.10-10.0.1.99"), mark="segments.floor", says=("floor has 40 receivers and no repairer",), remedy='role = "repairer" and segment = "floor"'),
+    # Addresses
+    case("group", ("239.192.0.2", "10.192.0.2"), mark="10.192.0.2", says=("10.192.0.2 of 'floor' is not a multicast",), remedy="239.192.0.0/14"),
+    case("segment-clash", ('"239.192.0.2"', '"239.192.0.1" # twice'), ("10.0.1.0/24", "10.0.0.0/16"), mark='group = "239.192.0.1" # twice', says=("'core' and 'floor' share the group 239.192.0.1:3056", "10.0.0.0/24"), remedy="group of its own"),
+    case("family", ("239.192.0.2", "ff15::2"), mark='interface = "10.0.1.0/24"', says=("group ff15::2 with the interface 10.0.1.0/24",), remedy="IPv4 or IPv6"),
+    case("family", ('"10.0.0.11"', '"fd00::11"'), mark="fd00::11", says=("'core-repairer' has the address fd00::11 on core, whose group is 239.192.0.1",), remedy="IPv4 address"),
+    case("unicast", ('"10.0.0.11"', '"224.0.0.11"'), mark="224.0.0.11", says=("'core-repairer' cannot have the address 224.0.0.11",), remedy="one interface of this node"),
+    case("inside", ('"10.0.0.12"', '"10.0.7.12"'), mark="10.0.7.12", says=("'relay' has the address 10.0.7.12, outside 10.0.0.0/24 of core",), remedy="an address of 10.0.0.0/24"),
+    case("inside", ("10.0.1.10-10.0.1.19", "10.0.1.10-10.0.2.9"), mark="10.0.2.9", says=("10.0.1.10-10.0.2.9, outside 10.0.1.0/24",), remedy="correct the interface of floor"),
+    case("address", ('address = "10.0.0.11"\n', ""), mark="nodes.core-repairer", says=("repairer 'core-repairer' has no address on core",), remedy='address = "10.0.0.2"'),
+    case("address", ('interface = "10.0.1.0/24"', 'interface = "lo"'), ("desk-*", "desk"), ('count = 4\naddresses = "10.0.1.10-10.0.1.19"\n', ""), mark="nodes.\"desk\"", says=("receiver 'desk' has no address on floor, which is on loopback",), remedy='address = "127.0.0.2"'),
+    case("pool", ("count = 4", "count = 11"), mark="addresses", says=("'desk-*' has count = 11 and 10 addresses (10.0.1.10-10.0.1.19)",), remedy="count = 10"),
+    case("pool", ('interface = "10.0.1.0/24"', 'interface = "lo"'), ('addresses = "10.0.1.10-10.0.1.19"\n', ""), mark="desk-*", says=("'desk-*' has no addresses on floor, which is on loopback",), remedy='addresses = "127.0.0.10-127.0.0.13"'),
+    case("socket-clash", ('address = "10.0.0.11"', 'address = "10.0.0.10" # clash'), mark="# clash", says=("'exchange' and 'core-repairer' both use 10.0.0.10 port 3056",), remedy="unicast_port"),
+    case("socket-clash", ('address = "10.0.1.2"', 'address = "10.0.1.15"'), mark="10.0.1.15", says=("both use 10.0.1.15 port 3056 (within 10.0.1.10-10.0.1.19)",), remedy="its own address"),
+    case("loopback-ipv6", (DESK, f'[segments.six]\ngroup = "ff15::9"\ninterface = "::1"\n{DESK}'), mark="ff15::9", says=("'six' has the IPv6 group ff15::9 on loopback",), remedy="veth"),
+    # Timers
+    case("increment", ('window = "10s"', 'window = "10s"\nparameters = { txw_adv_secs = "11s" }'), mark='window = "10s"', says=("txw_adv_secs = 11s is above txw_secs = 10s (exchange)",), remedy='txw_secs = "11s" or more'),
+    case("heartbeat", ('name = "good"', 'name = "good"\nparameters = { ihb_min = "3s" }'), mark="ihb_min", says=("ihb_min = 3s is above ihb_max = 2s (exchange)",), remedy='ihb_min = "2s" or less'),
+    case("silence", ('name = "good"', 'name = "good"\nparameters = { stall_ivl = "3s" }'), mark="stall_ivl", says=("2 x ihb_max = 4s (exchange) is above stall_ivl = 3s (core-repairer, relay, standby and 2 more)",), remedy='stall_ivl = "4s" or more, or ihb_max = "1500ms" or less'),
+    case("silence", ("count = 4", 'count = 4\nparameters = { peer_expiry = "4s" }'), mark="peer_expiry", says=("stall_ivl = 4s is not below peer_expiry = 4s (desk-*)",), remedy='peer_expiry = "8s" or more'),
+    case("silence", ("count = 4", 'count = 4\nparameters = { session_expiry = "10s" }'), mark="session_expiry", says=("peer_expiry = 10s is not below session_expiry = 10s (desk-*)",), remedy='session_expiry = "20s" or more'),
+    case("takeover", ("repairers = [", 'parameters = { relay_takeover_ivl = "2s" }\nrepairers = ['), mark="relay_takeover_ivl", says=("ihb_max = 2s (exchange) is not below relay_takeover_ivl = 2s (relay)",), remedy='relay_takeover_ivl = "4s" or more'),
+    case("takeover", ('window = "10s"', 'parameters = { ambient_spm_ivl = "5s" }'), mark="ambient_spm_ivl", says=("ambient_spm_ivl = 5s (exchange) is not below relay_takeover_ivl = 5s (relay, standby)",), remedy='ambient_spm_ivl = "2500ms" or less'),
+    case("ignore", ("cache = {", 'parameters = { rdata_ignore_ivl = "200ms" }\ncache = {'), mark="rdata_ignore_ivl", says=("rdata_ignore_ivl = 200ms (core-repairer) is not below nak_rdata_ivl = 200ms (floor-repairer, desk-*)",), remedy='rdata_ignore_ivl = "100ms" or less'),
+    case("hold", ("cache = {", 'parameters = { rdata_hold_ivl = "300ms" }\ncache = {'), mark="rdata_hold_ivl", says=("rdata_hold_ivl = 300ms (core-repairer) is not below nak_rdata_ivl = 200ms",), remedy='nak_rdata_ivl = "600ms" or more'),
+    case("elimination", ("repairers = [", 'parameters = { nak_elim_ivl = "2s" }\nrepairers = ['), mark="nak_elim_ivl", says=("nak_elim_ivl = 2s is not below ne_nak_rdata_ivl = 2s (relay)",), remedy='nak_elim_ivl = "1s" or less'),
+    case("cache", ('bytes = "4GiB"', 'bytes = "1GiB"'), mark="1GiB", says=("holds 1GiB: less than 400Mbit/s x 1min = 2862MiB",), remedy='bytes = "2862MiB", or seconds = 21'),
+]
+# fmt: on

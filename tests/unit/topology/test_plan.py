@@ -1,0 +1,164 @@
+"""From names to addresses: what each process gets to know."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.errors import TopologyError
+from pgm.impairments import Impairment
+from pgm.topology.node_plan import Role
+from pgm.topology.plan import plan_all, plan_node
+from tests.unit.topology.trees import changed, line_of, topology
+
+
+def test_source_answers_where_it_sits():
+    plan = plan_node(topology(), "exchange")
+    (seat,) = plan.segments
+    assert (plan.topology, plan.name, plan.role) == ("good", "exchange", Role.SOURCE)
+    assert (seat.name, seat.group, seat.port, seat.unicast_port) == ("core", "239.192.0.1", 3056, 3056)
+    assert (seat.address, seat.interface, seat.upstream, seat.downstream) == ("10.0.0.10", "10.0.0.0/24", False, True)
+    assert plan.upstream is seat
+    assert plan.downstream == (seat,)
+    assert [(one.name, one.data_port, one.order, one.flow) for one in plan.streams] == [
+        ("quotes", 7500, "ordered", "rate")
+    ]
+    assert plan.parents == ()
+
+
+def test_on_lan_repairer_has_one_segment_for_both():
+    plan = plan_node(topology(), "core-repairer")
+    (seat,) = plan.segments
+    assert seat.upstream
+    assert seat.downstream
+    assert plan.parents == ("10.0.0.10",)
+    assert not plan.asks_below_trail
+
+
+def test_relay_has_its_segments_in_order_and_its_repairers_by_segment():
+    plan = plan_node(topology(), "relay")
+    up, down = plan.segments
+    assert (up.address, up.upstream, up.downstream) == ("10.0.0.12", True, False)
+    assert (down.address, down.upstream, down.downstream) == ("10.0.1.1", False, True)
+    assert plan.parents == ("10.0.0.11", "10.0.0.10")
+    assert plan.repairers == (("10.0.1.2",),)
+    assert plan.asks_below_trail
+
+
+def test_repairers_stand_under_the_segment_they_are_on():
+    third = '[segments.roof]\ngroup = "239.192.0.3"\ninterface = "10.0.2.0/24"\n[nodes.roof-repairer]\nrole = "repairer"\nsegment = "roof"\naddress = "10.0.2.2"\nparents = ["relay"]\n[nodes.relay]'
+    places = '[{ segment = "roof", address = "10.0.2.1" }, { segment = "floor", address = "10.0.1.1" }]'
+    found = topology(
+        ("[nodes.relay]", third),
+        ('[{ segment = "floor", address = "10.0.1.1" }]', places),
+        ('repairers = ["floor-repairer"]', 'repairers = ["floor-repairer", "roof-repairer"]'),
+        ('[{ segment = "floor", address = "10.0.1.3" }]', '[{ segment = "roof", address = "10.0.2.3" }, { segment = "floor", address = "10.0.1.3" }]'),
+    )  # fmt: skip
+    plan = plan_node(found, "relay")
+    assert [seat.name for seat in plan.downstream] == ["roof", "floor"]
+    assert plan.repairers == (("10.0.2.2",), ("10.0.1.2",))
+
+
+def test_relays_of_a_pair_know_each_other():
+    relay, standby = (plan_node(topology(), name) for name in ("relay", "standby"))
+    assert relay.partners == {"10.0.0.13", "10.0.1.3"}
+    assert standby.partners == {"10.0.0.12", "10.0.1.1"}
+    assert (relay.is_standby, standby.is_standby) == (False, True)
+    assert plan_node(topology(), "floor-repairer").partners == frozenset()
+
+
+def test_receiver_knows_its_parents_and_the_repairers_of_its_segment():
+    plan = plan_node(topology(), "desk-3")
+    assert (plan.name, plan.role) == ("desk-3", Role.RECEIVER)
+    (seat,) = plan.segments
+    assert (seat.address, seat.upstream, seat.downstream) == ("10.0.1.12", True, False)
+    assert plan.parents == ("10.0.1.1", "10.0.1.3", "10.0.1.2")
+    assert plan.local_repairers == {"10.0.1.2"}
+    assert plan.asks_below_trail
+
+
+def test_relaying_repairer_is_local_below_and_not_above():
+    found = topology(
+        ('role = "aggregator"\nupstream', 'role = "repairer"\nupstream'), ('repairers = ["floor-repairer"]\n', ""),
+        ("[nodes.relay]", '[nodes.watch]\nrole = "receiver"\nsegment = "core"\nparents = ["exchange"]\n[nodes.relay]'),
+    )  # fmt: skip
+    assert plan_node(found, "desk-1").local_repairers == {"10.0.1.1", "10.0.1.2"}
+    watch = plan_node(found, "watch")
+    assert watch.local_repairers == {"10.0.0.11"}
+    assert not watch.asks_below_trail
+    assert watch.segments[0].address is None
+
+
+@pytest.mark.parametrize(
+    ("parents", "asks"), [('["relay"]', True), ('["floor-repairer"]', True), ('["standby"]', True), ("[]", False)]
+)
+def test_who_asks_below_the_trail(parents: str, asks: bool):
+    found = topology(('parents = ["relay", "standby", "floor-repairer"]', f"parents = {parents}"))
+    assert plan_node(found, "desk-1").asks_below_trail is asks
+
+
+def test_losses_of_segment_node_and_place():
+    found = topology(
+        ('interface = "10.0.1.0/24"', 'interface = "10.0.1.0/24"\nloss = { loss = "1%" }'),
+        ('address = "10.0.1.2"', 'address = "10.0.1.2"\nloss = { loss = "2%" }'),
+        ('address = "10.0.1.1" }', 'address = "10.0.1.1", loss = { loss = "3%" } }'),
+    )
+    seats = {name: plan.segments[-1].impairment for name, plan in plan_all(found).items()}
+    assert seats["exchange"] == Impairment()
+    assert seats["desk-1"] == seats["standby"] == Impairment(loss=0.01)
+    assert seats["floor-repairer"] == Impairment(loss=0.02)
+    assert seats["relay"] == Impairment(loss=0.03)
+
+
+def test_all_plans_by_name():
+    plans = plan_all(topology())
+    assert list(plans) == [
+        "exchange", "core-repairer", "relay", "standby", "floor-repairer", "desk-1", "desk-2", "desk-3", "desk-4",
+    ]  # fmt: skip
+    assert all(plans[name] == plan_node(topology(), name) for name in plans)
+
+
+def test_counts_of_patterns_may_be_given():
+    assert len(plan_all(topology(), {"desk-*": 10})) == 15
+    assert len(plan_all(topology(), {"desk-*": 0})) == 5
+    assert len(plan_all(topology(("count = 4\n", "")))) == 6
+    with pytest.raises(TopologyError, match=r"'desk-11' has no address: 'desk-\*' has 10 .*extend the range"):
+        plan_all(topology(), {"desk-*": 11})
+    with pytest.raises(TopologyError, match=r"no pattern 'dsk-\*' to count \(did you mean 'desk-\*'\?\)"):
+        plan_all(topology(), {"dsk-*": 1})
+
+
+def test_any_number_where_no_address_is_needed():
+    found = topology(('addresses = "10.0.1.10-10.0.1.19"\n', ""))
+    plan = plan_node(found, "desk-700")
+    assert (plan.name, plan.segments[0].address) == ("desk-700", None)
+
+
+def test_number_beyond_the_addresses_is_refused():
+    assert plan_node(topology(), "desk-10").segments[0].address == "10.0.1.19"
+    text = changed()
+    with pytest.raises(TopologyError, match=rf"tree.toml:{line_of(text, 'addresses')}: 'desk-11' has no address"):
+        plan_node(topology(), "desk-11")
+
+
+def test_entry_of_its_own_goes_before_a_number_of_a_pattern():
+    own = '[nodes.desk-7]\nrole = "receiver"\nsegment = "floor"\naddress = "10.0.1.77"\nparents = ["relay"]\n'
+    found = topology(('[nodes."desk-*"]', own + '[nodes."desk-*"]'))
+    assert plan_node(found, "desk-7").segments[0].address == "10.0.1.77"
+    assert plan_all(found, {"desk-*": 9})["desk-7"].segments[0].address == "10.0.1.77"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("exchnge", "did you mean 'exchange'"), ("desk-*", "give it a number, as in \"desk-1\""), ("desk-x", "did you mean 'desk-1'"), ("desk-01", "did you mean")],
+)  # fmt: skip
+def test_unknown_node_is_refused_with_a_suggestion(name: str, remedy: str):
+    with pytest.raises(TopologyError) as caught:
+        plan_node(topology(), name)
+    assert remedy in caught.value.problems[0]
+
+
+def test_broken_tree_is_not_planned():
+    broken = topology(('parents = ["exchange"]', 'parents = ["nobody"]'), ("239.192.0.2", "10.1.1.1"))
+    with pytest.raises(TopologyError) as caught:
+        plan_node(broken, "exchange")
+    assert len(caught.value.problems) == 2

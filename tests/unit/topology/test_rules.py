@@ -1,0 +1,124 @@
+"""What `check` finds: the good tree nothing, every broken one its fault, with file, line, values and remedy."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from pgm.errors import TopologyError
+from pgm.topology.check import RULES, check, check_file, load_checked
+from pgm.topology.locate import Lines
+from tests.unit.topology.cases import CASES, Case
+from tests.unit.topology.trees import FILE, GOOD, changed, line_of, report, topology
+
+
+def test_good_tree_passes_without_a_word():
+    found = check(topology())
+    assert found.is_good
+    assert not found.errors
+    assert not found.warnings
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule}: {case.says[0][:40]}")
+def test_broken_tree_is_found(case: Case):
+    text = changed(*case.changes)
+    found = report(text)
+    rule = next(rule for rule in RULES if rule.name == case.rule)
+    problems = [one for one in (found.warnings if rule.is_warning else found.errors) if one.rule == case.rule]
+    line = line_of(text, case.mark)
+    matching = [one for one in problems if one.line == line and all(word in one.message for word in case.says)]
+    assert matching, "\n".join(map(str, found.errors + found.warnings))
+    assert case.remedy in matching[0].remedy
+    assert str(matching[0]) == f"{FILE}:{line}: {matching[0].message} ({matching[0].remedy})"
+
+
+def test_every_rule_has_a_case():
+    assert {case.rule for case in CASES} == {rule.name for rule in RULES}
+
+
+def test_rules_have_unique_names_and_sentences():
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert all(rule.sentence.endswith(".") for rule in RULES)
+
+
+def test_one_mistake_at_the_top_is_one_finding():
+    text = changed(('name = "good"', 'name = "good"\nparameters = { stall_ivl = "3s", peer_expiry = "3s" }'))
+    messages = [one.message for one in report(text).errors]
+    assert len(messages) == 2
+
+
+def test_warnings_do_not_keep_a_tree_from_running(tmp_path):
+    path = tmp_path / FILE
+    path.write_text(changed(('bytes = "4GiB"', 'bytes = "1GiB"')))
+    assert check_file(path).warnings
+    assert load_checked(path).name == "good"
+
+
+def test_errors_of_form_and_of_meaning_come_together(tmp_path):
+    path = tmp_path / FILE
+    text = changed(
+        ("count = 4", "cuont = 4"), ('parents = ["exchange"]', 'parents = ["exchnge"]'), ('"10s"', '"10 sec"')
+    )
+    path.write_text(text)
+    with pytest.raises(TopologyError) as caught:
+        load_checked(path)
+    rules = [(one.line, one.rule) for one in check_file(path).errors]
+    assert rules == [
+        (line_of(text, "10 sec"), "format"),
+        (line_of(text, "exchnge"), "unknown-name"),
+        (line_of(text, "cuont"), "format"),
+    ]
+    assert caught.value.problems == tuple(str(one) for one in check_file(path).errors)
+    assert all(one.startswith(f"{path}:") for one in caught.value.problems)
+
+
+def test_file_that_is_no_toml_is_a_report_too(tmp_path):
+    path = tmp_path / FILE
+    path.write_text("version = ")
+    report = check_file(path)
+    assert not report.is_good
+    assert [(one.rule, one.line) for one in report.errors] == [("syntax", 1)]
+    with pytest.raises(TopologyError):
+        load_checked(path)
+
+
+def test_what_could_not_be_read_is_not_judged_again():
+    text = changed(('upstream = { segment = "core", address = "10.0.0.12" }', "upstream = 5"))
+    assert [one.rule for one in report(text).errors if "'relay' has no upstream" in one.message] == []
+    assert any("5 is not a table" in one.message for one in report(text).errors)
+
+
+def test_a_tree_made_in_code_is_checked_too():
+    bare = attrs.evolve(topology(('parents = ["exchange"]', 'parents = ["nobody"]')), path="made", lines=Lines())
+    assert str(check(bare).errors[0]).startswith("made:1: 'core-repairer' names the node 'nobody'")
+
+
+def test_repairers_behind_aggregators_count_as_servers_of_receivers():
+    slow = ('address = "10.0.1.2"', 'address = "10.0.1.2"\nparameters = { rdata_ignore_ivl = "500ms" }')
+    only_relay = ('"relay", "standby", "floor-repairer"', '"relay"')
+    messages = [one.message for one in report(changed(slow, only_relay)).errors]
+    assert messages == ["rdata_ignore_ivl = 500ms (floor-repairer) is not below nak_rdata_ivl = 200ms (desk-*)"]
+
+
+def test_two_streams_of_one_source_are_held_against_each_other_by_their_own_timers():
+    text = changed(
+        ("[segments.core]", '[streams.slow]\ndata_port = 7501\nparameters = { ihb_max = "9s" }\n[segments.core]'),
+        ('streams = ["quotes"]\n[nodes.core', 'streams = ["quotes", "slow"]\n[nodes.core'),
+    )
+    assert any("2 x ihb_max = 18s (exchange) is above stall_ivl = 4s" in one.message for one in report(text).errors)
+
+
+def test_good_tree_is_the_good_text():
+    assert not report(GOOD).errors
+
+
+def test_silence_is_reported_where_it_begins():
+    mute = ('streams = ["quotes"]\n[nodes.core', "[nodes.core")
+    found = [one.message for one in report(changed(mute)).errors if one.rule == "fed"]
+    assert found == ["no stream arrives on core, where core-repairer, relay, standby listen"]
+
+
+def test_remedies_name_addresses_of_the_segment():
+    loopback = ('interface = "10.0.1.0/24"', 'interface = "127.0.7.0/24"')
+    found = report(changed(loopback, ('addresses = "10.0.1.10-10.0.1.19"\n', ""))).errors
+    assert any('addresses = "127.0.7.10-127.0.7.13"' in one.remedy for one in found)

@@ -1,0 +1,128 @@
+"""Nodes without a file."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgm.errors import UsageError
+from pgm.topology.node_plan import Role
+from pgm.topology.url import is_url, plan_url
+from pgm.units import MILLISECOND, SECOND
+
+PLAIN = "pgm://239.192.0.1:3056?interface=lo&data_port=7500"
+
+
+def test_shortest_address():
+    plan = plan_url(PLAIN, Role.RECEIVER)
+    (seat,) = plan.segments
+    assert (seat.group, seat.port, seat.unicast_port, seat.interface) == ("239.192.0.1", 3056, 3056, "lo")
+    assert (seat.address, seat.upstream, seat.downstream) == (None, True, False)
+    assert [stream.data_port for stream in plan.streams] == [7500]
+    assert (plan.role, plan.parents) == (Role.RECEIVER, ())
+
+
+def test_every_key():
+    plan = plan_url(
+        f"{PLAIN}&address=127.0.0.9&unicast_port=3055&nak_bo_ivl=50ms&rxw_gaps=100&gro=false&parents=127.0.0.1,127.0.0.2"
+        "&stream=quotes&order=unordered&profile=wan&rtt=90ms",
+        Role.RECEIVER,
+    )
+    (seat,) = plan.segments
+    assert (seat.address, seat.unicast_port) == ("127.0.0.9", 3055)
+    assert plan.parents == ("127.0.0.1", "127.0.0.2")
+    assert (plan.streams[0].name, plan.streams[0].order) == ("quotes", "unordered")
+    own = plan.parameters
+    assert (own.nak_bo_ivl, own.rxw_gaps, own.gro, own.peer_expiry) == (50 * MILLISECOND, 100, False, 30 * SECOND)
+    assert dict(plan.reasons)["nak_bo_ivl"] == "address"
+    assert dict(plan.reasons)["peer_expiry"] == "profile wan, rtt 90ms"
+
+
+def test_source():
+    plan = plan_url(f"{PLAIN}&address=127.0.0.9&rate=8Mbit/s&window=5000", Role.SOURCE)
+    assert (plan.role, plan.segments[0].downstream) == (Role.SOURCE, True)
+    assert (plan.parameters.txw_max_rte, plan.parameters.txw_sqns) == (1_000_000, 5000)
+
+
+def test_ipv6_group_without_port():
+    plan = plan_url("pgm://[FF15::1]?interface=eth0&data_port=7500&parents=fd00::1", Role.RECEIVER)
+    assert (plan.segments[0].group, plan.segments[0].port, plan.parents) == ("ff15::1", 3056, ("fd00::1",))
+
+
+@pytest.mark.parametrize(
+    ("url", "says", "remedy"),
+    [
+        ("epgm://lo;239.192.0.1:5555", "epgm://) is not supported yet", "use pgm://"),
+        ("http://239.192.0.1?interface=lo&data_port=7500", "no address of a group", "pgm://239"),
+        ("pgm://?interface=lo&data_port=7500", "no address of a group", "pgm://239"),
+        ("pgm://239.192.0.1/path?interface=lo&data_port=7500", "no address of a group", "pgm://239"),
+        ("pgm://239.192.0.1", "interface is missing", "add it, as in"),
+        ("pgm://239.192.0.1?interface=lo", "data_port is missing", "add it, as in"),
+        (f"{PLAIN}&adress=127.0.0.9", "unknown key 'adress'", "did you mean 'address'?"),
+        (f"{PLAIN}&nak_bo_ivll=5ms", "unknown key 'nak_bo_ivll'", "did you mean 'nak_bo_ivl'?"),
+        (f"{PLAIN}&data_port=7501", "data_port is there twice", "once"),
+        ("pgm://239.192.0.1?interface=lo&data_port=http", "data_port: 'http' is not a port", "whole number"),
+        ("pgm://239.192.0.1:99999?interface=lo&data_port=7500", "Port out of range", "pgm://239"),
+        ("pgm://239.192.0.1:0?interface=lo&data_port=7500", "0 is not a port", "whole number"),
+        (
+            "pgm://group.example?interface=lo&data_port=7500",
+            "'group.example' is not an IP address",
+            "the group's address",
+        ),
+        ("pgm://[ff15::1?interface=lo&data_port=7500", "is no address", "pgm://239"),
+        ("pgm://10.0.0.1?interface=lo&data_port=7500", "10.0.0.1", "239.192.0.0/14"),
+        (f"{PLAIN}&address=::1", "has the address ::1", "IPv4 address"),
+        (
+            "pgm://239.192.0.1?interface=10.0.0.0/24&data_port=7500&address=10.0.1.1",
+            "outside 10.0.0.0/24",
+            "choose an address",
+        ),
+        (f"{PLAIN}&nak_bo_ivl=50", "'50' is not a duration", "50ms"),
+        (f"{PLAIN}&gso=1", "gso = '1' is neither", "true or false"),
+        (f"{PLAIN}&rxw_gaps=many", "rxw_gaps = 'many' is not a whole number", "a number"),
+        (f"{PLAIN}&profile=wam", "'wam' is unknown", "did you mean 'wan'?"),
+        (f"{PLAIN}&parents=127.0.0.1,host", "'host' is not an IP address", "commas"),
+        (f"{PLAIN}&parents=::1", "not of one family", "commas"),
+        (f"{PLAIN}&stall_ivl=20s", "stall_ivl = 20s is not below peer_expiry = 10s", 'peer_expiry = "40s"'),
+    ],
+)
+def test_bad_address_is_refused_with_a_remedy(url: str, says: str, remedy: str):
+    with pytest.raises(UsageError) as caught:
+        plan_url(url, Role.RECEIVER)
+    assert says in caught.value.message
+    assert remedy in caught.value.remedy
+
+
+def test_other_roles_need_a_file():
+    with pytest.raises(UsageError, match="aggregator"):
+        plan_url(PLAIN, Role.AGGREGATOR)
+    with pytest.raises(UsageError, match="a source has no parents"):
+        plan_url(f"{PLAIN}&parents=127.0.0.1", Role.SOURCE)
+
+
+def test_addresses_are_told_from_paths():
+    assert is_url(PLAIN)
+    assert is_url("epgm://lo;239.192.0.1:5555")
+    assert not is_url("tree.toml")
+    assert not is_url("/etc/pgm/tree.toml")
+
+
+_KEYS = st.sampled_from(
+    ["interface", "data_port", "address", "parents", "window", "rtt", "stream", "gso", "nak_bo_ivl", "x"]
+)
+_TEXTS = st.one_of(
+    st.text(max_size=6), st.sampled_from(["lo", "7500", "127.0.0.1", "5ms", "true", "*", "", "10.0.0.0/8"])
+)
+
+
+@given(st.text(max_size=60) | st.lists(st.tuples(_KEYS, _TEXTS), max_size=5).map(
+    lambda pairs: "pgm://239.192.0.1?" + "&".join(f"{key}={text}" for key, text in pairs)
+))  # fmt: skip
+def test_any_text_is_a_plan_or_refused(text: str):
+    try:
+        plan = plan_url(text, Role.RECEIVER)
+    except UsageError as error:
+        assert error.remedy  # noqa: PT017
+    else:
+        assert plan.streams
