@@ -1,0 +1,31 @@
+"""Reliable multicast with local repair, after RFC 3208: the public names.
+
+`open_source` and `open_receiver` are for trio; `pgm.blocking` has the same for ordinary threads.
+"""
+
+from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
+from pgm.errors import PgmError, TopologyError, TransportError, UsageError
+from pgm.net.items import Batch, Message
+from pgm.net.open import open_receiver, open_source
+from pgm.net.receiver import Receiver
+from pgm.net.source import Source
+from pgm.topology.model import Topology
+
+__all__ = [
+    "Batch",
+    "CloseCause",
+    "Closed",
+    "LossCause",
+    "Lost",
+    "Message",
+    "Opened",
+    "PgmError",
+    "Receiver",
+    "Source",
+    "Topology",
+    "TopologyError",
+    "TransportError",
+    "UsageError",
+    "open_receiver",
+    "open_source",
+]

@@ -1,0 +1,196 @@
+"""Sources and receivers without trio: the same names, for ordinary threads.
+
+    with pgm.blocking.open_receiver("tree.toml", node="desk-7") as receiver:
+        for item in receiver:
+            ...
+
+Each handle runs the protocol in a background thread of its own, so repairs go on while the application is
+busy or asleep.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from pgm.core.counters import Counters
+from pgm.core.transmit_window import Payload
+from pgm.errors import UsageError
+from pgm.net import open as _open
+from pgm.net import receiver as _receiver
+from pgm.net import source as _source
+from pgm.net.items import Batch, BatchItem, Item, Unpacker
+from pgm.net.open import Target
+from pgm.wire.formats import Tsi
+
+H = TypeVar("H")
+R = TypeVar("R")
+
+
+class _Background(Generic[H]):
+    """Keeps an async context manager open in a trio thread, and runs calls in it."""
+
+    def __init__(self, opener: Callable[[], AbstractAsyncContextManager[H]]) -> None:
+        self._opener = opener
+        self._opened = threading.Event()
+        self._error: BaseException | None = None
+        self._stop: trio.Event | None = None
+        self._fails = False
+        self._token: trio.lowlevel.TrioToken | None = None
+        self.handle: H | None = None
+        self._thread = threading.Thread(target=self._run, name="pgm", daemon=True)
+
+    def start(self) -> H:
+        self._thread.start()
+        self._opened.wait()
+        if self.handle is None:
+            self._thread.join()
+            assert self._error is not None
+            raise self._error
+        return self.handle
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:
+            self._error = error
+        self._opened.set()
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._stop = trio.Event()
+        try:
+            async with self._opener() as handle:
+                self.handle = handle
+                self._opened.set()
+                await self._stop.wait()
+                if self._fails:
+                    raise _CutShort
+        except _CutShort:
+            pass
+
+    def call(self, function: Callable[..., Awaitable[R]], *args: object) -> R:
+        """Run a call in the trio thread and wait for it. Raises `UsageError` once that has ended."""
+        assert self._token is not None
+        try:
+            return trio.from_thread.run(function, *args, trio_token=self._token)
+        except (trio.RunFinishedError, trio.Cancelled):
+            raise UsageError("this source or receiver is closed", remedy="use it inside its with block") from None
+
+    def close(self, *, fails: bool) -> None:
+        """Leave the context manager, by an exception if the caller's block failed, and wait for it."""
+        if self._token is not None and self._stop is not None and self._thread.is_alive():
+            self._fails = fails
+            self._token.run_sync_soon(self._stop.set)
+        self._thread.join()
+        if self._error is not None and not fails:
+            raise self._error
+
+
+class _CutShort(Exception):
+    """The caller's block ended by an exception."""
+
+
+class Source:
+    """A source for ordinary threads; see `pgm.Source` for what the calls do."""
+
+    def __init__(self, background: _Background[_source.Source], inner: _source.Source) -> None:
+        self._background = background
+        self._inner = inner
+
+    @property
+    def tsi(self) -> Tsi:
+        """The session's TSI."""
+        return self._inner.tsi
+
+    @property
+    def counters(self) -> Counters:
+        """What this source has counted so far."""
+        return self._inner.counters
+
+    def send(self, payload: Payload) -> int:
+        """Send one message; waits for room. Returns the sqn of its first packet."""
+        return self._background.call(self._inner.send, payload)
+
+    def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
+        """Send many messages in one call; waits for room. Returns the first sqn."""
+        return self._background.call(self._inner.send_batch, payloads)
+
+    def flush(self) -> None:
+        """Wait until everything accepted has been sent."""
+        self._background.call(self._inner.flush)
+
+
+class Receiver:
+    """A receiver for ordinary threads: iterate over it, or over `batches()`."""
+
+    def __init__(self, background: _Background[_receiver.Receiver], inner: _receiver.Receiver) -> None:
+        self._background = background
+        self._inner = inner
+        self._unpacker = Unpacker()
+
+    @property
+    def counters(self) -> Counters:
+        """What this receiver has counted so far."""
+        return self._inner.counters
+
+    def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
+        """The next batch, loss, opening or closing; None when nothing came within `timeout_s`."""
+        rest = self._unpacker.take_rest()
+        if rest is not None:
+            return rest
+        return self._background.call(self._inner.next_batch, timeout_s)
+
+    def batches(self) -> Iterator[BatchItem]:
+        """Many messages at a time, in stream order with what befell the stream."""
+        while (item := self.next_batch()) is not None:
+            yield item
+
+    def __iter__(self) -> Iterator[Item]:
+        while (item := self._next_item()) is not None:
+            yield item
+
+    def _next_item(self) -> Item | None:
+        message = self._unpacker.next()
+        while message is None:
+            found = self.next_batch()
+            if not isinstance(found, Batch):
+                return found
+            message = self._unpacker.open(found)
+        return message
+
+
+@contextmanager
+def open_source(
+    target: Target, *, node: str | None = None, stream: str | None = None, **parameters: Any
+) -> Iterator[Source]:
+    """Open a source; the block's end sends what is left and serves repairs until nobody asks any more."""
+    background = _Background(lambda: _open.open_source(target, node=node, stream=stream, **parameters))
+    source = Source(background, background.start())
+    try:
+        yield source
+    except BaseException:
+        background.close(fails=True)
+        raise
+    background.close(fails=False)
+
+
+@contextmanager
+def open_receiver(
+    target: Target, *, node: str | None = None, stream: str | None = None, **parameters: Any
+) -> Iterator[Receiver]:
+    """Open a receiver of one stream, or of all streams of the node."""
+    background = _Background(lambda: _open.open_receiver(target, node=node, stream=stream, **parameters))
+    receiver = Receiver(background, background.start())
+    try:
+        yield receiver
+    except BaseException:
+        background.close(fails=True)
+        raise
+    background.close(fails=False)

@@ -1,0 +1,80 @@
+"""From a node's plan to what the cores are made of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from pgm.core.channel import Segment
+from pgm.core.receiver import ReceiverCore
+from pgm.core.relay import ElementSetup
+from pgm.core.session import ReceiverSetup
+from pgm.core.source import SourceCore, SourceSetup
+from pgm.errors import UsageError
+from pgm.topology.node_plan import NodePlan, StreamPlan
+from pgm.wire.formats import Tsi
+
+ANY_ADDRESS = "0.0.0.0"
+
+
+def segments_of(plan: NodePlan) -> list[Segment]:
+    """The plan's segments as the cores see them, for a node without sockets of its own."""
+    return [
+        Segment(
+            index=index,
+            name=segment.name,
+            address=segment.address or ANY_ADDRESS,
+            group=segment.group,
+            upstream=segment.upstream,
+            downstream=segment.downstream,
+        )
+        for index, segment in enumerate(plan.segments)
+    ]
+
+
+def stream_of(plan: NodePlan, name: str | None) -> StreamPlan:
+    """The named stream of a node, or its only one. Raises `UsageError`."""
+    known = ", ".join(stream.name for stream in plan.streams)
+    if name is None:
+        if len(plan.streams) == 1:
+            return plan.streams[0]
+        raise UsageError(f"node {plan.name} has several streams", remedy=f"name one of {known}")
+    for stream in plan.streams:
+        if stream.name == name:
+            return stream
+    raise UsageError(f"node {plan.name} has no stream {name!r}", remedy=f"name one of {known}")
+
+
+def source_core(
+    plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], tsi: Tsi, started_at_ns: int, now_ns: int
+) -> SourceCore:
+    """A source of one stream."""
+    setup = SourceSetup(tsi, segments[0], stream.data_port, started_at_ns=started_at_ns)
+    return SourceCore(setup, plan.parameters_of(stream), now_ns)
+
+
+def receiver_core(
+    plan: NodePlan, streams: Sequence[StreamPlan], segments: Sequence[Segment], rng: random.Random
+) -> ReceiverCore:
+    """A receiver of some streams."""
+    setup = ReceiverSetup(
+        segment=segments[0],
+        parents=plan.parents,
+        data_ports=frozenset(stream.data_port for stream in streams),
+        local_repairers=plan.local_repairers,
+        asks_below_trail=plan.asks_below_trail,
+    )
+    return ReceiverCore(setup, plan.parameters, rng)
+
+
+def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
+    """What an aggregator or repairer is told of its place in the tree."""
+    return ElementSetup(
+        up=next(segment for segment in segments if segment.upstream),
+        downs=tuple(segment for segment in segments if segment.downstream),
+        parents=plan.parents,
+        repairers=plan.repairers,
+        partners=plan.partners,
+        is_standby=plan.is_standby,
+        asks_below_trail=plan.asks_below_trail,
+    )

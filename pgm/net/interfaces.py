@@ -1,0 +1,113 @@
+"""Finding the interface that a topology means: by name, address or CIDR, never by host name."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+
+import attrs
+import ifaddr
+
+from pgm.errors import TransportError
+
+_SIOCGIFFLAGS = 0x8913
+_IFREQ = struct.Struct("16sH22x")
+_IFF_UP = 0x1
+_IFF_LOOPBACK = 0x8
+_IFF_MULTICAST = 0x1000
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@attrs.frozen
+class Interface:
+    """A local interface and the address on it that serves a segment."""
+
+    name: str
+    index: int
+    address: str
+
+
+@attrs.frozen
+class _Local:
+    name: str
+    index: int
+    address: IpAddress
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _local_addresses() -> list[_Local]:
+    found = []
+    for adapter in ifaddr.get_adapters():
+        for ip in adapter.ips:
+            text = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
+            address = ipaddress.ip_address(text)
+            network = ipaddress.ip_network(f"{text}/{ip.network_prefix}", strict=False)
+            found.append(_Local(adapter.name, adapter.index or 0, address, network))
+    return found
+
+
+def find_interface(spec: str, family: int, address: str | None) -> Interface:
+    """The interface that `spec` names, for IPv4 (4) or IPv6 (6), with `address` or else its own first one.
+
+    Raises `TransportError` when there is none, or when it cannot do multicast.
+    """
+    local = [one for one in _local_addresses() if one.address.version == family]
+    matches = [one for one in local if _matches(one, spec)]
+    if not matches:
+        known = ", ".join(f"{one.name} {one.address}/{one.network.prefixlen}" for one in local) or "none"
+        raise TransportError(
+            f"no IPv{family} interface matches {spec!r}", remedy=f"name one of the interfaces of this host: {known}"
+        )
+    chosen = matches[0]
+    if address is not None:
+        wanted = ipaddress.ip_address(address)
+        chosen = next((one for one in matches if one.address == wanted), chosen)
+    _require_multicast(chosen, family)
+    return Interface(chosen.name, chosen.index, address or str(chosen.address))
+
+
+def _matches(local: _Local, spec: str) -> bool:
+    if local.name == spec:
+        return True
+    try:
+        network = ipaddress.ip_network(spec, strict=False)
+    except ValueError:
+        return False
+    if network.version != local.address.version:
+        return False
+    if network.prefixlen == network.max_prefixlen:
+        # An address: the interface that has it, or, on loopback, the one whose network contains it.
+        return local.address == network.network_address or (
+            local.address.is_loopback and network.network_address in local.network
+        )
+    # The loopback interface owns all of 127/8 whichever part of it a segment names.
+    return local.address in network or (local.address.is_loopback and network.network_address in local.network)
+
+
+def _flags(name: str) -> int:
+    """The interface's flags, asked of the kernel: /sys may show another network namespace's interfaces."""
+    request = _IFREQ.pack(name.encode(), 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        answer = fcntl.ioctl(sock, _SIOCGIFFLAGS, request)
+    return int(_IFREQ.unpack(answer)[1])
+
+
+def _require_multicast(local: _Local, family: int) -> None:
+    flags = _flags(local.name)
+    if not flags & _IFF_UP:
+        raise TransportError(f"interface {local.name} is down", remedy=f"ip link set {local.name} up")
+    if flags & _IFF_LOOPBACK:
+        if family == 6:
+            raise TransportError(
+                f"loopback interface {local.name} carries no IPv6 multicast",
+                remedy="use IPv4 groups on loopback, or join two network namespaces with a veth pair",
+            )
+        return
+    if not flags & _IFF_MULTICAST:
+        raise TransportError(
+            f"interface {local.name} cannot do multicast",
+            remedy=f"choose another interface, or: ip link set {local.name} multicast on",
+        )

@@ -1,0 +1,202 @@
+"""One segment on the wire: trains in, trains out, one system call each where the kernel can (UDP GSO and GRO)."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Sequence
+
+import attrs
+
+from pgm.core.arena import ROOM, Arena
+from pgm.core.channel import Channel, Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import Send
+from pgm.impairments import Injector
+from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT, SegmentSockets, open_sockets
+from pgm.parameters import Parameters
+from pgm.topology.node_plan import NodePlan, SegmentPlan
+from pgm.wire.train import Train
+
+_ANCILLARY = socket.CMSG_SPACE(4) * 2
+_INT = struct.Struct("=i")
+_U16 = struct.Struct("=H")
+_U32 = struct.Struct("=I")
+# What a driver refuses for a while and what it never will: a full queue, and everything else.
+_BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
+_NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
+
+
+class WouldBlock(Exception):
+    """The link takes no more now; `at` is the octet to go on from."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+@attrs.frozen
+class Arrival:
+    """One read: a train, how it came, and from whom."""
+
+    train: Train
+    channel: Channel
+    peer: str
+
+
+class Link:
+    """The sockets of one segment of one node."""
+
+    def __init__(
+        self,
+        plan: SegmentPlan,
+        index: int,
+        parameters: Parameters,
+        arena: Arena,
+        injector: Injector | None,
+    ) -> None:
+        self.plan = plan
+        self.sockets: SegmentSockets = open_sockets(plan, parameters)
+        self.segment = Segment(
+            index, plan.name, self.sockets.interface.address, plan.group, plan.upstream, plan.downstream
+        )
+        self.injector = injector
+        self._arena = arena
+        self.counters = Counters()  # until a driver puts the core's here
+        self._own_name: tuple[str, int] = self.sockets.own.getsockname()[:2]
+        self._group_channel = Channel(self.segment, True)
+        self._unicast_channel = Channel(self.segment, False)
+        self._kernel_drops: dict[socket.socket, int] = {}
+
+    @property
+    def inputs(self) -> tuple[socket.socket, socket.socket]:
+        """The sockets to wait on."""
+        return self.sockets.group, self.sockets.own
+
+    def close(self) -> None:
+        """Leave the group and free the ports."""
+        self.sockets.close()
+
+    # In
+
+    def read(self, sock: socket.socket) -> Arrival | None:
+        """One read, or None when nothing waits. Own echoes and injected losses give an arrival without packets to skip.
+
+        The octets lie in the arena at a place that the next read reuses, unless `keep` is called.
+        """
+        while True:
+            chunk, at = self._arena.room(ROOM)
+            try:
+                count, ancillary, flags, name = sock.recvmsg_into([chunk.data[at : at + ROOM]], _ANCILLARY)
+            except OSError as error:
+                if error.errno in _BUSY:
+                    return None
+                if error.errno in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH):
+                    continue  # an earlier unicast met a closed port: its own timer deals with that
+                raise
+            if name[:2] == self._own_name or not count:
+                continue
+            stride = self._read_ancillary(sock, ancillary) or count
+            if flags & socket.MSG_TRUNC:
+                self.counters.truncated_reads += 1
+                count -= count % stride or stride
+            train: Train | None = Train(chunk, at, count, stride) if count > 0 else None
+            if train is not None and self.injector is not None:
+                train = self._impair(train)
+            if train is None:
+                continue
+            self.counters.trains_in += 1
+            self.counters.packets_in += train.count
+            channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
+            return Arrival(train, channel, name[0].partition("%")[0])
+
+    def keep(self, train: Train) -> None:
+        """Say that the octets of the last train read must stay where they are."""
+        self._arena.keep_if_current(train.buffer, train.length)
+
+    def _impair(self, train: Train) -> Train | None:
+        assert self.injector is not None
+        lost = self.injector.draw(train.count)
+        dropped = int(lost.sum())
+        if not dropped:
+            return train
+        self.counters.injected_losses += dropped
+        return train.without(lost)
+
+    def _read_ancillary(self, sock: socket.socket, ancillary: Sequence[tuple[int, int, bytes]]) -> int:
+        """The segment size of a GRO train, or 0. Takes note of what the kernel dropped."""
+        stride = 0
+        for level, kind, octets in ancillary:
+            if level == SOL_UDP and kind == UDP_GRO:
+                stride = _INT.unpack(octets)[0]
+            elif level == socket.SOL_SOCKET and kind == SO_RXQ_OVFL:
+                total = _U32.unpack(octets)[0]
+                self.counters.socket_drops += (total - self._kernel_drops.get(sock, 0)) & 0xFFFFFFFF
+                self._kernel_drops[sock] = total
+        return stride
+
+    # Out
+
+    def _destination(self, send: Send) -> tuple[str | int, ...]:
+        host, port = (self.plan.group, self.plan.port) if send.to is None else (send.to, self.plan.unicast_port)
+        if self.sockets.family == socket.AF_INET6:
+            return host, port, 0, self.sockets.interface.index if host.lower().startswith(("fe80", "ff02")) else 0
+        return host, port
+
+    def send(self, send: Send, at: int = 0) -> None:
+        """Send a train from octet `at` on. Raises `WouldBlock` where the link takes no more."""
+        destination = self._destination(send)
+        ancillary: list[tuple[int, int, bytes]] = []
+        if send.hops is not None and send.to is None:
+            ancillary.append(self._hop_limit(send.hops))
+        view = memoryview(send.octets)  # type: ignore[arg-type]
+        if self.sockets.gso and len(view) - at > send.stride:
+            done = self._send_once(view[at:], [*ancillary, (SOL_UDP, UDP_SEGMENT, _U16.pack(send.stride))], destination)
+            if done is None:
+                raise WouldBlock(at)
+            if done:
+                return
+            self.sockets.gso = False  # this path cannot; packet by packet from now on
+        for start in range(at, len(view), send.stride):
+            if self._send_once(view[start : start + send.stride], ancillary, destination) is None:
+                raise WouldBlock(start)
+
+    def _send_once(
+        self, octets: memoryview, ancillary: list[tuple[int, int, bytes]], destination: tuple[str | int, ...]
+    ) -> bool | None:
+        """True when gone or counted as an error, False when the kernel will not segment, None when it is busy."""
+        try:
+            self.sockets.own.sendmsg([octets], ancillary, socket.MSG_DONTWAIT, destination)
+        except OSError as error:
+            if error.errno in _BUSY:
+                return None
+            is_train = any(kind == UDP_SEGMENT and level == SOL_UDP for level, kind, _ in ancillary)
+            if is_train and error.errno in _NO_GSO:
+                return False
+            self.counters.send_errors += 1
+        return True
+
+    def _hop_limit(self, hops: int) -> tuple[int, int, bytes]:
+        if self.sockets.family == socket.AF_INET6:
+            return socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT, _INT.pack(hops)
+        return socket.IPPROTO_IP, socket.IP_TTL, _INT.pack(hops)
+
+
+def open_links(plan: NodePlan, arena: Arena, seed: str | None = None) -> list[Link]:
+    """Open every segment of a node. Raises `TransportError` and leaves nothing open then.
+
+    Segments with an impairment get an injector, seeded by `seed`, node and segment.
+    """
+    links: list[Link] = []
+    try:
+        for index, segment in enumerate(plan.segments):
+            injector = None
+            if not segment.impairment.is_lossless:
+                injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
+            links.append(Link(segment, index, plan.parameters, arena, injector))
+    except BaseException:
+        for link in links:
+            link.close()
+        raise
+    return links

@@ -1,0 +1,150 @@
+"""Opening sources and receivers by topology file or by URL."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+
+from pgm.core.arena import Arena
+from pgm.core.effects import Notice
+from pgm.errors import UsageError
+from pgm.net.cores import receiver_core, source_core, stream_of
+from pgm.net.driver import Driver
+from pgm.net.link import open_links
+from pgm.net.nurseries import open_plain_nursery
+from pgm.net.receiver import Inbox, Receiver
+from pgm.net.source import Outbox, Source
+from pgm.parameters import ROWS, Parameters
+from pgm.topology.check import load_checked
+from pgm.topology.model import Topology
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import plan_node
+from pgm.topology.url import is_url, plan_url
+from pgm.wire.formats import Tsi
+
+Target: TypeAlias = str | Path | Topology | NodePlan
+
+_SYSTEM_RANDOM = random.SystemRandom()
+
+
+def resolve(target: Target, node: str | None, role: Role, parameters: Mapping[str, Any]) -> NodePlan:
+    """The plan of a node from whatever the caller has: a file, a topology, a URL, a plan.
+
+    `parameters` are rows of the parameter table, in the file's spelling or as numbers. Raises
+    `TopologyError`, `UsageError` or `UnitError`.
+    """
+    if isinstance(target, NodePlan):
+        plan = target
+    elif isinstance(target, str) and is_url(target):
+        plan = plan_url(target, role)
+    else:
+        topology = target if isinstance(target, Topology) else load_checked(Path(target))
+        if node is None:
+            raise UsageError("a topology file has many nodes", remedy="say which one: node=...")
+        plan = plan_node(topology, node)
+    if plan.role is not role:
+        raise UsageError(
+            f"node {plan.name} is a {plan.role.value}, not a {role.value}", remedy=f"name a {role.value} of the file"
+        )
+    return attrs.evolve(plan, parameters=_overridden(plan, parameters)) if parameters else plan
+
+
+def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
+    values: dict[str, Any] = {}
+    for key, value in parameters.items():
+        if key not in ROWS:
+            raise UsageError(f"there is no parameter {key!r}", remedy="docs/topology.md lists them all")
+        values[key] = ROWS[key].read(value) if isinstance(value, str) else value
+    return attrs.evolve(plan.parameters, **values)
+
+
+def new_tsi(data_port: int) -> Tsi:
+    """A session identifier: GSI from the host's name (W-13) and a random data-source port (W-12)."""
+    gsi = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()[-6:]
+    while (port := _SYSTEM_RANDOM.randrange(1024, 65_536)) == data_port:
+        pass
+    return gsi + port.to_bytes(2, "big")
+
+
+def _ignore(_: Notice) -> None:
+    """The default for notices: nobody listens."""
+
+
+@asynccontextmanager
+async def driven(driver: Driver) -> AsyncIterator[None]:
+    """Run a driver for the length of a block; its links are closed behind it."""
+    try:
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(driver.run)
+            yield
+            nursery.cancel_scope.cancel()
+    finally:
+        for link in driver.links:
+            link.close()
+
+
+@asynccontextmanager
+async def open_source(
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    on_notice: Callable[[Notice], None] = _ignore,
+    seed: str | None = None,
+    **parameters: Any,
+) -> AsyncIterator[Source]:
+    """Open a source of one stream: `async with pgm.open_source("tree.toml", node="exchange", stream="quotes")`.
+
+    Leaving the block sends what is left, says FIN, and serves repairs until nobody asks any more; leaving it by an
+    exception cuts the stream short, which receivers are told. Raises `TopologyError`, `UsageError`, `TransportError`.
+    """
+    plan = resolve(target, node, Role.SOURCE, parameters)
+    chosen = stream_of(plan, stream)
+    links = open_links(plan, Arena(), seed)
+    segments = [link.segment for link in links]
+    core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
+    outbox = Outbox(on_notice)
+    driver = Driver(core, links, outbox)
+    source = Source(core, outbox, driver)
+    async with driven(driver):
+        try:
+            yield source
+            await source.aclose()
+        except BaseException:
+            driver.perform_now(core.abort(Driver.now_ns()))
+            raise
+
+
+@asynccontextmanager
+async def open_receiver(
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    on_notice: Callable[[Notice], None] = _ignore,
+    seed: str | None = None,
+    **parameters: Any,
+) -> AsyncIterator[Receiver]:
+    """Open a receiver: `async with pgm.open_receiver("tree.toml", node="desk-7", stream="quotes")`, then iterate.
+
+    Without `stream` it takes every stream of the node. Raises `TopologyError`, `UsageError`, `TransportError`.
+    """
+    plan = resolve(target, node, Role.RECEIVER, parameters)
+    streams = plan.streams if stream is None else (stream_of(plan, stream),)
+    links = open_links(plan, Arena(), seed)
+    core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
+    inbox = Inbox(core, plan.parameters, on_notice)
+    driver = Driver(core, links, inbox)
+    async with driven(driver):
+        try:
+            yield Receiver(core, inbox, driver)
+        finally:
+            inbox.close()

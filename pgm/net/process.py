@@ -1,0 +1,66 @@
+"""What every element's process does: open its links, run its core, answer for its status, stop on a signal."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+
+import trio
+
+from pgm.core.arena import Arena
+from pgm.core.channel import Segment
+from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.interface import Core
+from pgm.net.driver import Driver
+from pgm.net.link import open_links
+from pgm.net.nurseries import open_plain_nursery
+from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.telemetry.snapshot import Snapshot
+from pgm.topology.node_plan import NodePlan
+
+Log = Callable[[str, str], None]  # code, text
+
+
+class _Element:
+    """An element has no application: notices go to the log."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def take(self, effect: Effect) -> None:
+        if isinstance(effect, Notice):
+            self._log(effect.code, effect.text)
+
+    def after(self) -> Effects:
+        return NOTHING
+
+
+async def run_element(
+    plan: NodePlan, build: Callable[[NodePlan, Sequence[Segment]], Core], log: Log, seed: str | None = None
+) -> Snapshot:
+    """Run one aggregator or repairer until SIGTERM or SIGINT; returns its last snapshot. Raises `TransportError`, `ProcessError`."""
+    links = open_links(plan, Arena(), seed)
+    driver = Driver(build(plan, [link.segment for link in links]), links, _Element(log))
+    started_ns = driver.now_ns()
+    for link in links:
+        if link.sockets.buffers.complaint:
+            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
+    try:
+        async with open_plain_nursery() as nursery:
+            path = status_path(plan.topology, plan.name)
+            await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
+            nursery.start_soon(driver.run)
+            log("ready", f"{plan.role.value} {plan.name} runs")
+            await until_signal()
+            nursery.cancel_scope.cancel()
+        return snapshot_of(plan, driver, started_ns)
+    finally:
+        for link in links:
+            link.close()
+
+
+async def until_signal() -> None:
+    """Return on SIGTERM or SIGINT."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            return

@@ -1,0 +1,177 @@
+"""The receiver that an application opens: an async iterator over messages and what befell the stream."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, TypeVar
+
+import attrs
+import trio
+
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, Lost, Notice, Opened
+from pgm.core.fragments import LargeMessage, Messages, Reassembler
+from pgm.core.receiver import ReceiverCore
+from pgm.net.driver import Driver
+from pgm.net.items import Batch, BatchItem, Item, Unpacker, batch_of
+from pgm.net.link import Link
+from pgm.parameters import Parameters
+from pgm.wire.formats import Tsi
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class _Queued:
+    """Something for the application, and the octets that taking it sets free."""
+
+    found: Messages | LargeMessage | Lost | Opened | Closed
+    frees_octets: int
+
+
+class Inbox:
+    """The queue between the protocol and the application, bounded by `inbox_bytes` through the core's room."""
+
+    def __init__(self, core: ReceiverCore, parameters: Parameters, on_notice: Callable[[Notice], None]) -> None:
+        self._core = core
+        self._parameters = parameters
+        self._on_notice = on_notice
+        self._queue: deque[_Queued] = deque()
+        self._waiters = trio.lowlevel.ParkingLot()
+        self._reassemblers: dict[Tsi, Reassembler] = {}
+        self._freed = 0
+        self._is_closed = False
+
+    def take(self, effect: Effect) -> None:
+        """Queue what the core delivered."""
+        if isinstance(effect, Notice):
+            self._on_notice(effect)
+            return
+        if isinstance(effect, Deliver):
+            self._take_run(effect)
+        elif isinstance(effect, Lost):
+            self._queue.extend(_Queued(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
+        elif isinstance(effect, Closed):
+            if effect.cause is not CloseCause.SILENT:  # a silent session may go on in the middle of a message
+                reassembler = self._reassemblers.pop(effect.tsi, None)
+                self._queue.extend(_Queued(lost, 0) for lost in (reassembler.end() if reassembler else ()))
+            self._queue.append(_Queued(effect, 0))
+        elif isinstance(effect, Opened):
+            self._queue.append(_Queued(effect, 0))
+        self._waiters.unpark_all()
+
+    def after(self) -> Effects:
+        """Give back the room of what left the queue unseen."""
+        freed, self._freed = self._freed, 0
+        return self._core.grant(freed) if freed else NOTHING
+
+    def _reassembler(self, tsi: Tsi) -> Reassembler:
+        found = self._reassemblers.get(tsi)
+        if found is None:
+            found = self._reassemblers[tsi] = Reassembler(tsi, self._parameters.max_apdu)
+        return found
+
+    def _take_run(self, deliver: Deliver) -> None:
+        found = list(self._reassembler(deliver.tsi).add(deliver.run))
+        self._queue.extend(_Queued(one, 0) for one in found)
+        if found:
+            self._queue[-1].frees_octets = deliver.run.octets
+        else:
+            # A part of a large message: it has left the queue for the reassembler, which has its own bound.
+            self._freed += deliver.run.octets
+
+    async def next(self) -> _Queued | None:
+        """The next thing in the queue; None once closed and empty."""
+        while not self._queue:
+            if self._is_closed:
+                return None
+            await self._waiters.park()
+        return self._queue.popleft()
+
+    def close(self) -> None:
+        """Let the application run dry."""
+        self._is_closed = True
+        self._waiters.unpark_all()
+
+
+class Receiver:
+    """Receives streams; made by `pgm.open_receiver`. Iterate over it in one task at a time.
+
+    When the application falls behind by `inbox_bytes`, delivery stops and repair goes on; what then
+    outgrows the receive window is reported as `Lost` with cause OVERRUN.
+    """
+
+    def __init__(self, core: ReceiverCore, inbox: Inbox, driver: Driver) -> None:
+        self._core = core
+        self._inbox = inbox
+        self._driver = driver
+        self._unpacker = Unpacker()
+
+    @property
+    def counters(self) -> Counters:
+        """What this receiver has counted so far."""
+        return self._core.counters
+
+    @property
+    def driver(self) -> Driver:
+        """What runs it."""
+        return self._driver
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links it reads from."""
+        return tuple(self._driver.links)
+
+    @property
+    def known_sources(self) -> int:
+        """Sources whose path is known: from now on nothing of theirs is missed."""
+        return sum(session.path.spm is not None for session in self._core.sessions)
+
+    async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
+        """The next batch, loss, opening or closing; None once closed, or when nothing came within `timeout_s`."""
+        rest = self._unpacker.take_rest()
+        if rest is not None:
+            return rest
+        await trio.lowlevel.checkpoint_if_cancelled()
+        queued = None
+        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
+            queued = await self._inbox.next()
+        if queued is None:
+            return None
+        if queued.frees_octets:
+            self._driver.perform_now(self._core.grant(queued.frees_octets))
+        found = queued.found
+        return found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
+
+    def batches(self) -> AsyncIterator[BatchItem]:
+        """Many messages at a time, in stream order with what befell the stream."""
+        return _Steps(self.next_batch)
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        return _Steps(self._next_item)
+
+    async def _next_item(self) -> Item | None:
+        message = self._unpacker.next()
+        while message is None:
+            found = await self.next_batch()
+            if not isinstance(found, Batch):
+                return found
+            message = self._unpacker.open(found)
+        return message
+
+
+class _Steps(Generic[T]):
+    """Iterates over what a call returns until that is None. No generator: a loop left early leaves nothing to be closed."""
+
+    def __init__(self, step: Callable[[], Awaitable[T | None]]) -> None:
+        self._step = step
+
+    def __aiter__(self) -> _Steps[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        found = await self._step()
+        if found is None:
+            raise StopAsyncIteration
+        return found

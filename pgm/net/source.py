@@ -1,0 +1,128 @@
+"""The source that an application opens: sends messages, waits when rate or window say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import trio
+
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.source import SourceCore
+from pgm.core.transmit_window import Payload
+from pgm.net.driver import Driver
+from pgm.net.link import Link
+from pgm.wire.formats import Tsi
+
+# Sends between two checkpoints while there is room: a checkpoint costs more than a send.
+_SENDS_PER_CHECKPOINT = 32
+
+
+class Outbox:
+    """Rings when the core may have made room."""
+
+    def __init__(self, on_notice: Callable[[Notice], None]) -> None:
+        self._on_notice = on_notice
+        self._waiters = trio.lowlevel.ParkingLot()
+
+    def take(self, effect: Effect) -> None:
+        """A source's core delivers nothing; it may notice something."""
+        if isinstance(effect, Notice):
+            self._on_notice(effect)
+
+    def after(self) -> Effects:
+        """Something was sent, or a timer has run out."""
+        self._waiters.unpark_all()
+        return NOTHING
+
+    async def wait(self) -> None:
+        """Wait for the next ring."""
+        await self._waiters.park()
+
+
+class Source:
+    """Sends one stream; made by `pgm.open_source`."""
+
+    def __init__(self, core: SourceCore, outbox: Outbox, driver: Driver) -> None:
+        self._core = core
+        self._outbox = outbox
+        self._driver = driver
+        self._sends = 0
+
+    @property
+    def tsi(self) -> Tsi:
+        """The session's TSI."""
+        return self._core.setup.tsi
+
+    @property
+    def max_tpdu(self) -> int:
+        """Octets of the largest packet; a message that fits one needs no fragments."""
+        return self._core.max_tpdu
+
+    @property
+    def counters(self) -> Counters:
+        """What this source has counted so far."""
+        return self._core.counters
+
+    @property
+    def driver(self) -> Driver:
+        """What runs it."""
+        return self._driver
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links it sends on."""
+        return tuple(self._driver.links)
+
+    async def send(self, payload: Payload) -> int:
+        """Send one message; returns the sqn of its first packet.
+
+        Waits while `txw_unsent_bytes` are accepted and not sent. Raises `PayloadTooLarge` for what
+        cannot fit the window, `SourceClosed` after closing.
+        """
+        await self._wait_for_room()
+        return self.try_send(payload)
+
+    def try_send(self, payload: Payload) -> int:
+        """Send one message without waiting, room or not; returns the sqn of its first packet."""
+        sqn = self._core.window.end
+        self._core.submit((payload,))
+        self._driver.poke()
+        return sqn
+
+    async def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
+        """Send many messages: a list of byte strings, or a (count, size) array of octets. Returns the first sqn."""
+        await self._wait_for_room()
+        sqn = self._core.window.end
+        if isinstance(payloads, np.ndarray):
+            self._core.submit_rows(payloads)
+        else:
+            self._core.submit(payloads)
+        self._driver.poke()
+        return sqn
+
+    async def _wait_for_room(self) -> None:
+        self._sends += 1
+        if self._core.room_octets > 0:
+            if self._sends % _SENDS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            return
+        while self._core.room_octets <= 0:
+            await self._outbox.wait()
+
+    async def flush(self) -> None:
+        """Wait until everything accepted has been sent."""
+        while self._core.window.has_unsent:
+            await self._outbox.wait()
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        """Send what was accepted, announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`."""
+        self._core.close()
+        self._driver.poke()
+        while not self._core.is_finished(Driver.now_ns()):
+            await self._outbox.wait()

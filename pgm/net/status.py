@@ -1,0 +1,140 @@
+"""The status socket: a Unix socket per node that gives one CBOR snapshot to whoever connects.
+
+It lies under `$PGM_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/pgm`, else `/tmp/pgm-UID`, in a folder of the
+topology's name, readable by its owner only.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import trio
+
+from pgm.core.interface import Core
+from pgm.errors import ProcessError
+from pgm.net.driver import Driver
+from pgm.net.link import Link
+from pgm.telemetry.snapshot import Snapshot, take_snapshot
+from pgm.topology.node_plan import NodePlan
+
+_ASK_TIMEOUT_S = 2.0  # a node that does not answer a local socket in two seconds hangs
+_MOST_OCTETS = 1 << 24
+
+
+def runtime_dir(topology: str) -> Path:
+    """The folder of a topology's status sockets."""
+    base = os.environ.get("PGM_RUNTIME_DIR")
+    if base is None:
+        xdg = os.environ.get("XDG_RUNTIME_DIR")
+        base = f"{xdg}/pgm" if xdg and Path(xdg).is_dir() else f"/tmp/pgm-{os.getuid()}"
+    return Path(base) / topology.replace("/", "_")
+
+
+def status_path(topology: str, node: str) -> Path:
+    """The status socket of one node."""
+    return runtime_dir(topology) / f"{node.replace('/', '_')}.sock"
+
+
+def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]:
+    """What a node's links are like, a row each."""
+    rows = []
+    for link in links:
+        row: dict[str, Any] = {
+            "segment": link.plan.name,
+            "interface": link.sockets.interface.name,
+            "address": link.segment.address,
+            "group": f"{link.plan.group}:{link.plan.port}",
+            "gso": link.sockets.gso,
+            "gro": link.sockets.gro,
+            "rcvbuf": link.sockets.buffers.rcvbuf,
+            "sndbuf": link.sockets.buffers.sndbuf,
+        }
+        if link.injector is not None:
+            row["injected"] = {
+                "asked": link.injector.impairment.asked,
+                "seen": link.injector.seen,
+                "lost": link.injector.lost,
+            }
+        rows.append(row)
+    return rows
+
+
+def snapshot_of(plan: NodePlan, driver: Driver, started_ns: int) -> Snapshot:
+    """The snapshot of a running node."""
+    core: Core = driver.core
+    return take_snapshot(plan, core, driver.now_ns(), started_ns, describe_links(list(driver.links)))
+
+
+async def serve_status(
+    path: Path, snapshot: Callable[[], Snapshot], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer every connection with one snapshot, until cancelled. A stale socket of a dead process is replaced."""
+    _prepare(path)
+    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        await sock.bind(str(path))
+        _restrict(path)
+        sock.listen(16)
+        listener = trio.SocketListener(sock)
+
+        async def answer(stream: trio.SocketStream) -> None:
+            async with stream:
+                with trio.move_on_after(_ASK_TIMEOUT_S):
+                    try:
+                        await stream.send_all(cbor2.dumps(snapshot()))
+                    except trio.BrokenResourceError:
+                        return  # whoever asked has gone
+
+        task_status.started()
+        await trio.serve_listeners(answer, [listener])
+    finally:
+        sock.close()
+        _remove(path)
+
+
+def _restrict(path: Path) -> None:
+    path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _prepare(path: Path) -> None:
+    """Make the folder; refuse a socket on which somebody answers, remove one on which nobody does."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
+    raise ProcessError(
+        f"a process for this node is already running: {path} answers",
+        remedy="stop it first, or set PGM_RUNTIME_DIR to run two trees of one name",
+    )
+
+
+def ask_status(path: Path) -> Snapshot:
+    """One node's snapshot. Raises `ProcessError` when nobody answers."""
+    octets = bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(_ASK_TIMEOUT_S)
+            sock.connect(str(path))
+            while len(octets) < _MOST_OCTETS and (chunk := sock.recv(65_536)):
+                octets += chunk
+        snapshot: Snapshot = cbor2.loads(bytes(octets))
+    except (OSError, cbor2.CBORDecodeError) as error:
+        raise ProcessError(
+            f"no answer from {path}: {error}", remedy="start the node with: pgm run FILE --node NAME"
+        ) from error
+    return snapshot

@@ -1,0 +1,1 @@
+"""Counters outward: snapshots of a node for operators and tools. No protocol, no sockets."""

@@ -1,0 +1,40 @@
+"""One node at one moment, as plain values: what `pgm status` shows and `pgm demo` adds up.
+
+Taken between two calls of the core, so it is consistent. Keys are stable: extended, never renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from pgm.core.interface import Core
+from pgm.topology.node_plan import NodePlan
+
+Snapshot = dict[str, Any]
+
+
+def take_snapshot(plan: NodePlan, core: Core, now_ns: int, started_ns: int, segments: list[dict[str, Any]]) -> Snapshot:
+    """The snapshot of a node. `segments` is what its driver knows of its links, a row each."""
+    return {
+        "topology": plan.topology,
+        "node": plan.name,
+        "role": plan.role.value,
+        "pid": os.getpid(),
+        "uptime_s": round((now_ns - started_ns) / 1e9, 3),
+        "rss_bytes": rss_octets(),
+        "cpu_s": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 3),
+        "counters": core.counters.snapshot(),
+        "sessions": [attrs.asdict(row) for row in core.status(now_ns)],
+        "segments": segments,
+    }
+
+
+def rss_octets() -> int:
+    """Resident memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,79 @@
+"""Addresses of one test on the loopback interface, and small trees on them.
+
+Every test gets a network, groups and a port of its own, so that tests of several processes run side by side.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import attrs
+
+_COUNTER = itertools.count()
+
+
+@attrs.frozen
+class Place:
+    """127.x.y.0/24, its groups and its port."""
+
+    number: int
+
+    @classmethod
+    def new(cls) -> Place:
+        """One that no other test uses at the same time."""
+        return cls(os.getpid() * 61 + next(_COUNTER))
+
+    @property
+    def net(self) -> str:
+        """The first three numbers of every address."""
+        return f"127.{20 + self.number % 200}.{self.number // 200 % 250}"
+
+    @property
+    def port(self) -> int:
+        """The UDP port of groups and addresses."""
+        return 20_000 + self.number % 12_000
+
+    def address(self, host: int) -> str:
+        """One node's address."""
+        return f"{self.net}.{host}"
+
+    def group(self, segment: int = 0) -> str:
+        """One segment's group."""
+        return f"239.{192 + segment}.{self.number % 250}.{self.number // 250 % 250}"
+
+    def url(self, **query: object) -> str:
+        """The address of segment 0 for `open_source` and `open_receiver`."""
+        pairs = {"interface": "lo", "data_port": 7500, **query}
+        return f"pgm://{self.group()}:{self.port}?" + "&".join(f"{key}={value}" for key, value in pairs.items())
+
+
+# Timers of tests that end their streams: the source leaves soon, and losses are noticed soon.
+BRISK = 'fin_quiet_ivl = "300ms", ihb_min = "20ms", open_hold_ivl = "200ms", spmr_bo_ivl = "50ms"'
+
+
+def one_segment(
+    place: Place,
+    *,
+    loss: str = "",
+    parameters: str = "",
+    rate: str = "400Mbit/s",
+    window: str = "10s",
+    sources: int = 1,
+) -> str:
+    """A topology file with `source` (`source-2`, ...) at .1 (.2, ...) and receivers `desk-1` to `desk-50` from .100 on."""
+    settings = ", ".join(filter(None, (BRISK, parameters)))
+    lines = [
+        f'version = 1\nname = "t{place.number}"\nparameters = {{ {settings} }}',
+        f'[streams.s]\ndata_port = 7500\nrate = "{rate}"\nwindow = "{window}"',
+        f'[segments.lan]\ngroup = "{place.group()}"\nport = {place.port}\ninterface = "{place.net}.0/24"',
+        f"loss = {loss}" if loss else "",
+    ]
+    names = [f"source-{number}" if number > 1 else "source" for number in range(1, sources + 1)]
+    for number, name in enumerate(names, 1):
+        lines.append(
+            f'[nodes.{name}]\nrole = "source"\nsegment = "lan"\naddress = "{place.address(number)}"\nstreams = ["s"]'
+        )
+    pool = f'addresses = "{place.address(100)}-{place.address(149)}"'
+    lines.append(f'[nodes."desk-*"]\nrole = "receiver"\nsegment = "lan"\ncount = 1\n{pool}\nparents = {names}')
+    return "\n".join(lines).replace("'", '"')
