@@ -1,0 +1,291 @@
+"""What uses the cores in a simulation: applications that offer messages, and applications that take them.
+
+A source's application writes down what it offers in a `Ledger`; a receiver's keeps an account of every
+session as a `Stream`, which complains when what comes is not what was offered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NoReturn, Protocol
+
+import attrs
+import numpy as np
+
+from pgm.core.effects import Closed, Deliver, Effect, Effects, Lost, Opened
+from pgm.core.receiver import ReceiverCore
+from pgm.core.source import SourceCore
+from pgm.parameters import Parameters
+from pgm.sim.ledger import Ledger
+from pgm.sim.network import Action
+from pgm.sim.streams import Stream
+from pgm.units import NEVER, SECOND
+from pgm.wire.data import FRAGMENT_OCTETS
+from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+from pgm.wire.train import Octets
+
+
+class Host(Protocol):
+    """What an application needs of the node it runs on."""
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time."""
+
+    @property
+    def parameters(self) -> Parameters:
+        """The node's parameters."""
+
+    @property
+    def ledgers(self) -> dict[Tsi, Ledger]:
+        """The truth of all sessions."""
+
+    def later(self, at_ns: int, action: Action) -> None:
+        """Run an action at an instant, unless the core has been replaced by then."""
+
+    def rearm(self) -> None:
+        """The core was called outside of the driver: look at its deadline again."""
+
+    def perform(self, effects: Effects) -> None:
+        """Do what the core wants."""
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise `InvariantBroken`."""
+
+
+@attrs.frozen
+class Traffic:
+    """What a source's application offers. Times in ns, sizes in octets."""
+
+    messages: int
+    size: int = 1000
+    size_until: int = 0  # draw each size from `size` to this; 0: all of one size
+    rate: int = 0  # messages a second; 0: as fast as the source takes them
+    burst: int = 1  # messages offered at a time
+    start_ns: int = 0
+    close_at_ns: int = 0  # close when all is offered, but not before; NEVER: leave it open
+
+
+class SourceApplication:
+    """Offers messages to a source, waits while it has no room, closes it."""
+
+    def __init__(self, host: Host, traffic: Traffic, generator: np.random.Generator) -> None:
+        self._host = host
+        self.traffic = traffic
+        self._generator = generator
+        self._left = traffic.messages
+        self._planned_ns = 0
+        self._core: SourceCore | None = None
+        self._ledger = Ledger(0, 0)
+        self.is_waiting = False  # for room
+
+    def started(self, core: object) -> None:
+        """A new source, after a restart a new session, for the messages that are left."""
+        assert isinstance(core, SourceCore)
+        self._core = core
+        self._ledger = self._host.ledgers[core.setup.tsi] = Ledger(core.window.end, core.setup.data_port)
+        self.is_waiting = False
+        self._planned_ns = max(self._host.now_ns, self.traffic.start_ns)
+        self._host.later(self._planned_ns, self._offer)
+
+    @property
+    def offered(self) -> int:
+        """Messages offered so far."""
+        return self.traffic.messages - self._left
+
+    def take(self, effect: Effect) -> None:
+        """A source delivers nothing."""
+        self._host.fail(f"a source returned {effect}")
+
+    def turn(self) -> None:
+        """The core has run: perhaps it has room again."""
+        if self.is_waiting and self._core is not None and self._core.room_octets > 0:
+            self.is_waiting = False
+            self._offer()
+
+    def _offer(self) -> None:
+        core, traffic = self._core, self.traffic
+        assert core is not None
+        if core.room_octets <= 0:
+            self.is_waiting = True
+            return
+        count = min(traffic.burst, self._left)
+        if count:
+            self._submit(core, count)
+        self._left -= count
+        if not self._left:
+            if traffic.close_at_ns < NEVER:
+                self._host.later(max(traffic.close_at_ns, self._host.now_ns), self._close)
+        elif traffic.rate:
+            self._planned_ns += count * SECOND // traffic.rate
+            self._host.later(max(self._planned_ns, self._host.now_ns), self._offer)
+        else:
+            self.is_waiting = True
+        self._host.rearm()
+
+    def _close(self) -> None:
+        assert self._core is not None
+        self._core.close()
+        self._host.rearm()
+
+    def _submit(self, core: SourceCore, count: int) -> None:
+        low, high = self.traffic.size, max(self.traffic.size, self.traffic.size_until)
+        if low == high and low <= self._largest:
+            rows = self._octets(count * low).reshape(count, low)
+            core.submit_rows(rows)
+            self._ledger.add_rows(rows)
+        else:
+            payloads = [self._octets(int(size)) for size in self._generator.integers(low, high, count, endpoint=True)]
+            core.submit([payload.tobytes() for payload in payloads])
+            for payload in payloads:
+                self._note(payload)
+        if self._ledger.end != core.window.end:
+            self._host.fail(f"{self._ledger.end} sqns were expected, the source has {core.window.end}")
+
+    def _octets(self, count: int) -> Octets:
+        return self._generator.integers(0, 256, count, np.uint8)
+
+    @property
+    def _largest(self) -> int:
+        """Octets of a message that fits one packet."""
+        return self._host.parameters.max_tpdu - DATA_HEADER_OCTETS
+
+    def _note(self, payload: Octets) -> None:
+        if len(payload) <= self._largest:
+            self._ledger.add_rows(payload.reshape(1, -1))
+        else:
+            self._ledger.add_large(payload.tobytes(), -(-len(payload) // (self._largest - FRAGMENT_OCTETS)))
+
+
+@attrs.frozen
+class Appetite:
+    """How a receiver's application takes what is delivered. At once, unless told otherwise."""
+
+    octets_per_s: int = 0  # 0: at once
+    stops_at_ns: int = NEVER  # takes nothing from then on ...
+    resumes_at_ns: int = NEVER  # ... until then
+
+
+class ReceiverApplication:
+    """Takes deliveries at its own speed and keeps the accounts."""
+
+    def __init__(self, host: Host, appetite: Appetite) -> None:
+        self._host = host
+        self._appetite = appetite
+        self._core: ReceiverCore | None = None
+        self.streams: dict[Tsi, Stream] = {}  # the present session of each source
+        self.past: list[Stream] = []  # sessions of earlier cores, and sessions that were opened again
+        self._granted = 0  # octets taken and not yet told to the core
+        self._queue: deque[int] = deque()  # octets of each delivery that waits to be taken
+        self._queued = 0
+        self._is_eating = False
+        self.is_waiting = False  # for a turn
+
+    def started(self, core: object) -> None:
+        """A new receiver, with nothing opened."""
+        assert isinstance(core, ReceiverCore)
+        self._core = core
+        self.past += self.streams.values()
+        self.streams = {}
+        self._queue.clear()
+        self._granted = self._queued = 0
+        self._is_eating = self.is_waiting = False
+
+    @property
+    def all_streams(self) -> list[Stream]:
+        """Every session that ever was."""
+        return [*self.past, *self.streams.values()]
+
+    def take(self, effect: Effect) -> None:
+        """What the core says to the application."""
+        if isinstance(effect, Deliver):
+            self._stream(effect).delivered(effect)
+            self._eat(effect.run.octets, effect.run.stride)
+        elif isinstance(effect, Lost):
+            self._stream(effect).lost_some(effect)
+        elif isinstance(effect, Opened):
+            self._opened(effect)
+        elif isinstance(effect, Closed):
+            self._stream(effect).ended(effect)
+
+    def _stream(self, effect: Deliver | Lost | Closed) -> Stream:
+        stream = self.streams.get(effect.tsi)
+        if stream is None:
+            self._host.fail(f"{effect} of a session that was not opened")
+        return stream
+
+    def _opened(self, opened: Opened) -> None:
+        known = self.streams.get(opened.tsi)
+        if known is not None and opened.resumed:
+            known.resumed(opened)
+            return
+        if known is not None and not known.is_over:
+            self._host.fail(f"{opened} while the session is open")
+        if known is not None:
+            self.past.append(known)
+        if opened.resumed:
+            self._host.fail(f"{opened} resumes a session that never was")
+        ledger = self._host.ledgers.get(opened.tsi)
+        self.streams[opened.tsi] = Stream(opened, ledger, self._host.parameters.max_apdu, self._host.fail)
+
+    def _eat(self, octets: int, packet: int) -> None:
+        """Take at once, or in time. The queue may exceed its bound by the one packet that did not fit any more."""
+        appetite = self._appetite
+        if not appetite.octets_per_s and appetite.stops_at_ns == NEVER:
+            self._granted += octets
+            self.is_waiting = True
+            return
+        self._queue.append(octets)
+        self._queued += octets
+        if self._queued >= self._host.parameters.inbox_bytes + packet:
+            self._host.fail(f"{self._queued} octets delivered and not taken, over inbox_bytes")
+        self._eat_next()
+
+    def _eat_next(self) -> None:
+        if self._is_eating or not self._queue:
+            return
+        self._is_eating = True
+        appetite, now_ns = self._appetite, self._host.now_ns
+        ivl = self._queue[0] * SECOND // appetite.octets_per_s if appetite.octets_per_s else 0
+        at_ns = now_ns + ivl
+        if appetite.stops_at_ns <= at_ns < appetite.resumes_at_ns:
+            at_ns = appetite.resumes_at_ns
+        if at_ns < NEVER:
+            self._host.later(at_ns, self._eaten)
+
+    def _eaten(self) -> None:
+        octets = self._queue.popleft()
+        self._queued -= octets
+        self._granted += octets
+        self._is_eating = False
+        self.turn()
+        self._eat_next()
+
+    def turn(self) -> None:
+        """The effects of a call are done: tell the core what was taken since."""
+        self.is_waiting = False
+        octets, self._granted = self._granted, 0
+        if octets and self._core is not None:
+            self._host.perform(self._core.grant(octets))
+
+
+class NoApplication:
+    """Aggregators and repairers have none."""
+
+    is_waiting = False
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def started(self, core: object) -> None:
+        """Nothing to do."""
+
+    def take(self, effect: Effect) -> None:
+        """An element delivers nothing."""
+        self._host.fail(f"an element returned {effect}")
+
+    def turn(self) -> None:
+        """Nothing to do."""
+
+
+Application = SourceApplication | ReceiverApplication | NoApplication

@@ -1,0 +1,281 @@
+"""Invariants that hold at every event of every run, whatever goes wrong.
+
+Order and content of deliveries are checked by `pgm.sim.streams`, the rhythm of NAKs by `pgm.sim.nak_rhythm`.
+Here: NCF before RDATA, rates, memory, and who speaks for a session. Every checker works from what is on the
+wire and from the parameters, by an accounting of its own, and complains by `InvariantBroken`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from pgm.core.arena import CHUNK_OCTETS
+from pgm.core.channel import Channel
+from pgm.core.effects import Send
+from pgm.core.receiver import ReceiverCore
+from pgm.core.source import SourceCore
+from pgm.parameters import Parameters
+from pgm.sim.checker import Checker
+from pgm.sim.invariant import InvariantBroken
+from pgm.sim.nak_rhythm import NakRhythm
+from pgm.sim.node import Node
+from pgm.topology.node_plan import Role
+from pgm.units import SECOND
+from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.packets import Nak, Spm
+from pgm.wire.serial import wrap
+from pgm.wire.train import Data, Train
+
+__all__ = [
+    "InvariantBroken",
+    "MemoryBounds",
+    "NakRhythm",
+    "NcfFirst",
+    "OneSpeaker",
+    "Rates",
+    "all_checkers",
+    "cheap_checkers",
+]
+
+_MOST_SPM_OCTETS = 128  # an SPM with every option that our sources put on it
+
+
+def data_of(train: Train) -> Iterator[Data]:
+    """The data packets of a train."""
+    return (item for item in train.parse_untrusted()[0] if isinstance(item, Data))
+
+
+def wire_sqns(data: Data) -> Iterator[int]:
+    """The sqns of data packets as they are on the wire."""
+    return (wrap(data.wire_sqn + index) for index in range(data.count))
+
+
+_Ward = tuple[int, int, Tsi]  # node, segment, session
+
+
+class NcfFirst(Checker):
+    """RDATA that answers a NAK is preceded by an NCF for that sqn on the segment of the NAK (RFC 5.1.3, 7.2).
+
+    An NCF that left less than `ncf_ivl` before the NAK confirms it too: the next one is put off. A NAK that a brake
+    refused is not being served; what it asked for is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._owed: dict[_Ward, dict[int, bool]] = {}  # wire sqns that were asked for -> confirmed
+        self._confirmed_ns: dict[_Ward, dict[int, int]] = {}
+        self._asked_now: list[tuple[dict[int, bool], int]] = []
+        self._refused = 0
+
+    def started(self, node: Node) -> None:
+        """A new process owes nothing."""
+        for ward in [ward for ward in self._owed if ward[0] == node.index]:
+            del self._owed[ward]
+            self._confirmed_ns.pop(ward, None)
+
+    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+        """Note what is asked for."""
+        if node.is_receiver or channel.is_group or train.length > 1024:
+            return
+        self._refused = _refused(node)
+        for item in train.parse_untrusted()[0]:
+            if isinstance(item, Nak) and item.kind is PacketType.NAK:
+                ward = (node.index, channel.segment.index, item.tsi)
+                owed = self._owed.setdefault(ward, {})
+                confirmed = self._confirmed_ns.get(ward, {})
+                long_ago = self.world.now_ns - node.parameters.ncf_ivl
+                for sqn in item.sqns:
+                    if sqn not in owed:
+                        owed[sqn] = confirmed.get(sqn, -1) > long_ago
+                        self._asked_now.append((owed, sqn))
+
+    def called(self, node: Node) -> None:
+        """Forget what a brake refused."""
+        if not self._asked_now:
+            return
+        if _refused(node) != self._refused:
+            for owed, sqn in self._asked_now:
+                owed.pop(sqn, None)
+        self._asked_now.clear()
+
+    def sent(self, node: Node, send: Send, train: Train) -> None:
+        """NCFs confirm, RDATA must have been confirmed."""
+        if node.is_receiver:
+            return
+        for item in train.parse_untrusted()[0]:
+            is_rdata = isinstance(item, Data) and item.type is PacketType.RDATA
+            is_ncf = isinstance(item, Nak) and item.kind is PacketType.NCF
+            if not is_rdata and not is_ncf:
+                continue
+            ward = (node.index, send.segment.index, item.tsi)
+            owed = self._owed.get(ward)
+            if owed is None:
+                continue
+            if isinstance(item, Nak):
+                owed.update((sqn, True) for sqn in item.sqns if sqn in owed)
+                confirmed = self._confirmed_ns.setdefault(ward, {})
+                confirmed.update((sqn, self.world.now_ns) for sqn in item.sqns)
+                continue
+            assert isinstance(item, Data)
+            for sqn in wire_sqns(item):
+                if owed.pop(sqn, True) is False:
+                    node.fail(f"RDATA for wire sqn {sqn} of {tsi_text(item.tsi)} without an NCF before it")
+
+
+def _refused(node: Node) -> int:
+    if node.core is None:
+        return 0
+    counters = node.core.counters
+    return counters.nak_packets_braked + counters.nak_packets_foreign + counters.ncf_packets_braked
+
+
+@attrs.define
+class _Level:
+    """A bucket kept exactly, in octets times nanoseconds: over any interval at most `bucket` + `rate` x time."""
+
+    rate: int
+    bucket: int
+    level: int = 0
+    at_ns: int = 0
+
+    def add(self, octets: int, now_ns: int) -> bool:
+        """Note octets; says whether they were within the limit."""
+        self.level = max(0, self.level - self.rate * (now_ns - self.at_ns)) + octets * SECOND
+        self.at_ns = now_ns
+        return self.level <= self.bucket
+
+
+class Rates(Checker):
+    """RDATA of every node within its share, everything of a source within TXW_MAX_RTE, over every interval (SRC-03).
+
+    SPMs are control: they go at once and are charged afterwards, so a source may be ahead by one of them.
+    """
+
+    def __init__(self) -> None:
+        self._repairs: dict[int, _Level] = {}
+        self._all: dict[int, _Level] = {}
+
+    def started(self, node: Node) -> None:
+        """A new process begins with full buckets."""
+        parameters = node.parameters
+        share = max(1, round(parameters.txw_max_rte * parameters.rdata_share))
+        self._repairs[node.index] = _Level(share, _bucket(parameters, share))
+        spm = _MOST_SPM_OCTETS * SECOND
+        rate = parameters.txw_max_rte
+        self._all[node.index] = _Level(rate, _bucket(parameters, rate) + spm)
+
+    def sent(self, node: Node, send: Send, train: Train) -> None:
+        """Account for what leaves."""
+        role = node.plan.role
+        if role in (Role.RECEIVER, Role.AGGREGATOR):
+            return  # an aggregator passes on what others paced
+        now_ns = self.world.now_ns
+        repairs = sum(one.count * one.stride for one in data_of(train) if one.type is PacketType.RDATA)
+        if repairs and not self._repairs[node.index].add(repairs, now_ns):
+            node.fail(f"{repairs} octets of RDATA exceed rdata_share")
+        if role is not Role.SOURCE or not (send.is_data or _is_spm(train)):
+            return
+        if not self._all[node.index].add(train.length, now_ns):
+            node.fail(f"{train.length} octets exceed txw_max_rte")
+
+
+def _bucket(parameters: Parameters, rate: int) -> int:
+    """Octets times nanoseconds that may leave at once: txw_burst_ivl, but always one packet."""
+    return max(parameters.txw_burst_ivl * rate, parameters.max_tpdu * SECOND + rate)
+
+
+def _is_spm(train: Train) -> bool:
+    return any(isinstance(item, Spm) for item in train.parse_untrusted()[0])
+
+
+class OneSpeaker(Checker):
+    """Per (segment, TSI) one node sends SPMs at a time: it may hand over, but A, B, A within an interval is two speakers."""
+
+    def __init__(self) -> None:
+        self._now: dict[tuple[str, Tsi], str] = {}
+        self._last_ns: dict[tuple[str, Tsi, str], int] = {}
+
+    def started(self, node: Node) -> None:
+        """A new process has not spoken yet."""
+        for key in [key for key in self._last_ns if key[2] == node.name]:
+            del self._last_ns[key]
+
+    def sent(self, node: Node, send: Send, train: Train) -> None:
+        """Note who speaks."""
+        if send.is_data or send.to is not None or node.is_receiver:
+            return
+        segment = send.segment.name
+        if node.attachments[send.segment.index].egress.is_cut:
+            return  # nobody hears it
+        for item in train.parse_untrusted()[0]:
+            if isinstance(item, Spm):
+                self._spoke(node, (segment, item.tsi))
+
+    def _spoke(self, node: Node, key: tuple[str, Tsi]) -> None:
+        now_ns = self.world.now_ns
+        before = self._now.get(key)
+        spoken_ns = self._last_ns.get((*key, node.name))
+        if before not in (None, node.name) and spoken_ns is not None:
+            since = now_ns - spoken_ns
+            if since < node.parameters.ambient_spm_ivl:
+                node.fail(f"speaks for {tsi_text(key[1])} on {key[0]}, so did {before}, and itself {since} ns ago")
+        self._now[key] = node.name
+        self._last_ns[*key, node.name] = now_ns
+
+
+class MemoryBounds(Checker):
+    """Every table and every store within its parameter. Every `stride`th call of a node is looked at."""
+
+    def __init__(self, stride: int = 1) -> None:
+        self._stride = stride
+        self._calls = 0
+
+    def called(self, node: Node) -> None:
+        """Measure a core."""
+        self._calls += 1
+        if self._calls % self._stride:
+            return
+        core, limits = node.core, node.parameters
+        if isinstance(core, ReceiverCore):
+            for session in core.sessions:
+                self._hold(node, "rxw_bytes", session.window.held_octets)
+                self._hold(node, "rxw_gaps", session.missing_ranges)
+        elif isinstance(core, SourceCore):
+            # What the application may hand over beyond the limit is one burst; chunks are pinned whole.
+            most = _window_octets(limits) + limits.txw_unsent_bytes + 3 * CHUNK_OCTETS
+            if core.window.held_octets > most:
+                node.fail(f"{core.window.held_octets} octets in the transmit window, over {most}")
+        elif core is not None:
+            self._element(node, core)
+
+    def _element(self, node: Node, core: Any) -> None:
+        sessions = getattr(core, "sessions", ())
+        self._hold(node, "max_sessions", len(sessions))
+        for session in sessions:
+            elimination = getattr(session, "elimination", None)
+            if elimination is not None:
+                self._hold(node, "repair_states", len(elimination.repairs))
+        cache = getattr(core, "cache", None)
+        if cache is not None:
+            self._hold(node, "cache_bytes", cache.pinned_octets)
+
+    def _hold(self, node: Node, limit: str, value: int) -> None:
+        most = getattr(node.parameters, limit)
+        if value > most:
+            node.fail(f"{value} is over {limit}, {most}")
+
+
+def _window_octets(limits: Parameters) -> int:
+    return limits.txw_bytes or limits.txw_max_rte * (limits.txw_secs + limits.txw_adv_secs) // SECOND
+
+
+def cheap_checkers() -> list[Checker]:
+    """What large runs can afford."""
+    return [Rates(), OneSpeaker(), MemoryBounds(stride=64)]
+
+
+def all_checkers() -> list[Checker]:
+    """Every checker there is."""
+    return [NcfFirst(), Rates(), OneSpeaker(), MemoryBounds(), NakRhythm()]

@@ -1,0 +1,178 @@
+"""One direction of one node's place on a segment: delay, rate and queue, loss, duplication, reordering, outages.
+
+A link works on trains. Where nothing happens to a train the link only says when it arrives, so that a
+segment can hand one and the same train to all its nodes; otherwise it gives copies without the packets that
+were lost. Fates are drawn ahead in blocks by a generator of the link's own: a train that gets through costs a
+comparison, and what happens on one link never depends on another.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+
+from pgm.impairments import Impairment, Injector, Lost, seeded
+from pgm.units import KIB, MICROSECOND, SECOND
+from pgm.wire.train import Train
+
+_BLOCK = 1024  # packets whose fate is drawn at a time
+
+Arrival = tuple[int, Train]  # when, what
+
+
+@attrs.frozen
+class LinkSetup:
+    """What one direction of an attachment is like. Times in ns, rate in octets/s (0: no limit), queue in octets."""
+
+    delay: int = 50 * MICROSECOND
+    jitter: int = 0  # at most this much more, drawn per train; trains do not overtake each other by it
+    rate: int = 0
+    queue: int = 256 * KIB  # what waits for the rate; packets beyond it are dropped
+    impairment: Impairment = Impairment()
+
+
+class Fates:
+    """Which of the next packets something happens to, as an `Injector` says."""
+
+    def __init__(self, share: Impairment, seed: str) -> None:
+        self._injector = Injector(share, seed)
+        self._ahead: Lost = np.zeros(0, np.bool_)
+        self._at = 0
+        self.clear = 0  # packets from here on to which nothing happens, as far as drawn
+
+    def take(self, count: int) -> Lost | None:
+        """Mark which of the next `count` packets are hit, or None where none is."""
+        if count <= self.clear:
+            self.clear -= count
+            self._at += count
+            return None
+        if len(self._ahead) - self._at < count:
+            drawn = self._injector.draw(max(_BLOCK, count))
+            self._ahead, self._at = np.concatenate([self._ahead[self._at :], drawn]), 0
+        taken = self._ahead[self._at : self._at + count]
+        self._at += count
+        rest = self._ahead[self._at :]
+        self.clear = int(rest.argmax()) if rest.any() else len(rest)
+        return taken if taken.any() else None
+
+
+class Link:
+    """One direction of one attachment. Counts what it does to packets."""
+
+    def __init__(self, setup: LinkSetup, seed: str) -> None:
+        self.setup = setup
+        self.is_cut = False  # nothing passes: a partition, or total loss
+        self.packets = 0
+        self.lost = 0
+        self.overflowed = 0
+        self.duplicated = 0
+        self.reordered = 0
+        impairment = setup.impairment
+        self._losses = None if impairment.is_lossless else Fates(impairment, f"{seed}:loss")
+        self._doubles = Fates(Impairment(loss=impairment.duplicate), f"{seed}:twice") if impairment.duplicate else None
+        self._laggards = Fates(Impairment(loss=impairment.reorder), f"{seed}:late") if impairment.reorder else None
+        self._rng = seeded(seed, "jitter")
+        self._is_steady = not setup.jitter and not setup.rate
+        self._delay = setup.delay
+        self._busy_until_ns = 0
+        self._newest_ns = 0  # when the last train arrives
+
+    @property
+    def free_at_ns(self) -> int:
+        """When what waits for the rate will have left."""
+        return self._busy_until_ns
+
+    def has_room(self, octets: int, now_ns: int) -> bool:
+        """Whether a train of `octets` fits the queue. A longer one fits the empty queue."""
+        setup = self.setup
+        if not setup.rate or self._busy_until_ns <= now_ns:
+            return True
+        return self._waiting_octets(now_ns) + octets <= setup.queue
+
+    def room_at_ns(self, octets: int) -> int:
+        """When `has_room` will say yes."""
+        spare = max(0, self.setup.queue - octets)
+        return self._busy_until_ns - spare * SECOND // max(1, self.setup.rate)
+
+    def _waiting_octets(self, now_ns: int) -> int:
+        return max(0, self._busy_until_ns - now_ns) * self.setup.rate // SECOND
+
+    def pass_whole(self, train: Train, now_ns: int) -> int:
+        """When a train arrives to which nothing happens, or -1: then ask `carry`."""
+        if not self._is_steady or self.is_cut or self._doubles is not None or self._laggards is not None:
+            return -1
+        losses = self._losses
+        if losses is not None:
+            count = train.count
+            if losses.clear < count:
+                return -1
+            losses.take(count)
+        return now_ns + self._delay
+
+    def carry(self, train: Train, now_ns: int) -> list[Arrival]:
+        """What arrives of a train, and when, in order of sending."""
+        self.packets += train.count
+        if self.is_cut:
+            self.lost += train.count
+            return []
+        queued = self._queue(train, now_ns)
+        if queued is None:
+            return []
+        left_ns, whole = queued
+        survived = self._lose(whole)
+        if survived is None:
+            return []
+        at_ns = max(self._newest_ns, left_ns + self._delay + self._jitter())
+        self._newest_ns = at_ns
+        return self._shuffle(survived, at_ns)
+
+    def _queue(self, train: Train, now_ns: int) -> Arrival | None:
+        """When a train has left the queue, and what of it did not fit."""
+        setup = self.setup
+        if not setup.rate:
+            return now_ns, train
+        spare = setup.queue - self._waiting_octets(now_ns)
+        if self._busy_until_ns <= now_ns:
+            spare = max(spare, train.length)  # an idle line takes any train
+        fitting = min(train.count, max(0, spare) // train.stride + (spare >= train.length))
+        kept: Train | None = train
+        if fitting < train.count:
+            self.overflowed += train.count - fitting
+            kept = train.without(np.arange(train.count) >= fitting)
+        if kept is None:
+            return None
+        self._busy_until_ns = max(self._busy_until_ns, now_ns) + kept.length * SECOND // setup.rate
+        return self._busy_until_ns, kept
+
+    def _lose(self, train: Train) -> Train | None:
+        lost = self._losses.take(train.count) if self._losses is not None else None
+        if lost is None:
+            return train
+        self.lost += int(lost.sum())
+        return train.without(lost)
+
+    def _jitter(self) -> int:
+        return self._rng.randint(0, self.setup.jitter) if self.setup.jitter else 0
+
+    def _shuffle(self, train: Train, at_ns: int) -> list[Arrival]:
+        """Packets that come twice, and packets that leave their train and come later."""
+        arrivals: list[Arrival] = []
+        late = self._laggards.take(train.count) if self._laggards is not None else None
+        twice = self._doubles.take(train.count) if self._doubles is not None else None
+        if late is not None:
+            self.reordered += int(late.sum())
+            arrivals += self._singles(train, late, at_ns)
+        if twice is not None:
+            self.duplicated += int(twice.sum())
+            arrivals += self._singles(train, twice, at_ns)
+        on_time = train if late is None else train.without(late)
+        return [(at_ns, on_time), *arrivals] if on_time is not None else arrivals
+
+    def _singles(self, train: Train, chosen: Lost, at_ns: int) -> list[Arrival]:
+        reorder_ivl = self.setup.impairment.reorder_ivl
+        singles: list[Arrival] = []
+        for index in np.flatnonzero(chosen).tolist():
+            one = train.without(np.arange(train.count) != index)
+            assert one is not None
+            singles.append((at_ns + 1 + self._rng.randint(reorder_ivl // 2, reorder_ivl), one))
+        return singles

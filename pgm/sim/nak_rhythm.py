@@ -1,0 +1,259 @@
+"""When a receiver may send a NAK, and when it must: RFC 3208 section 6.3 told from outside.
+
+The model knows nothing of the core's states. It sees what a receiver hears and says, asks only whether a sqn
+is missing there, and keeps per missing sqn two instants: before the first the receiver must not ask, by the
+second it must have asked or been told.
+
+* After a NAK of its own, or of another receiver, it waits NAK_RPT_IVL.
+* After an NCF it waits NAK_RDATA_IVL; a NAK heard while it does so starts that wait anew.
+* A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL.
+
+Nothing is demanded of a receiver that has not heard an SPM (RCV-22), and nothing while it may not ask for more
+at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import attrs
+
+from pgm.core.channel import Channel
+from pgm.core.effects import CloseCause, Closed, Effect, Opened, Send
+from pgm.core.receiver import ReceiverCore
+from pgm.parameters import Parameters
+from pgm.sim.checker import Checker
+from pgm.sim.node import Node
+from pgm.units import MICROSECOND, NEVER
+from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.packets import Nak, Spm
+from pgm.wire.serial import unwrap
+from pgm.wire.train import Data, Train
+
+_TIE = MICROSECOND  # instants are exact; this only spares a tie between a timer and an arrival
+
+
+@attrs.define
+class _Wait:
+    """One missing sqn. `is_promised` after an NCF.
+
+    `promised_until_ns` is the end of that wait by the most generous reading: a driver may serve it late.
+    """
+
+    not_before_ns: int = 0
+    ask_by_ns: int = NEVER
+    is_promised: bool = False
+    promised_until_ns: int = -NEVER
+
+
+@attrs.define
+class _Ear:
+    """One session at one receiver, as seen from outside."""
+
+    node: Node
+    tsi: Tsi
+    end: int  # behind the newest sqn known
+    has_path: bool = False
+    resumed_ns: int = -1  # when the process last went on after a stop ...
+    slept_from_ns: int = 0  # ... which no timer was served since
+    busy_ns: int = -NEVER  # when more was missing than may be asked for at a time
+    waits: dict[int, _Wait] = attrs.field(factory=dict)
+    due: list[tuple[int, int]] = attrs.field(factory=list)  # (ask_by_ns, sqn), stale entries included
+    fresh: list[tuple[int, int]] = attrs.field(factory=list)  # spans that may be new gaps
+    promised: list[int] = attrs.field(factory=list)  # sqns in them that an NCF showed and promised at once
+
+    @property
+    def core(self) -> ReceiverCore:
+        """The receiver."""
+        core = self.node.core
+        assert isinstance(core, ReceiverCore)
+        return core
+
+    @property
+    def limits(self) -> Parameters:
+        """Its timers."""
+        return self.node.parameters
+
+    def unwrapped(self, sqns: Iterable[int]) -> list[int]:
+        """Wire sqns as this receiver counts them."""
+        return [unwrap(sqn, self.end - 1) for sqn in sqns]
+
+    def is_missing(self, sqn: int) -> bool:
+        """Whether the receiver lacks it."""
+        return self.core.is_missing(self.tsi, sqn)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether more is missing than may be asked for at a time: then the oldest go first and the others wait."""
+        session = self.core.sessions.get(self.tsi)
+        return session is not None and session.missing_sqns > self.limits.nak_max_outstanding
+
+    def set(self, sqn: int, wait: _Wait, ask_by_ns: int) -> None:
+        """Demand a sign by an instant."""
+        # Two timers may lie between: the wait, then the back-off.
+        wait.ask_by_ns = ask_by_ns + _TIE + 2 * self.node.world.timer_slack_ns
+        heapq.heappush(self.due, (wait.ask_by_ns, sqn))
+
+
+class NakRhythm(Checker):
+    """NAKs neither too early nor too late, per receiver, session and sqn."""
+
+    def __init__(self) -> None:
+        self._ears: dict[int, dict[Tsi, _Ear]] = {}
+
+    def started(self, node: Node) -> None:
+        """A new process knows nothing."""
+        self._ears[node.index] = {}
+
+    def resumed(self, node: Node) -> None:
+        """A stopped process could not ask: what is due is due from now."""
+        for ear in self._ears.get(node.index, {}).values():
+            ear.resumed_ns, ear.slept_from_ns = self.world.now_ns, node.paused_ns
+            self._start_anew(ear)
+
+    def effect(self, node: Node, effect: Effect) -> None:
+        """Sessions come and go."""
+        ears = self._ears[node.index]
+        if isinstance(effect, Opened) and not effect.resumed:
+            ears[effect.tsi] = _Ear(node, effect.tsi, effect.first)
+        elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
+            ears.pop(effect.tsi, None)
+
+    # What it hears
+
+    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+        """Note what promises or postpones, and which gaps this may show."""
+        if not node.is_receiver:
+            return
+        ears = self._ears[node.index]
+        for item in train.parse_untrusted()[0]:
+            ear = ears.get(item.tsi)
+            if ear is None:
+                continue
+            if isinstance(item, Data):
+                first = ear.unwrapped([item.wire_sqn])[0]
+                self._reaches(ear, first, first + item.count)
+            elif isinstance(item, Spm):
+                self._heard_path(ear)
+                lead = ear.unwrapped([item.lead])[0]
+                self._reaches(ear, lead + 1, lead + 1)
+            elif isinstance(item, Nak):
+                self._heard(ear, item)
+
+    def _heard_path(self, ear: _Ear) -> None:
+        if not ear.has_path:
+            ear.has_path = True
+            self._start_anew(ear)
+
+    def _start_anew(self, ear: _Ear) -> None:
+        """The receiver could not ask so far: what is due is due from now."""
+        limits = ear.limits
+        for sqn, wait in ear.waits.items():
+            ear.set(sqn, wait, max(wait.not_before_ns, self.world.now_ns + limits.nak_rpt_ivl) + limits.nak_bo_ivl)
+
+    def _reaches(self, ear: _Ear, first: int, end: int) -> None:
+        if first > ear.end:
+            ear.fresh.append((ear.end, first))
+        ear.end = max(ear.end, end)
+
+    def _heard(self, ear: _Ear, nak: Nak) -> None:
+        sqns = ear.unwrapped(nak.sqns)
+        for sqn in sqns:
+            if not ear.is_missing(sqn):
+                continue
+            wait = ear.waits.setdefault(sqn, _Wait())
+            if nak.kind is PacketType.NCF:
+                self._promised(ear, sqn, wait)
+            elif nak.kind is PacketType.NAK:
+                self._heard_nak(ear, sqn, wait)
+        if nak.kind is PacketType.NCF and max(sqns) <= ear.end - 1 + ear.limits.ncf_lead_sqns:
+            if max(sqns) >= ear.end:
+                ear.fresh.append((ear.end, max(sqns) + 1))
+                ear.promised += [sqn for sqn in sqns if sqn >= ear.end]
+            ear.end = max(ear.end, max(sqns) + 1)
+
+    def _heard_nak(self, ear: _Ear, sqn: int, wait: _Wait) -> None:
+        """A NAK of another receiver. Where the driver may not have served the end of a wait yet, both readings stand."""
+        now_ns, limits = self.world.now_ns, ear.limits
+        wait.is_promised = wait.is_promised and now_ns < wait.not_before_ns
+        self._wait(ear, sqn, wait, limits.nak_rdata_ivl if wait.is_promised else limits.nak_rpt_ivl)
+        served_ns = ear.slept_from_ns if ear.resumed_ns == now_ns else now_ns - self.world.timer_slack_ns
+        if served_ns <= wait.promised_until_ns:
+            wait.promised_until_ns = now_ns + limits.nak_rdata_ivl
+            ear.set(sqn, wait, wait.promised_until_ns + limits.nak_bo_ivl)
+
+    def _promised(self, ear: _Ear, sqn: int, wait: _Wait) -> None:
+        wait.is_promised = True
+        self._wait(ear, sqn, wait, ear.limits.nak_rdata_ivl)
+        wait.promised_until_ns = wait.not_before_ns
+
+    def _wait(self, ear: _Ear, sqn: int, wait: _Wait, ivl: int) -> None:
+        wait.not_before_ns = self.world.now_ns + ivl
+        ear.set(sqn, wait, wait.not_before_ns + ear.limits.nak_bo_ivl)
+
+    # What it says
+
+    def sent(self, node: Node, send: Send, train: Train) -> None:
+        """A NAK of its own: not too early?"""
+        if not node.is_receiver or send.is_data:
+            return
+        for item in train.parse_untrusted()[0]:
+            if isinstance(item, Nak) and item.kind is PacketType.NAK and not (send.to is None and send.hops == 1):
+                ear = self._ears[node.index].get(item.tsi)
+                if ear is not None:
+                    self._asked(ear, ear.unwrapped(item.sqns))
+
+    def _asked(self, ear: _Ear, sqns: list[int]) -> None:
+        now_ns = self.world.now_ns
+        for sqn in sqns:
+            wait = ear.waits.setdefault(sqn, _Wait())
+            if now_ns < wait.not_before_ns:
+                after = "an NCF" if wait.is_promised else "a NAK"
+                ear.node.fail(f"NAK for {sqn} comes {wait.not_before_ns - now_ns} ns too early after {after}")
+            wait.is_promised, wait.promised_until_ns = False, -NEVER
+            self._wait(ear, sqn, wait, ear.limits.nak_rpt_ivl)
+
+    # What it does not say
+
+    def called(self, node: Node) -> None:
+        """New gaps begin to count; what is overdue is an error."""
+        if not node.is_receiver:
+            return
+        for ear in self._ears[node.index].values():
+            if ear.fresh:
+                self._find(ear)
+            if ear.is_busy:
+                ear.busy_ns = self.world.now_ns
+            if ear.due and ear.due[0][0] < self.world.now_ns:
+                self._overdue(ear)
+
+    def _find(self, ear: _Ear) -> None:
+        limits = ear.limits
+        until_ns = self.world.now_ns + limits.reorder_ivl + limits.nak_bo_ivl
+        for first, end in ear.fresh:
+            for sqn in range(first, end):
+                if sqn in ear.waits or not ear.is_missing(sqn):
+                    continue
+                wait = ear.waits[sqn] = _Wait()
+                if sqn in ear.promised:
+                    self._promised(ear, sqn, wait)
+                else:
+                    ear.set(sqn, wait, until_ns)
+        ear.fresh.clear()
+        ear.promised.clear()
+
+    def _overdue(self, ear: _Ear) -> None:
+        now_ns, limits = self.world.now_ns, ear.limits
+        patience = limits.nak_rpt_ivl + limits.nak_bo_ivl
+        while ear.due and ear.due[0][0] < now_ns:
+            at_ns, sqn = heapq.heappop(ear.due)
+            wait = ear.waits.get(sqn)
+            if wait is None or wait.ask_by_ns != at_ns:
+                continue
+            if not ear.is_missing(sqn):
+                del ear.waits[sqn]
+            elif not ear.has_path or now_ns - ear.busy_ns <= patience:
+                ear.set(sqn, wait, now_ns + patience)
+            else:
+                ear.node.fail(f"{sqn} is missing, a NAK was due {now_ns - at_ns} ns ago")

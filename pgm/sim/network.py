@@ -1,0 +1,168 @@
+"""Segments that carry octets between nodes: multicast to everybody attached but the sender, unicast by address.
+
+Nothing leaves a segment, so every hop limit of 1 or more reaches all of it; what joins segments is a relay, which is a node. The octets
+of a `Send` become one `Train`, and all receivers behind links that did nothing to it get the same object:
+its parse is remembered, so a thousand receivers cost one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+
+from pgm.core.channel import Channel, Segment
+from pgm.core.effects import Send
+from pgm.errors import UsageError
+from pgm.sim.links import Link
+from pgm.wire.formats import Nla
+from pgm.wire.train import Train
+
+Action = Callable[[], None]
+Schedule = Callable[[int, Action], None]
+
+
+class Station(Protocol):
+    """What the network needs of a node."""
+
+    name: str
+
+    @property
+    def host(self) -> str:
+        """Stations of one host share its addresses: the streams of a source."""
+
+    def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
+        """Take what arrived."""
+
+
+@attrs.define(eq=False)
+class Attachment:
+    """One node on one segment: who it is there, and its link in each direction."""
+
+    station: Station
+    segment: Segment
+    egress: Link
+    ingress: Link
+    by_group: Channel = attrs.field(init=False)
+    by_unicast: Channel = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.by_group = Channel(self.segment, True)
+        self.by_unicast = Channel(self.segment, False)
+
+    def cut(self, is_cut: bool) -> None:
+        """Partition the node from this segment, in both directions, or undo it."""
+        self.egress.is_cut = self.ingress.is_cut = is_cut
+
+    def deafen(self, is_deaf: bool) -> None:
+        """Lose everything the node would hear on this segment, or undo it."""
+        self.ingress.is_cut = is_deaf
+
+
+class _Arrival:
+    """A train that reaches some nodes at one instant."""
+
+    __slots__ = ("_is_group", "_peer", "_targets", "_train")
+
+    def __init__(self, targets: list[Attachment], train: Train, is_group: bool, peer: Nla) -> None:
+        self._targets = targets
+        self._train = train
+        self._is_group = is_group
+        self._peer = peer
+
+    def __call__(self) -> None:
+        train, peer = self._train, self._peer
+        if self._is_group:
+            for target in self._targets:
+                target.station.hear(train, target.by_group, peer)
+            return
+        for target in self._targets:
+            target.station.hear(train, target.by_unicast, peer)
+
+
+class Network:
+    """All segments. `schedule` runs an action at an instant of virtual time."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._members: dict[str, list[Attachment]] = {}
+        self._by_address: dict[tuple[str, Nla], list[Attachment]] = {}
+
+    def attach(self, attachment: Attachment) -> None:
+        """Put a node on a segment. Raises `UsageError` when its address is another host's there."""
+        key = (attachment.segment.name, attachment.segment.address)
+        there = self._by_address.setdefault(key, [])
+        for other in there:
+            if other.station.host != attachment.station.host:
+                raise UsageError(
+                    f"{key[1]} is taken on segment {key[0]} by {other.station.name}",
+                    remedy="give every node of a segment an address of its own",
+                )
+        there.append(attachment)
+        self._members.setdefault(attachment.segment.name, []).append(attachment)
+
+    def members(self, segment: str) -> tuple[Attachment, ...]:
+        """Who is attached to a segment, in order of attaching."""
+        return tuple(self._members.get(segment, ()))
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The names of all segments."""
+        return tuple(self._members)
+
+    def send(self, source: Attachment, send: Send, train: Train, now_ns: int) -> None:
+        """Carry the train of a `Send` to whomever it is for."""
+        if send.hops == 0:
+            return
+        at_ns = source.egress.pass_whole(train, now_ns)
+        arrivals = [(at_ns, train)] if at_ns >= 0 else source.egress.carry(train, now_ns)
+        for left_ns, survived in arrivals:
+            if left_ns == now_ns:
+                self._spread(source, send.to, survived, now_ns)
+            else:
+                self._schedule(left_ns, _Crossing(self, source, send.to, survived, left_ns))
+
+    def _spread(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
+        """From the segment to the nodes on it. Nodes whose links do nothing to the train share one event."""
+        if to is None:
+            members = self._members[source.segment.name]
+        else:
+            members = self._by_address.get((source.segment.name, to), [])
+        peer, is_group = source.segment.address, to is None
+        together: dict[int, list[Attachment]] = {}
+        for member in members:
+            if member is source:
+                continue
+            ingress = member.ingress
+            at_ns = ingress.pass_whole(train, now_ns)
+            if at_ns >= 0:
+                together.setdefault(at_ns, []).append(member)
+                continue
+            for arrives_ns, arrived in ingress.carry(train, now_ns):
+                if arrived is train:
+                    together.setdefault(arrives_ns, []).append(member)
+                else:
+                    self._schedule(arrives_ns, _Arrival([member], arrived, is_group, peer))
+        for arrives_ns, targets in together.items():
+            self._schedule(arrives_ns, _Arrival(targets, train, is_group, peer))
+
+    def cross(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
+        """A train that took its time on the way out reaches the segment."""
+        self._spread(source, to, train, now_ns)
+
+
+class _Crossing:
+    """A train between the link of its sender and the segment."""
+
+    __slots__ = ("_at_ns", "_network", "_source", "_to", "_train")
+
+    def __init__(self, network: Network, source: Attachment, to: Nla | None, train: Train, at_ns: int) -> None:
+        self._network = network
+        self._source = source
+        self._to = to
+        self._train = train
+        self._at_ns = at_ns
+
+    def __call__(self) -> None:
+        self._network.cross(self._source, self._to, self._train, self._at_ns)

@@ -1,0 +1,277 @@
+"""One node: a core, its driver in virtual time, its application.
+
+The driver keeps to the contract of `pgm.core.interface`: control is sent at once or dropped; a train of
+data that the link does not take is held, and the core is not asked for more until it is gone; a deadline is
+served when it comes, and one that lies in the past is served now.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from typing import TYPE_CHECKING, NoReturn
+
+from pgm.core.channel import Channel
+from pgm.core.counters import Counters
+from pgm.core.effects import Effects, Notice, Send
+from pgm.core.interface import Core
+from pgm.core.source import SourceCore
+from pgm.parameters import Parameters
+from pgm.sim.applications import Application
+from pgm.sim.ledger import Ledger
+from pgm.sim.network import Action, Attachment
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.units import NEVER
+from pgm.wire.formats import Nla, Tsi
+from pgm.wire.train import Train
+
+if TYPE_CHECKING:
+    from pgm.sim.world import World
+
+# A core that is called this often at one instant is in a loop. What it may do at once is bounded by its buckets, a few trains.
+_MOST_IDLE_CALLS = 16
+_MOST_CALLS = 10_000
+
+
+STREAM_MARK = "/"  # between a source's name and that of one of its streams
+
+
+class Node:
+    """A node of the simulated tree."""
+
+    def __init__(self, world: World, index: int, plan: NodePlan) -> None:
+        self.world = world
+        self.index = index
+        self.plan = plan
+        self.name = plan.name
+        self.is_receiver = plan.role is Role.RECEIVER
+        self.attachments: list[Attachment] = []  # by index of the segment in the plan
+        self.application: Application
+        self.core: Core | None = None
+        self.starts = 0
+        self.counters: list[Counters] = []  # of every core that ran here
+        self.is_paused = False
+        self.paused_ns = 0  # since when
+        self._armed_ns = NEVER
+        self._held: tuple[Attachment, Send, Train] | None = None
+        self._backlog: deque[tuple[Train, Channel, Nla]] = deque()
+        self._backlog_octets = 0
+        self._postponed: list[Action] = []  # what the application would have done while stopped
+        self._served_ns = -1
+        self._calls = 0
+        self._idle_calls = 0
+
+    @property
+    def host(self) -> str:
+        """The node of the topology file that this is, or is a stream of."""
+        return self.name.partition(STREAM_MARK)[0]
+
+    # What applications use
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time."""
+        return self.world.now_ns
+
+    @property
+    def parameters(self) -> Parameters:
+        """The node's parameters."""
+        return self.plan.parameters
+
+    @property
+    def ledgers(self) -> dict[Tsi, Ledger]:
+        """The truth of all sessions."""
+        return self.world.ledgers
+
+    def later(self, at_ns: int, action: Action) -> None:
+        """Run an action at an instant, unless the core has been replaced by then; a stopped process waits."""
+        self.world.at(at_ns, functools.partial(self._act, self.starts, action))
+
+    def _act(self, starts: int, action: Action) -> None:
+        if starts != self.starts or self.core is None:
+            return
+        if self.is_paused:
+            self._postponed.append(action)
+        else:
+            action()
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise `InvariantBroken`."""
+        self.world.fail(self.name, what)
+
+    def total(self, counter: str) -> int:
+        """A counter over all cores that ran here."""
+        return sum(getattr(counters, counter) for counters in self.counters)
+
+    # Life
+
+    def start(self, core: Core) -> None:
+        """Run a new core."""
+        self.starts += 1
+        self.core = core
+        self.counters.append(core.counters)
+        self.is_paused = False
+        self._held = None
+        self._backlog.clear()
+        self._backlog_octets = 0
+        self._armed_ns = NEVER
+        self._postponed = []
+        for checker in self.world.on_started:
+            checker.started(self)
+        self.application.started(core)
+        self.rearm()
+
+    def stop(self) -> None:
+        """End the process: nothing more is heard or said."""
+        self.core = None
+
+    def pause(self) -> None:
+        """Stop the process without ending it. What arrives waits in a socket buffer of so_rcvbuf octets."""
+        self.is_paused = True
+        self.paused_ns = self.world.now_ns
+
+    def resume(self) -> None:
+        """Let a stopped process go on."""
+        if not self.is_paused:
+            return
+        self.is_paused = False
+        for checker in self.world.on_started:
+            checker.resumed(self)
+        self._backlog_octets = 0
+        while self._backlog and self.core is not None:
+            self.hear(*self._backlog.popleft())
+        postponed, self._postponed = self._postponed, []
+        for action in postponed:
+            action()
+        self._armed_ns = NEVER
+        self.rearm()
+
+    # The driver
+
+    def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
+        """Take what arrived."""
+        core = self.core
+        if core is None:
+            return
+        if self.is_paused:
+            self._wait(train, channel, peer)
+            return
+        world = self.world
+        counters = core.counters
+        counters.trains_in += 1
+        counters.packets_in += train.count
+        for checker in world.on_received:
+            checker.received(self, train, channel, peer)
+        effects = core.receive(train, channel, peer, world.now_ns)
+        if effects:
+            self.perform(effects)
+        self._after()
+
+    def _wait(self, train: Train, channel: Channel, peer: Nla) -> None:
+        assert self.core is not None
+        if self._backlog_octets + train.length > self.plan.parameters.so_rcvbuf:
+            self.core.counters.socket_drops += train.count
+            return
+        self._backlog_octets += train.length
+        self._backlog.append((train, channel, peer))
+
+    def wake(self) -> None:
+        """Serve the core's deadline."""
+        world, core = self.world, self.core
+        if self._armed_ns > world.now_ns or core is None or self.is_paused or self._held is not None:
+            return
+        self._armed_ns = NEVER
+        if core.deadline_ns > world.now_ns:
+            self.rearm()
+            return
+        effects = core.handle_deadline(world.now_ns)
+        self._watch(bool(effects))
+        if effects:
+            self.perform(effects, is_pull=True)
+        self._after()
+        if isinstance(core, SourceCore) and core is self.core and core.is_finished(world.now_ns):
+            self.stop()
+
+    def _watch(self, has_acted: bool) -> None:
+        """A core that asks to run again and again at one instant must be getting somewhere."""
+        if self._served_ns != self.world.now_ns:
+            self._served_ns, self._calls, self._idle_calls = self.world.now_ns, 0, 0
+        self._calls += 1
+        self._idle_calls = 0 if has_acted else self._idle_calls + 1
+        if self._idle_calls > _MOST_IDLE_CALLS or self._calls > _MOST_CALLS:
+            self.fail(f"asks for its deadline without end: {self._calls} calls, {self._idle_calls} without effects")
+
+    def _after(self) -> None:
+        if self.application.is_waiting:
+            self.application.turn()
+        for checker in self.world.on_called:
+            checker.called(self)
+        self.rearm()
+
+    def rearm(self) -> None:
+        """Look at the core's deadline; an earlier one gets an event, a later one is found when the earlier comes."""
+        core = self.core
+        if core is None:
+            return
+        deadline_ns = core.deadline_ns
+        if deadline_ns >= self._armed_ns:
+            return
+        slack_ns = self.world.timer_slack_ns
+        if slack_ns:
+            deadline_ns = -(-deadline_ns // slack_ns) * slack_ns
+        deadline_ns = max(deadline_ns, self.world.now_ns)
+        if deadline_ns < self._armed_ns:
+            self._armed_ns = deadline_ns
+            self.world.at(deadline_ns, self.wake)
+
+    def perform(self, effects: Effects, *, is_pull: bool = False) -> None:
+        """Do what the core wants, in order."""
+        world = self.world
+        for effect in effects:
+            if type(effect) is Send:
+                self._send(effect, is_pull)
+            elif isinstance(effect, Notice):
+                world.notices.append((world.now_ns, self.name, effect))
+            else:
+                world.note_effect(self, effect)
+                self.application.take(effect)
+                for checker in world.on_effect:
+                    checker.effect(self, effect)
+
+    def _send(self, send: Send, is_pull: bool) -> None:
+        world = self.world
+        attachment = self.attachments[send.segment.index]
+        octets = send.octets
+        train = Train.of(octets, send.stride)
+        if not attachment.egress.has_room(train.length, world.now_ns):
+            if is_pull and send.is_data:
+                assert self._held is None, "one train of data a call"
+                self._held = (attachment, send, train)
+                world.at(attachment.egress.room_at_ns(train.length), self._release)
+                return
+            assert self.core is not None
+            self.core.counters.sends_dropped += train.count
+            return
+        self._put(attachment, send, train)
+
+    def _put(self, attachment: Attachment, send: Send, train: Train) -> None:
+        world = self.world
+        world.note_send(self, send, train)
+        for checker in world.on_sent:
+            checker.sent(self, send, train)
+        world.network.send(attachment, send, train, world.now_ns)
+
+    def _release(self) -> None:
+        """The link takes the train that was held; then the core may be asked again."""
+        if self._held is None:
+            return
+        attachment, send, train = self._held
+        if not attachment.egress.has_room(train.length, self.world.now_ns):
+            self.world.at(attachment.egress.room_at_ns(train.length) + 1, self._release)
+            return
+        self._held = None
+        if self.core is None:
+            return
+        self._put(attachment, send, train)
+        self._armed_ns = NEVER
+        self.rearm()

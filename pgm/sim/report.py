@@ -1,0 +1,226 @@
+"""Running a planned tree in virtual time, and the account of it: what `pgm sim` does and prints.
+
+The keys are those of `pgm demo --json`, with "seed" and "virtual_seconds" besides, so that the same scripts read both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from pgm.sim.applications import ReceiverApplication, SourceApplication, Traffic
+from pgm.sim.checkers import cheap_checkers
+from pgm.sim.faults import Fault, Faults
+from pgm.sim.links import LinkSetup
+from pgm.sim.node import STREAM_MARK, Node
+from pgm.sim.world import CoreFactory, Wiring, World
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.units import MILLISECOND, SECOND
+from pgm.wire.formats import DATA_HEADER_OCTETS
+
+Report = dict[str, Any]  # what json.dumps takes
+
+_START_NS = SECOND  # by then every relay has found its voice and everybody has heard an SPM
+_SLICE_NS = 100 * MILLISECOND  # virtual time between two calls of `progress`
+_RATE_SHARE = 2  # offer half of txw_max_rte unless told otherwise: repairs want room
+
+
+@attrs.frozen
+class Progress:
+    """How far a run has come. Times in ns; `delivered` counts sqns over all receivers, `expected` what they should get."""
+
+    now_ns: int
+    offered: int
+    messages: int
+    delivered: int
+    expected: int
+
+
+def simulate(
+    plans: Mapping[str, NodePlan],
+    factory: CoreFactory,
+    *,
+    seed: int = 0,
+    messages: int = 1000,
+    size: int = 1000,
+    rate: int = 0,
+    wiring: Mapping[str, Wiring] | None = None,
+    delay: int = LinkSetup().delay,
+    faults: Sequence[Fault] = (),
+    limit: int = 600 * SECOND,
+    progress: Callable[[Progress], None] | None = None,
+    repeat: str = "",
+) -> Report:
+    """Run a tree and return its account.
+
+    Every source offers `messages` of `size` octets at `rate` messages a second (0: half of its txw_max_rte), closes, and
+    the tree comes to rest. `delay` is the way from a segment to a node in ns, `wiring` replaces it for nodes by
+    name, plans inject their own losses, `faults` happen besides. Raises `InvariantBroken` when an
+    invariant does not hold or there is no rest within `limit` ns of virtual time.
+    """
+    world = World(factory, seed=seed, repeat=repeat)
+    for checker in cheap_checkers():
+        world.add_checker(checker)
+    usual = Wiring(ingress=LinkSetup(delay=delay))
+    for name, plan in _one_stream_each(plans).items():
+        traffic = _traffic(plan, messages, size, rate) if plan.role is Role.SOURCE else None
+        world.add_node(plan, wiring=(wiring or {}).get(name.partition(STREAM_MARK)[0], usual), traffic=traffic)
+    schedule = Faults(world)
+    for fault in faults:
+        schedule.add(fault)
+    calm_ns = 2 * max(_patience(plan) for plan in plans.values())
+    _run(world, max(schedule.healed_at_ns, _START_NS), calm_ns, limit, progress)
+    return account(world)
+
+
+def _one_stream_each(plans: Mapping[str, NodePlan]) -> dict[str, NodePlan]:
+    """A source of several streams is several sources at one address."""
+    split: dict[str, NodePlan] = {}
+    for name, plan in plans.items():
+        if plan.role is not Role.SOURCE or len(plan.streams) == 1:
+            split[name] = plan
+            continue
+        for stream in plan.streams:
+            own = f"{name}{STREAM_MARK}{stream.name}"
+            split[own] = attrs.evolve(plan, name=own, streams=(stream,))
+    return split
+
+
+def _traffic(plan: NodePlan, messages: int, size: int, rate: int) -> Traffic:
+    octets, limits = size + DATA_HEADER_OCTETS, plan.parameters_of(plan.streams[0])
+    per_s = rate or max(1, limits.txw_max_rte // _RATE_SHARE // octets)
+    # What a source is handed at a time: what it may send in one train, as an application that writes in batches does.
+    burst = max(1, min(64, 65_507 // octets, per_s * limits.txw_burst_ivl // SECOND))
+    return Traffic(messages=messages, size=size, rate=per_s, burst=burst, start_ns=_START_NS)
+
+
+def _patience(plan: NodePlan) -> int:
+    """The longest pause between two tries of a repair."""
+    limits = plan.parameters
+    return max(limits.nak_rdata_ivl, limits.nak_rpt_ivl) + limits.nak_bo_ivl + limits.ne_nak_rpt_ivl
+
+
+def _run(world: World, busy_ns: int, calm_ns: int, limit_ns: int, progress: Callable[[Progress], None] | None) -> None:
+    while True:
+        world.run_until(world.now_ns + _SLICE_NS)
+        if progress is not None:
+            progress(_progress(world))
+        # A source that has closed leaves by itself; one that crashed has left, too.
+        have_left = all(node.core is None for node in world.sources)
+        is_calm = world.now_ns >= world.last_activity_ns + calm_ns
+        if have_left and is_calm and world.now_ns > busy_ns:
+            return
+        if world.now_ns > limit_ns:
+            world.fail("-", f"no rest within {limit_ns / SECOND:g} s of virtual time")
+
+
+def _offers(node: Node) -> SourceApplication:
+    assert isinstance(node.application, SourceApplication)
+    return node.application
+
+
+def _takes(node: Node) -> ReceiverApplication:
+    assert isinstance(node.application, ReceiverApplication)
+    return node.application
+
+
+def _progress(world: World) -> Progress:
+    receivers = world.receivers
+    return Progress(
+        now_ns=world.now_ns,
+        offered=sum(_offers(node).offered for node in world.sources),
+        messages=sum(_offers(node).traffic.messages for node in world.sources),
+        delivered=sum(stream.delivered_sqns for node in receivers for stream in _takes(node).all_streams),
+        expected=sum(_expected(world, node) for node in receivers),
+    )
+
+
+def _expected(world: World, node: Node) -> int:
+    ports = {stream.data_port for stream in node.plan.streams}
+    return sum(ledger.end - ledger.first for ledger in world.ledgers.values() if ledger.data_port in ports)
+
+
+def account(world: World) -> Report:
+    """Who got what from whom, over all cores that ran in a world."""
+    rows: dict[Role, list[Report]] = {role: [] for role in Role}
+    for node in world.nodes.values():
+        role = node.plan.role
+        rows[role].append(_receiver_row(world, node) if role is Role.RECEIVER else _element_row(node))
+    sources = rows[Role.SOURCE]
+    receivers = rows[Role.RECEIVER]
+    begun_ns = min((_offers(node).traffic.start_ns for node in world.sources), default=0)
+    report: Report = {
+        "seed": world.seed,
+        "virtual_seconds": round(world.now_ns / SECOND, 6),
+        "messages": sum(ledger.messages for ledger in world.ledgers.values()),
+        "seconds": round((world.last_delivery_ns - begun_ns) / SECOND, 6),
+        "source": {key: sum(row[key] for row in sources) for key in _ELEMENT_KEYS},
+        "sources": sources,
+        "aggregators": rows[Role.AGGREGATOR],
+        "repairers": rows[Role.REPAIRER],
+        "receivers": receivers,
+        "events": world.events,
+        "digest": world.digest(),
+        "notices": [
+            {"at": round(at_ns / SECOND, 6), "node": name, "code": notice.code, "text": notice.text}
+            for at_ns, name, notice in world.notices
+        ],
+    }
+    report["totals"] = {key: sum(row[key] for row in receivers) for key in _RECEIVER_KEYS}
+    report["problems"] = _problems(receivers)
+    report["ok"] = not report["problems"]
+    return report
+
+
+_ELEMENT_KEYS: dict[str, str] = {
+    "odata": "odata_packets",
+    "rdata": "rdata_packets",
+    "rdata_forwarded": "rdata_forwarded",
+    "nak_packets": "nak_packets_in",
+    "nak_sqns": "nak_sqns_in",
+    "nak_sqns_in": "nak_sqns_in",
+    "nak_sqns_out": "nak_sqns",
+    "nak_packets_eliminated": "nak_packets_eliminated",
+    "ncfs": "ncf_packets",
+}
+_RECEIVER_KEYS = (
+    "delivered", "lost", "duplicates", "out_of_order", "damaged", "nak_sqns", "repaired", "repaired_locally", "late",
+)  # fmt: skip
+
+
+def _element_row(node: Node) -> Report:
+    return {"node": node.name} | {key: node.total(counter) for key, counter in _ELEMENT_KEYS.items()}
+
+
+def _receiver_row(world: World, node: Node) -> Report:
+    """One receiver. Duplicates, disorder and damage end a run by `InvariantBroken`, so their counts are 0 here."""
+    streams = _takes(node).all_streams
+    ports = {stream.data_port for stream in node.plan.streams}
+    have_all = {stream.tsi for stream in streams if stream.is_complete and stream.is_from_start}
+    return {
+        "node": node.name,
+        "segment": node.plan.segments[0].name,
+        "delivered": sum(stream.messages for stream in streams),
+        "lost": sum(stream.lost_sqns for stream in streams),
+        "duplicates": 0,
+        "out_of_order": 0,
+        "damaged": 0,
+        "nak_sqns": node.total("nak_sqns"),
+        "repaired": node.total("repaired_sqns"),
+        "repaired_locally": node.total("repaired_locally"),
+        "late": node.total("late_sqns"),
+        # Every delivery was compared octet for octet with what the source offered, which says more than a hash.
+        "sha256_ok": have_all == {tsi for tsi, ledger in world.ledgers.items() if ledger.data_port in ports},
+    }
+
+
+def _problems(receivers: list[Report]) -> list[str]:
+    problems = []
+    for row in receivers:
+        if row["lost"]:
+            problems.append(f"{row['node']}: lost {row['lost']}")
+        elif not row["sha256_ok"]:
+            problems.append(f"{row['node']}: delivered {row['delivered']}, not the whole of every session")
+    return problems

@@ -1,0 +1,314 @@
+"""Scenarios drawn from one integer: tree, parameters, links, traffic and faults.
+
+What is drawn leaves the protocol a way out: windows outlast outages, there is always a parent that lives, and
+whoever may lose something is named in `may_lose`. Everything else must arrive.
+"""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+
+from pgm.core.effects import LossCause
+from pgm.impairments import Impairment
+from pgm.parameters import Parameters, ProfileInputs, lan, lossy
+from pgm.sim.applications import Appetite, Traffic
+from pgm.sim.faults import Fault
+from pgm.sim.links import LinkSetup
+from pgm.sim.trees import Tree
+from pgm.sim.world import Wiring
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.units import KIB, MIB, MICROSECOND, MILLISECOND, SECOND
+
+START_NS = 2 * SECOND  # traffic begins when every relay has found its voice and everybody has heard an SPM
+_MOST_PACKETS = 1500  # in a run, so that each takes about a second
+_REPAIR_NS = 8 * SECOND  # from the last fault and the last message to the close of the sources
+
+
+@attrs.define
+class Scenario:
+    """Everything about one run."""
+
+    seed: int
+    plans: dict[str, NodePlan]
+    traffic: dict[str, Traffic]
+    appetites: dict[str, Appetite]
+    wirings: dict[str, dict[str, Wiring]]
+    first_sqns: dict[str, int]
+    faults: list[Fault]
+    may_lose: dict[str, frozenset[LossCause]]
+    cut_short: frozenset[str]  # sources that crash: their first session has no end
+    timer_slack_ns: int
+    closes_ns: int
+
+    def describe(self) -> str:
+        """A few lines for whoever looks at a failure."""
+        lines = [f"seed {self.seed}: {len(self.plans)} nodes, timer slack {self.timer_slack_ns} ns"]
+        for plan in self.plans.values():
+            where = ", ".join(f"{s.name} {'u' * s.upstream}{'d' * s.downstream} {s.address}" for s in plan.segments)
+            lines.append(f"  {plan.name}: {plan.role.value} on {where}; parents {plan.parents} {plan.repairers or ''}")
+        lines += [f"  {name}: {traffic} from {self.first_sqns[name]}" for name, traffic in self.traffic.items()]
+        lines += [f"  {name}: {appetite}" for name, appetite in self.appetites.items()]
+        lines += [f"  {one}" for one in self.faults]
+        return "\n".join(lines)
+
+
+def scenario(seed: int) -> Scenario:
+    """Draw a scenario. The same seed gives the same one."""
+    return _Artist(seed).draw()
+
+
+class _Artist:
+    """Draws one scenario, step by step."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._rng = random.Random(f"scenario:{seed}")
+        self._worst = self._rng.choice([0.0, 0.02, 0.02, 0.1, 0.1, 0.3])
+        self._parameters = self._draw_parameters()
+        self._tree = Tree(self._parameters)
+        self._sources: list[str] = []
+        self._receivers: list[str] = []
+        self._on_lan: list[str] = []
+        self._relays: list[str] = []
+        self._paired: set[str] = set()  # relays that are half of a pair
+        self._above: dict[str, tuple[str, ...]] = {}  # segment -> whom its nodes ask, in order
+
+    def _chance(self, share: float) -> bool:
+        return self._rng.random() < share
+
+    def draw(self) -> Scenario:
+        """All of it, in an order that never changes."""
+        self._draw_tree()
+        traffic = self._draw_traffic()
+        offered_ns = max(START_NS + one.messages * SECOND // one.rate for one in traffic.values())
+        faults = self._draw_faults(START_NS, offered_ns)
+        appetites = self._draw_appetites()
+        crashed = frozenset(one.node for one in faults if one.node in self._sources and "crash" in one.kind)
+        gone = {LossCause.SOURCE_GONE, LossCause.RETRIES} if crashed else set()
+        overrun = {LossCause.OVERRUN, LossCause.OVERLOAD}
+        closes_ns = max(offered_ns, *(one.at_ns + one.for_ns for one in faults), 0) + _REPAIR_NS
+        if self._paired:
+            closes_ns += self._parameters.relay_takeover_ivl  # before that nobody below knows what is missing
+        plans = self._tree.plans
+        return Scenario(
+            seed=self._seed,
+            plans={name: self._with_appetite(plan, appetites) for name, plan in plans.items()},
+            traffic={name: attrs.evolve(one, close_at_ns=closes_ns) for name, one in traffic.items()},
+            appetites=appetites,
+            wirings={name: self._draw_wiring(plan) for name, plan in plans.items()},
+            first_sqns={name: self._draw_first_sqn() for name in self._sources},
+            faults=faults,
+            may_lose={name: frozenset(gone | (overrun if name in appetites else set())) for name in self._receivers},
+            cut_short=crashed,
+            timer_slack_ns=self._rng.choice([0, 0, 100 * MICROSECOND, MILLISECOND]),
+            closes_ns=closes_ns,
+        )
+
+    # Parameters
+
+    def _draw_parameters(self) -> Parameters:
+        rng = self._rng
+        inputs = ProfileInputs(
+            rtt=rng.choice([MILLISECOND, MILLISECOND, 5 * MILLISECOND]), repair_budget=20 * SECOND, rate=2_000_000
+        )
+        profile = lossy(inputs) if self._worst > 0.1 or self._chance(0.2) else lan(inputs)
+        ambient = rng.choice([100, 200, 500]) * MILLISECOND
+        ihb_max = rng.choice([500, 1000, 2000]) * MILLISECOND
+        drawn = {
+            "txw_secs": 60 * SECOND,
+            "txw_max_rte": rng.choice([500_000, 2_000_000, 25_000_000]),
+            "txw_burst_ivl": rng.choice([5, 10, 50]) * MILLISECOND,
+            "rdata_share": rng.choice([0.25, 0.5, 1.0]),
+            "max_tpdu": rng.choice([300, 600, 1472]),
+            "ambient_spm_ivl": ambient,
+            "ihb_min": rng.choice([20, 50]) * MILLISECOND,
+            "ihb_max": ihb_max,
+            "nak_group_copy": self._chance(0.4),
+            "nak_max_outstanding": rng.choice([63, 1008, 1008]),
+            "repair_states": rng.choice([64, 16_384, 16_384]),
+            "cache_bytes": rng.choice([MIB, 256 * MIB]),
+            "cache_secs": rng.choice([5, 60]) * SECOND,
+            "assist_on_ncf": self._chance(0.7),
+            "parent_patience": rng.choice([1, 3, 6]),
+            "parent_retry_ivl": rng.choice([1, 5]) * SECOND,
+            "relay_takeover_ivl": 8 * max(ambient, ihb_max),
+            "stall_ivl": 2 * ihb_max + SECOND,
+            "peer_expiry": 10 * SECOND,
+            "session_expiry": 30 * SECOND,
+        }
+        return Parameters(**(profile | drawn))
+
+    # The tree
+
+    def _draw_tree(self) -> None:
+        rng, tree = self._rng, self._tree
+        for index in range(rng.choice([1, 1, 1, 2, 3])):
+            self._sources.append(tree.source(f"source-{index}", "core"))
+        # Several sources are known by their SPMs: a list of parents serves all sessions alike.
+        self._above["core"] = tuple(self._sources) if len(self._sources) == 1 else ()
+        self._draw_on_lan("core")
+        leaves = ["core"]
+        for tier in range(1, rng.choice([1, 2, 2, 3])):
+            above, leaves = leaves, []
+            for index in range(rng.choice([1, 1, 2])):
+                leaves += self._draw_relay(rng.choice(above), f"tier-{tier}-{index}")
+        segments = [*tree.segments]
+        for index in range(rng.randint(2, 12)):
+            segment = rng.choice(leaves if index < 2 else segments)
+            self._receivers.append(tree.receiver(f"receiver-{index}", segment, *self._some_parents(segment)))
+
+    def _draw_relay(self, up: str, name: str) -> list[str]:
+        """A relay, perhaps with a standby, and what sits on the segments below it; returns those."""
+        tree, rng = self._tree, self._rng
+        downs = [f"{name}-{letter}" for letter in "ab"[: rng.choice([1, 1, 2])]]
+        is_aggregator = self._chance(0.5)
+        parents = self._some_parents(up)
+        repairers = [f"repairer-{down}" for down in downs] if is_aggregator and self._chance(0.4) else []
+        pair = [f"relay-{name}"]
+        if self._chance(0.3):
+            pair.append(f"standby-{name}")
+            self._paired.update(pair)
+        for relay in pair:
+            standby_of = pair[0] if relay != pair[0] else None
+            if is_aggregator:
+                tree.aggregator(relay, up, *downs, parents=parents, repairers=tuple(repairers), standby_of=standby_of)
+            else:
+                tree.repairer(relay, up, *downs, parents=parents, standby_of=standby_of)
+        self._relays += pair
+        for down in downs:
+            self._above[down] = tuple(pair)
+            if repairers:
+                self._on_lan.append(tree.repairer(f"repairer-{down}", down, parents=tuple(pair)))
+                if self._chance(0.5):
+                    self._above[down] = (f"repairer-{down}", *pair)
+            else:
+                self._draw_on_lan(down)
+        return downs
+
+    def _draw_on_lan(self, segment: str) -> None:
+        """Perhaps an element beside the nodes of a segment, perhaps a second one in front of it."""
+        for kind in ("repairer", "aggregator"):
+            if not self._chance(0.3):
+                continue
+            name, parents = f"{kind}-{segment}", self._above[segment]
+            if kind == "repairer":
+                self._tree.repairer(name, segment, parents=parents)
+            else:
+                self._tree.aggregator(name, segment, parents=parents)
+            self._on_lan.append(name)
+            self._above[segment] = (name, *parents)
+
+    def _some_parents(self, segment: str) -> tuple[str, ...]:
+        """The parents of a segment; some nodes know none and go by SPM_PATH."""
+        return () if self._chance(0.1) else self._above[segment]
+
+    # Traffic
+
+    def _draw_traffic(self) -> dict[str, Traffic]:
+        rng = self._rng
+        rate = self._parameters.txw_max_rte // len(self._sources)
+        traffic = {}
+        for name in self._sources:
+            size = rng.choice([20, 100, 250])
+            until = rng.choice([0, 0, 400, 5000])
+            mean = max(size, (size + until) // 2) + 40
+            packets = 1 + mean // (self._parameters.max_tpdu - 44)  # of a mean message, in fragments
+            messages = min(rng.choice([100, 300, 600]), _MOST_PACKETS // packets) // len(self._sources)
+            seconds = rng.choice([1, 2, 4])
+            # Repairs want their share too: offer no more than a third of the rate.
+            most = max(1, rate // 3 // mean)
+            traffic[name] = Traffic(
+                messages=messages,
+                size=size,
+                size_until=until,
+                rate=min(most, max(1, messages // seconds)),
+                burst=rng.choice([1, 5, 40]),
+                start_ns=START_NS + rng.randint(0, SECOND),
+            )
+        return traffic
+
+    def _draw_first_sqn(self) -> int:
+        rng = self._rng
+        return rng.choice([0, (1 << 32) - rng.randint(1, 300), (1 << 32) - 1, (1 << 31) - rng.randint(0, 99), 1 << 20])
+
+    def _draw_appetites(self) -> dict[str, Appetite]:
+        appetites = {}
+        for name in self._receivers:
+            if self._chance(0.05):
+                appetites[name] = Appetite(octets_per_s=self._rng.choice([5_000, 50_000]))
+            elif self._chance(0.04):
+                stops = START_NS + self._rng.randint(0, 2 * SECOND)
+                appetites[name] = Appetite(stops_at_ns=stops, resumes_at_ns=stops + self._rng.randint(1, 8) * SECOND)
+        return appetites
+
+    @staticmethod
+    def _with_appetite(plan: NodePlan, appetites: dict[str, Appetite]) -> NodePlan:
+        """Slow applications get small queues, so that they are felt."""
+        if plan.name not in appetites:
+            return plan
+        small = attrs.evolve(plan.parameters, inbox_bytes=64 * KIB, rxw_bytes=64 * KIB)
+        return attrs.evolve(plan, parameters=small)
+
+    # Links
+
+    def _draw_wiring(self, plan: NodePlan) -> dict[str, Wiring]:
+        delay = self._rng.choice([20, 50, 200]) * MICROSECOND
+        wirings = {}
+        for segment in plan.segments:
+            # The halves of a pair find each other by SPMs: were those lost for long, two speakers would be right.
+            worst = min(self._worst, 0.01) if plan.name in self._paired else self._worst
+            if segment.downstream and plan.role is Role.SOURCE:
+                worst = min(worst, 0.1)
+            ingress = LinkSetup(delay=delay, jitter=self._rng.choice([0, 0, 100, 1000]) * MICROSECOND)
+            if self._chance(0.7):
+                ingress = attrs.evolve(ingress, impairment=self._draw_impairment(worst))
+            if self._chance(0.1):
+                ingress = attrs.evolve(ingress, rate=2 * self._parameters.txw_max_rte, queue=256 * KIB)
+            egress = LinkSetup(delay=0)
+            if self._chance(0.1):
+                egress = attrs.evolve(egress, rate=2 * self._parameters.txw_max_rte, queue=64 * KIB)
+            wirings[segment.name] = Wiring(ingress=ingress, egress=egress)
+        return wirings
+
+    def _draw_impairment(self, worst: float) -> Impairment:
+        rng = self._rng
+        return Impairment(
+            loss=rng.uniform(0, worst),
+            burst_loss=rng.choice([0, 0, worst / 4]),
+            burst_length=rng.choice([2.0, 8.0, 30.0]),
+            duplicate=rng.choice([0, 0, 0.02, 0.1]),
+            reorder=rng.choice([0, 0, 0.05, 0.2]),
+            reorder_ivl=rng.choice([200, 2000, 8000]) * MICROSECOND,
+        )
+
+    # Faults
+
+    def _draw_faults(self, from_ns: int, until_ns: int) -> list[Fault]:
+        rng = self._rng
+        kinds: list[tuple[str, list[str], int]] = [
+            ("crash", self._on_lan, 0),
+            ("crash", sorted(self._paired)[:1], 0),
+            ("crash_and_restart", [*self._on_lan, *self._relays, *self._receivers], 4000),
+            ("pause", [*self._on_lan, *self._relays, *self._receivers, *self._sources], 2000),
+            ("partition", [*self._on_lan, *self._relays, *self._receivers, *self._sources], 3000),
+            ("deafen", [*self._receivers, *(one for one in self._relays if one not in self._paired)], 3000),
+        ]
+        if self._chance(0.08):
+            kinds.append(("crash_and_restart", self._sources, 2000))
+        faults: list[Fault] = []
+        busy: set[str] = set()
+        for _ in range(rng.choice([0, 0, 1, 2, 4])):
+            kind, nodes, longest = rng.choice(kinds)
+            free = [node for node in nodes if node not in busy and not self._is_last(node, busy)]
+            if free:
+                node = rng.choice(free)
+                busy.add(node)
+                long = rng.randint(50, longest) * MILLISECOND if longest else 0
+                faults.append(Fault(kind, node, rng.randint(from_ns, until_ns), long))
+        return faults
+
+    def _is_last(self, node: str, busy: set[str]) -> bool:
+        """Whether a pair has one half in trouble already."""
+        return node in self._paired and bool(self._paired & busy)

@@ -1,0 +1,117 @@
+"""The account of one session at one receiver's application: in order, without gaps, exactly once, octet for octet.
+
+This is where "no silent loss" is held: what was delivered and what was reported lost must together be a
+continuation, sqn by sqn, from where the session was opened (I1), and every message must be the source's (I2).
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import NoReturn
+
+from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost, Opened
+from pgm.core.fragments import LargeMessage, Messages, Reassembler
+from pgm.sim.ledger import Ledger
+from pgm.wire.formats import Tsi
+
+Complain = Callable[[str], NoReturn]
+
+
+class Stream:
+    """What one application got of one session. `complain` raises with the reason."""
+
+    def __init__(self, opened: Opened, ledger: Ledger | None, max_apdu: int, complain: Complain) -> None:
+        self.tsi: Tsi = opened.tsi
+        self.first = opened.first
+        self.next_sqn = opened.first
+        self.delivered_sqns = 0
+        self.delivered_octets = 0
+        self.messages = 0
+        self.lost: collections.Counter[LossCause] = collections.Counter()  # sqns by cause, as the core reported
+        self.broken_messages = 0  # sqns that came, of messages that did not come whole
+        self.silences = 0
+        self.closed: CloseCause | None = None
+        self.ledger = ledger
+        self._complain = complain
+        self._reassembler = Reassembler(opened.tsi, max_apdu)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session ended; silence is no end."""
+        return self.closed is not None and self.closed is not CloseCause.SILENT
+
+    @property
+    def lost_sqns(self) -> int:
+        """Sqns reported lost."""
+        return sum(self.lost.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that the source sent since the session was opened has come."""
+        return self.ledger is not None and not self.lost and self.ledger.own(self.next_sqn) == self.ledger.end
+
+    @property
+    def is_from_start(self) -> bool:
+        """Whether the session was opened where the source began."""
+        return self.ledger is not None and self.ledger.own(self.first) == self.ledger.first
+
+    @property
+    def is_accounted(self) -> bool:
+        """Whether everything that the source sent was delivered or reported lost."""
+        return self.ledger is not None and self.ledger.own(self.next_sqn) == self.ledger.end
+
+    def resumed(self, opened: Opened) -> None:
+        """The session goes on after it was silent."""
+        if self.closed is not CloseCause.SILENT or opened.first != self.next_sqn:
+            self._complain(f"{opened} resumes a session that is {self.closed} and stands at {self.next_sqn}")
+        self.closed = None
+
+    def delivered(self, deliver: Deliver) -> None:
+        """Check a delivery."""
+        run = deliver.run
+        if self.is_over or run.first != self.next_sqn or run.count < 1:
+            self._complain(f"delivery of {run.first} to {run.end - 1}, but {self._standing}")
+        self.next_sqn = run.end
+        self.delivered_sqns += run.count
+        self.delivered_octets += run.octets
+        for part in self._reassembler.add(run):
+            self._whole(part)
+
+    def lost_some(self, lost: Lost) -> None:
+        """Check a report of loss."""
+        if self.is_over or lost.first != self.next_sqn or lost.count < 1:
+            self._complain(f"{lost}, but {self._standing}")
+        self.next_sqn += lost.count
+        self.lost[lost.cause] += lost.count
+        for part in self._reassembler.add_lost(lost):
+            if part is not lost:
+                self._whole(part)
+
+    def ended(self, closed: Closed) -> None:
+        """Check an end, or a silence."""
+        if self.is_over or closed.next_sqn != self.next_sqn:
+            self._complain(f"{closed}, but {self._standing}")
+        self.closed = closed.cause
+        self.silences += closed.cause is CloseCause.SILENT
+
+    @property
+    def _standing(self) -> str:
+        return (
+            f"the session is {'closed: ' + str(self.closed) if self.is_over else 'open'} and stands at {self.next_sqn}"
+        )
+
+    def _whole(self, part: Messages | LargeMessage | Lost) -> None:
+        ledger = self.ledger
+        if isinstance(part, Lost):
+            self.broken_messages += part.count
+        elif ledger is None:
+            self._complain("delivery of a session that nobody sent")
+        elif isinstance(part, Messages):
+            self.messages += part.run.count
+            if not ledger.has_rows(part.run):
+                self._complain(f"octets of {part.run.first} to {part.run.end - 1} are not the source's")
+        else:
+            self.messages += 1
+            if not ledger.has_large(part.first, part.count, part.payload):
+                self._complain(f"octets of the large message at {part.first} are not the source's")

@@ -1,0 +1,116 @@
+"""Running drawn scenarios with every checker: `run(seed, factory)` is one, a loop over seeds is the swarm."""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+
+from pgm.core.channel import Segment
+from pgm.core.effects import LossCause
+from pgm.core.interface import Core
+from pgm.core.source import SourceCore, SourceSetup
+from pgm.sim.applications import ReceiverApplication
+from pgm.sim.checkers import all_checkers
+from pgm.sim.faults import Faults
+from pgm.sim.quiet import check_complete, settle
+from pgm.sim.scenario import Scenario, scenario
+from pgm.sim.world import CoreFactory, World, tsi_of
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.units import SECOND
+from pgm.wire.formats import Tsi
+
+_CALM_NS = 3 * SECOND  # quiet for this long is quiet
+
+
+@attrs.define
+class Outcome:
+    """What a run came to."""
+
+    seed: int
+    digest: str
+    events: int
+    virtual_ns: int
+    delivered_sqns: int
+    lost_sqns: int
+    naks: int
+    causes: dict[LossCause, int]
+
+
+def repeat_command(seed: int) -> str:
+    """What repeats a run of the swarm."""
+    return f"python tests/sim/run_seeds.py --first {seed} --seeds 1 --verbose"
+
+
+def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFactory:
+    """A factory whose sources begin at given sqns; others are as before."""
+
+    def build(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+        if plan.role is not Role.SOURCE or plan.name not in first_sqns:
+            return factory(plan, rng, tsi, now_ns)
+        place = plan.segments[0]
+        assert place.address is not None
+        segment = Segment(0, place.name, place.address, place.group, place.upstream, place.downstream)
+        setup = SourceSetup(tsi, segment, plan.streams[0].data_port, first_sqns[plan.name], now_ns)
+        return SourceCore(setup, plan.parameters, now_ns)
+
+    return build
+
+
+def build(drawn: Scenario, factory: CoreFactory) -> World:
+    """The world of a scenario, with all checkers and all faults in place."""
+    world = World(
+        with_first_sqns(factory, drawn.first_sqns),
+        seed=drawn.seed,
+        timer_slack_ns=drawn.timer_slack_ns,
+        repeat=repeat_command(drawn.seed),
+    )
+    for checker in all_checkers():
+        world.add_checker(checker)
+    for name, plan in drawn.plans.items():
+        world.add_node(
+            plan,
+            wiring=drawn.wirings[name],
+            traffic=drawn.traffic.get(name),
+            appetite=drawn.appetites.get(name),
+        )
+    faults = Faults(world)
+    for fault in drawn.faults:
+        faults.add(fault)
+    return world
+
+
+def run(seed: int, factory: CoreFactory, *, drawn: Scenario | None = None) -> Outcome:
+    """Draw, build, run and check one scenario. Raises `InvariantBroken`.
+
+    First everything that was drawn happens; then the sources close, and all must come to rest and be complete.
+    """
+    drawn = drawn or scenario(seed)
+    world = build(drawn, factory)
+    world.run_until(drawn.closes_ns)
+    settle(world, within_ns=120 * SECOND, quiet_ns=_CALM_NS)
+    # What fell silent for good is told after session_expiry.
+    world.run_until(world.now_ns + max(plan.parameters.session_expiry for plan in drawn.plans.values()) + SECOND)
+    check_complete(world, may_lose=drawn.may_lose, cut_short=[tsi_of(source, 0) for source in drawn.cut_short])
+    return _outcome(world)
+
+
+def _outcome(world: World) -> Outcome:
+    causes: dict[LossCause, int] = {}
+    delivered = 0
+    for node in world.receivers:
+        assert isinstance(node.application, ReceiverApplication)
+        for stream in node.application.all_streams:
+            delivered += stream.delivered_sqns
+            for cause, sqns in stream.lost.items():
+                causes[cause] = causes.get(cause, 0) + sqns
+    return Outcome(
+        seed=world.seed,
+        digest=world.digest(),
+        events=world.events,
+        virtual_ns=world.now_ns,
+        delivered_sqns=delivered,
+        lost_sqns=sum(causes.values()),
+        naks=sum(node.total("nak_packets") for node in world.nodes.values()),
+        causes=causes,
+    )

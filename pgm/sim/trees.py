@@ -1,0 +1,170 @@
+"""Trees built by hand: names in, node plans out, as the planner of topology files would make them.
+
+For scenarios that are drawn or written in code. Addresses are 10.segment.x.y in order of naming.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from pgm.errors import UsageError
+from pgm.parameters import Parameters
+from pgm.topology.node_plan import NodePlan, Role, SegmentPlan, StreamPlan
+
+DATA_PORT = 7500
+
+
+@attrs.define
+class _Wish:
+    name: str
+    role: Role
+    up: str | None
+    downs: tuple[str, ...]
+    parents: tuple[str, ...]
+    repairers: tuple[str, ...]
+    standby_of: str | None
+    parameters: Parameters
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        above = (self.up,) if self.up is not None else ()
+        return (*above, *(down for down in self.downs if down != self.up))
+
+
+class Tree:
+    """A tree in the making. Name nodes in any order, then take `plans`."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._wishes: dict[str, _Wish] = {}
+        self._segments: dict[str, dict[str, str]] = {}  # segment -> node -> address
+
+    def source(self, name: str, segment: str, *, parameters: Parameters | None = None) -> str:
+        """A source on a segment."""
+        return self._wish(name, Role.SOURCE, None, (segment,), parameters=parameters)
+
+    def receiver(self, name: str, segment: str, *parents: str, parameters: Parameters | None = None) -> str:
+        """A receiver; parents in order of preference, on its segment."""
+        return self._wish(name, Role.RECEIVER, segment, (), parents, parameters=parameters)
+
+    def aggregator(
+        self,
+        name: str,
+        up: str,
+        *downs: str,
+        parents: tuple[str, ...] = (),
+        repairers: tuple[str, ...] = (),
+        standby_of: str | None = None,
+        parameters: Parameters | None = None,
+    ) -> str:
+        """An aggregator: a relay from `up` to `downs`, or on-LAN without `downs`."""
+        return self._wish(name, Role.AGGREGATOR, up, downs or (up,), parents, repairers, standby_of, parameters)
+
+    def repairer(
+        self,
+        name: str,
+        up: str,
+        *downs: str,
+        parents: tuple[str, ...] = (),
+        standby_of: str | None = None,
+        parameters: Parameters | None = None,
+    ) -> str:
+        """A repairer: a relay from `up` to `downs`, or on-LAN without `downs`."""
+        return self._wish(name, Role.REPAIRER, up, downs or (up,), parents, (), standby_of, parameters)
+
+    def _wish(
+        self,
+        name: str,
+        role: Role,
+        up: str | None,
+        downs: tuple[str, ...],
+        parents: tuple[str, ...] = (),
+        repairers: tuple[str, ...] = (),
+        standby_of: str | None = None,
+        parameters: Parameters | None = None,
+    ) -> str:
+        if name in self._wishes:
+            raise UsageError(f"node {name} is there already", remedy="choose another name")
+        wish = _Wish(name, role, up, downs, parents, repairers, standby_of, parameters or self._parameters)
+        self._wishes[name] = wish
+        for segment in wish.segments:
+            nodes = self._segments.setdefault(segment, {})
+            place = len(nodes) + 1
+            nodes[name] = f"10.{list(self._segments).index(segment) + 1}.{place >> 8}.{place & 255}"
+        return name
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """All segments, in order of naming."""
+        return tuple(self._segments)
+
+    @property
+    def plans(self) -> dict[str, NodePlan]:
+        """The plan of every node, in order of naming. Raises `UsageError` for names that do not fit."""
+        return {name: self._plan(wish) for name, wish in self._wishes.items()}
+
+    def address(self, name: str, segment: str) -> str:
+        """A node's address on a segment. Raises `UsageError`."""
+        try:
+            return self._segments[segment][name]
+        except KeyError:
+            raise UsageError(f"{name} is not on segment {segment}", remedy="name nodes of the same segment") from None
+
+    def _plan(self, wish: _Wish) -> NodePlan:
+        names = list(self._segments)
+        segments = tuple(
+            SegmentPlan(
+                name=segment,
+                group=f"239.192.{names.index(segment) + 1}.1",
+                port=3056,
+                unicast_port=3056,
+                interface="lo",
+                address=self.address(wish.name, segment),
+                upstream=segment == wish.up,
+                downstream=segment in wish.downs,
+            )
+            for segment in wish.segments
+        )
+        above = wish.up or wish.downs[0]
+        return NodePlan(
+            topology="simulated",
+            name=wish.name,
+            role=wish.role,
+            segments=segments,
+            streams=(StreamPlan("stream", DATA_PORT),),
+            parameters=wish.parameters,
+            parents=tuple(self.address(parent, above) for parent in wish.parents),
+            repairers=self._repairers(wish),
+            partners=self._partners(wish),
+            is_standby=wish.standby_of is not None,
+            local_repairers=self._repairers_on(above) if wish.role is Role.RECEIVER else frozenset(),
+            asks_below_trail=any(self._wishes[parent].role is Role.REPAIRER for parent in wish.parents),
+        )
+
+    def _repairers(self, wish: _Wish) -> tuple[tuple[str, ...], ...]:
+        if not wish.repairers:
+            return ()
+        return tuple(
+            tuple(self._segments[down][name] for name in wish.repairers if name in self._segments[down])
+            for down in wish.downs
+        )
+
+    def _partners(self, wish: _Wish) -> frozenset[str]:
+        partners = [
+            other
+            for other in self._wishes.values()
+            if other.name == wish.standby_of or (other.standby_of is not None and other.standby_of == wish.name)
+        ]
+        return frozenset(
+            self.address(other.name, segment)
+            for other in partners
+            for segment in other.segments
+            if segment in wish.segments
+        )
+
+    def _repairers_on(self, segment: str) -> frozenset[str]:
+        return frozenset(
+            address
+            for name, address in self._segments[segment].items()
+            if self._wishes[name].role is Role.REPAIRER and segment in self._wishes[name].downs
+        )

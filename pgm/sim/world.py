@@ -1,0 +1,246 @@
+"""Virtual time and everything that happens in it.
+
+Time is an integer of nanoseconds; events are run in order of (time, order of scheduling), so the same seed
+gives the same run on any machine. Nothing ticks: the cost of a run is that of what is sent, delivered and
+asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import heapq
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from typing import NoReturn
+
+import attrs
+import numpy as np
+
+from pgm.core.channel import Segment
+from pgm.core.effects import Closed, Deliver, Effect, Lost, Notice, Opened, Send
+from pgm.core.interface import Core
+from pgm.impairments import seeded
+from pgm.sim.applications import (
+    Appetite,
+    NoApplication,
+    ReceiverApplication,
+    SourceApplication,
+    Traffic,
+)
+from pgm.sim.checker import Checker
+from pgm.sim.invariant import InvariantBroken
+from pgm.sim.ledger import Ledger
+from pgm.sim.links import Link, LinkSetup
+from pgm.sim.network import Action, Attachment, Network
+from pgm.sim.node import Node
+from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
+from pgm.wire.formats import Tsi
+from pgm.wire.packets import Spm, Spmr
+from pgm.wire.train import Train
+
+CoreFactory = Callable[[NodePlan, random.Random, Tsi, int], Core]
+
+_SEND = struct.Struct("<BqiiIB")
+_EFFECT = struct.Struct("<BqiBqq")
+_KINDS: dict[type, int] = {Deliver: 0, Lost: 1, Opened: 2, Closed: 3}
+
+
+@attrs.frozen
+class Wiring:
+    """Both directions of an attachment. Packets leave at once and take their time on the way in."""
+
+    ingress: LinkSetup = LinkSetup()
+    egress: LinkSetup = LinkSetup(delay=0)
+
+
+class World:
+    """A simulated tree.
+
+    `timer_slack_ns` is the step in which drivers sleep: deadlines are served at the next multiple of it.
+    `repeat` is the command that repeats the run, for the text of a failure.
+    """
+
+    def __init__(self, factory: CoreFactory, *, seed: int = 0, timer_slack_ns: int = 0, repeat: str = "") -> None:
+        self.seed = seed
+        self.timer_slack_ns = timer_slack_ns
+        self.now_ns = 0
+        self.events = 0
+        self.last_activity_ns = 0  # anything but SPMs and SPMRs
+        self.last_delivery_ns = 0
+        self.nodes: dict[str, Node] = {}
+        self.ledgers: dict[Tsi, Ledger] = {}
+        self.notices: list[tuple[int, str, Notice]] = []
+        self.network = Network(self.at)
+        self._factory = factory
+        self._repeat = repeat
+        self._heap: list[tuple[int, int, Action]] = []
+        self._order = 0
+        self._digest = hashlib.blake2b(digest_size=16)
+        self.checkers: list[Checker] = []
+        self.on_started: list[Checker] = []
+        self.on_received: list[Checker] = []
+        self.on_called: list[Checker] = []
+        self.on_sent: list[Checker] = []
+        self.on_effect: list[Checker] = []
+
+    # Building
+
+    def add_checker(self, checker: Checker) -> None:
+        """Let a checker watch from now on; before any node is added, as a rule."""
+        checker.world = self
+        self.checkers.append(checker)
+        for name in ("started", "received", "called", "sent", "effect"):
+            if getattr(type(checker), name) is not getattr(Checker, name):
+                getattr(self, f"on_{name}").append(checker)
+
+    def add_node(
+        self,
+        plan: NodePlan,
+        *,
+        wiring: Wiring | dict[str, Wiring] | None = None,
+        traffic: Traffic | None = None,
+        appetite: Appetite | None = None,
+        starts_at_ns: int = 0,
+    ) -> Node:
+        """Put a node in the tree and start it; a source sends its first stream. `wiring` may differ by segment.
+
+        Losses that the plan injects come on top of it unless it has losses of its own.
+        """
+        if plan.role is Role.SOURCE:
+            plan = attrs.evolve(plan, parameters=plan.parameters_of(plan.streams[0]))
+        node = Node(self, len(self.nodes), self._with_addresses(plan))
+        for index, segment in enumerate(node.plan.segments):
+            own = wiring.get(segment.name) if isinstance(wiring, dict) else wiring
+            node.attachments.append(self._attachment(node, index, segment, own or Wiring()))
+            self.network.attach(node.attachments[-1])
+        if plan.role is Role.SOURCE:
+            generator = np.random.default_rng(list(f"{self.seed}:{plan.name}:messages".encode()))
+            node.application = SourceApplication(node, traffic or Traffic(0), generator)
+        elif plan.role is Role.RECEIVER:
+            node.application = ReceiverApplication(node, appetite or Appetite())
+        else:
+            node.application = NoApplication(node)
+        self.nodes[plan.name] = node
+        self.at(starts_at_ns, functools.partial(self.start, plan.name))
+        return node
+
+    def _with_addresses(self, plan: NodePlan) -> NodePlan:
+        """A plan whose open addresses are filled in: 10.x.y.z by segment and order of attaching."""
+        segments = []
+        for segment in plan.segments:
+            if segment.address is None:
+                names = [*self.network.segments, segment.name]
+                place = len(self.network.members(segment.name)) + 1
+                address = f"10.{128 + names.index(segment.name)}.{place >> 8}.{place & 255}"
+                segment = attrs.evolve(segment, address=address)
+            segments.append(segment)
+        return attrs.evolve(plan, segments=tuple(segments))
+
+    def _attachment(self, node: Node, index: int, plan: SegmentPlan, wiring: Wiring) -> Attachment:
+        ingress = wiring.ingress
+        if ingress.impairment.is_lossless and not plan.impairment.is_lossless:
+            ingress = attrs.evolve(ingress, impairment=plan.impairment)
+        assert plan.address is not None
+        segment = Segment(index, plan.name, plan.address, plan.group, plan.upstream, plan.downstream)
+        seed = f"{self.seed}:{node.name}:{plan.name}"
+        return Attachment(node, segment, Link(wiring.egress, f"{seed}:out"), Link(ingress, f"{seed}:in"))
+
+    # Life of nodes
+
+    def start(self, name: str) -> None:
+        """Start a node, or restart it with a fresh core under the same addresses. A restarted source is a new session."""
+        node = self.nodes[name]
+        rng = seeded(self.seed, name, "core", str(node.starts))
+        node.start(self._factory(node.plan, rng, tsi_of(name, node.starts), self.now_ns))
+
+    def core_of(self, name: str) -> Core:
+        """The running core of a node."""
+        core = self.nodes[name].core
+        assert core is not None, f"{name} is down"
+        return core
+
+    @property
+    def sources(self) -> list[Node]:
+        """All sources, in order."""
+        return [node for node in self.nodes.values() if node.plan.role is Role.SOURCE]
+
+    @property
+    def receivers(self) -> list[Node]:
+        """All receivers, in order."""
+        return [node for node in self.nodes.values() if node.is_receiver]
+
+    # Time
+
+    def at(self, time_ns: int, action: Action) -> None:
+        """Run an action at an instant, behind those already scheduled for it."""
+        self._order += 1
+        heapq.heappush(self._heap, (time_ns, self._order, action))
+
+    def run_until(self, until_ns: int) -> None:
+        """Run everything up to and at an instant."""
+        heap = self._heap
+        while heap and heap[0][0] <= until_ns:
+            self.now_ns, _, action = heapq.heappop(heap)
+            self.events += 1
+            action()
+        self.now_ns = max(self.now_ns, until_ns)
+
+    def run_until_quiet(self, limit_ns: int, *, quiet_ns: int) -> int:
+        """Run until for `quiet_ns` nothing but SPMs and SPMRs was sent and nothing delivered; returns the last activity.
+
+        Raises `InvariantBroken` if that does not happen before `limit_ns`.
+        """
+        while self.now_ns < self.last_activity_ns + quiet_ns:
+            if self.last_activity_ns + quiet_ns > limit_ns:
+                self.fail("-", f"no quiet before {limit_ns} ns: last activity at {self.last_activity_ns} ns")
+            self.run_until(self.last_activity_ns + quiet_ns)
+        return self.last_activity_ns
+
+    # What happened
+
+    def fail(self, node: str, what: str) -> NoReturn:
+        """Raise `InvariantBroken` for this run."""
+        raise InvariantBroken(self.seed, self.now_ns, node, what, self._repeat)
+
+    def digest(self) -> str:
+        """A hash of everything sent, delivered and reported so far: equal for equal runs."""
+        return self._digest.hexdigest()
+
+    def note_send(self, node: Node, send: Send, train: Train) -> None:
+        """Put a packet or train into the digest; tell heartbeats from activity."""
+        self._digest.update(
+            _SEND.pack(1, self.now_ns, node.index, send.segment.index, zlib.crc32(train.buffer.data), train.count & 255)
+        )
+        if send.is_data or not _is_heartbeat(train):
+            self.last_activity_ns = self.now_ns
+
+    def note_effect(self, node: Node, effect: Effect) -> None:
+        """Put what an application is told into the digest."""
+        first, count = _extent(effect)
+        self._digest.update(_EFFECT.pack(2, self.now_ns, node.index, _KINDS[type(effect)], first, count))
+        self.last_activity_ns = self.now_ns
+        if type(effect) is Deliver:
+            self.last_delivery_ns = self.now_ns
+
+
+def _is_heartbeat(train: Train) -> bool:
+    return all(isinstance(item, (Spm, Spmr)) for item in train.parse_untrusted()[0])
+
+
+def _extent(effect: Effect) -> tuple[int, int]:
+    if isinstance(effect, Deliver):
+        return effect.run.first, effect.run.count
+    if isinstance(effect, Lost):
+        return effect.first, effect.count
+    if isinstance(effect, Opened):
+        return effect.first, 0
+    assert isinstance(effect, Closed)
+    return effect.next_sqn, 0
+
+
+def tsi_of(node: str, starts: int) -> Tsi:
+    """The session of a node's nth start: a GSI from its name, and a port that counts."""
+    return hashlib.blake2b(node.encode(), digest_size=6).digest() + (0x1000 + starts & 0xFFFF).to_bytes(2, "big")

@@ -1,0 +1,155 @@
+"""Links and segments: what they do to trains, and that one link's fate is nobody else's business."""
+
+import numpy as np
+import pytest
+
+from deploy.roles import build_core
+from pgm.errors import UsageError
+from pgm.impairments import Impairment
+from pgm.sim.faults import Fault, Faults
+from pgm.sim.links import Link, LinkSetup
+from pgm.sim.trees import Tree
+from pgm.sim.world import Wiring, World
+from pgm.units import KIB, MICROSECOND, SECOND
+from pgm.wire.train import Train
+
+from .worlds import MS, finish, lossy, make_world, parameters, streams, traffic
+
+
+def train(count: int = 40, size: int = 100, shorter: int = 0) -> Train:
+    """Packets that say which they are in their first octet; the last one may be shorter."""
+    rows = np.repeat(np.arange(count, dtype=np.uint8), size)
+    return Train.of(rows[: len(rows) - shorter], size)
+
+
+def numbers(arrivals) -> list[int]:
+    return [packet[0] for _, one in arrivals for packet in one.packets()]
+
+
+def test_link_without_impairment_passes_the_same_train_on():
+    link = Link(LinkSetup(delay=70), "seed")
+    whole = train()
+    assert link.pass_whole(whole, 1000) == 1070
+    ((at_ns, arrived),) = link.carry(whole, 1000)
+    assert at_ns == 1070
+    assert arrived is whole
+
+
+@pytest.mark.parametrize("impairment", [Impairment(loss=0.1), Impairment(burst_loss=0.1, burst_length=6)])
+def test_link_loses_what_it_was_told_to(impairment):
+    link = Link(LinkSetup(impairment=impairment), "seed")
+    sent = came = 0
+    for number in range(3000):
+        whole = train(1 + number % 40, shorter=number % 2)
+        sent += whole.count
+        if link.pass_whole(whole, 0) >= 0:
+            came += whole.count
+        else:
+            came += sum(one.count for _, one in link.carry(whole, 0))
+    assert abs((sent - came) / sent - 0.1) < 0.01
+
+
+def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
+    """The thousandth packet of a link is lost or not, whether it comes alone or in a train."""
+    setup = LinkSetup(impairment=Impairment(loss=0.2))
+
+    def lost(sizes: list[int]) -> list[bool]:
+        link, fates = Link(setup, "seed"), []
+        for size in sizes:
+            whole = train(size)
+            arrived = set(range(size)) if link.pass_whole(whole, 0) >= 0 else set(numbers(link.carry(whole, 0)))
+            fates += [index not in arrived for index in range(size)]
+        return fates
+
+    assert lost([40] * 25) == lost([1] * 1000) == lost([7] * 100 + [30] * 10)
+
+
+def test_line_of_limited_rate_takes_its_time_and_drops_what_does_not_fit():
+    link = Link(LinkSetup(delay=0, rate=1_000_000, queue=8000), "seed")
+    # An idle line takes any train; 4,000 octets take 4 ms.
+    assert link.carry(train(40, 100), 0)[0][0] == 4 * MS
+    # Behind it there is room for 4,000 octets more: half of these.
+    ((at_ns, arrived),) = link.carry(train(80, 100), 0)
+    assert (at_ns, arrived.count) == (8 * MS, 40)
+    assert link.overflowed == 40
+    assert not link.has_room(100, 0)
+    assert link.room_at_ns(100) == 100 * MICROSECOND
+    assert link.has_room(100, 100 * MICROSECOND)
+    assert link.carry(train(1, 100), 20 * MS)[0][0] == 20 * MS + 100 * MICROSECOND
+
+
+def test_reordered_packets_leave_their_train_and_come_later():
+    link = Link(LinkSetup(delay=0, impairment=Impairment(reorder=0.2, reorder_ivl=MS)), "seed")
+    arrivals = link.carry(train(50), 0)
+    (at_ns, on_time), *late = arrivals
+    assert at_ns == 0
+    assert link.reordered == len(late) == 50 - on_time.count > 0
+    assert all(MS // 2 < when <= MS + 1 and one.count == 1 for when, one in late)
+    assert sorted(numbers(arrivals)) == list(range(50))
+
+
+def test_duplicated_packets_come_twice():
+    link = Link(LinkSetup(impairment=Impairment(duplicate=0.2)), "seed")
+    arrivals = link.carry(train(50), 0)
+    assert link.duplicated == len(arrivals) - 1 > 0
+    assert sorted(set(numbers(arrivals))) == list(range(50))
+
+
+def test_jitter_does_not_reorder():
+    link = Link(LinkSetup(delay=0, jitter=MS), "seed")
+    times = [link.carry(train(1), at_ns)[0][0] for at_ns in range(0, 10 * MS, MS // 10)]
+    assert times == sorted(times)
+    assert len({when - at_ns for when, at_ns in zip(times, range(0, 10 * MS, MS // 10), strict=True)}) > 5
+
+
+def test_addresses_are_given_once_and_faults_must_be_known():
+    tree = Tree(parameters())
+    tree.source("source", "lan")
+    tree.receiver("receiver", "lan", "source")
+    world = World(build_core)
+    plans = tree.plans
+    for plan in plans.values():
+        world.add_node(plan)
+    other = Tree(parameters())
+    other.source("impostor", "lan")
+    with pytest.raises(UsageError, match="taken"):
+        world.add_node(other.plans["impostor"])
+    with pytest.raises(UsageError, match="no node"):
+        Faults(world).add(Fault("crash", "nobody", SECOND))
+    with pytest.raises(UsageError, match="cannot be"):
+        Faults(world).add(Fault("explode", "source", SECOND))
+    with pytest.raises(UsageError, match="already"):
+        tree.source("source", "lan")
+    with pytest.raises(UsageError, match="not on segment"):
+        tree.address("receiver", "moon")
+
+
+def test_another_receiver_changes_nothing_for_the_first():
+    """Losses are drawn per link: with one more receiver in another subnet the first gets what it got before."""
+
+    def run(receivers: int) -> tuple[int, int, int]:
+        tree = Tree(parameters())
+        tree.source("source", "core")
+        for index in range(receivers):
+            tree.repairer(f"relay-{index}", "core", f"floor-{index}", parents=("source",))
+            tree.receiver(f"receiver-{index}", f"floor-{index}", f"relay-{index}")
+        world = make_world(tree, traffic(), wirings={"receiver": lossy(0.05)})
+        finish(world)
+        node = world.nodes["receiver-0"]
+        return node.total("missing_sqns"), node.total("nak_sqns"), node.total("trains_in")
+
+    assert run(1) == run(2) == run(5)
+
+
+def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
+    """A train that the line does not take is held, and no more data is asked of the core: backpressure, not loss."""
+    tree = Tree(parameters(txw_max_rte=2_000_000))
+    tree.source("source", "lan")
+    tree.receiver("receiver", "lan", "source")
+    slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
+    world = make_world(tree, traffic(1000, size=500, rate=4000, burst=40), wirings={"source": slow})
+    finish(world)
+    assert all(one.is_complete for one in streams(world))
+    assert world.nodes["source"].attachments[0].egress.overflowed == 0
+    # 524 kB at 200 kB/s.
+    assert 3.5 * SECOND < world.last_delivery_ns < 4.5 * SECOND
