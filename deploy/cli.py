@@ -1,0 +1,67 @@
+"""The `pgm` command: each subcommand is loaded when it is called, so that roles start fast."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+# name -> module and one line for the overview
+_COMMANDS = {
+    "demo": (
+        "deploy.demo",
+        "A whole repair tree on this machine, with losses, and the account of who got what from whom.",
+    ),
+    "check": ("deploy.check", "Validate a topology file: all problems at once, with file, line and remedy."),
+    "plan": ("deploy.check", "Print the tree of a topology file, and every node's addresses and timers."),
+    "run": ("deploy.run", "Run one node of a topology in the foreground."),
+    "up": ("deploy.up", "Run all nodes of a topology on this machine."),
+    "send": ("deploy.transfer", "Publish standard input."),
+    "recv": ("deploy.transfer", "Print what is received."),
+    "sim": (
+        "deploy.simulate",
+        "The same tree in virtual time, with any number of receivers, loss and faults, by seed.",
+    ),
+    "status": ("deploy.status", "Show what the running nodes of a topology have counted."),
+    "render": ("deploy.render", "Write systemd units and kernel settings for the nodes of a topology."),
+}
+
+
+class _Lazy(click.Group):
+    """Finds subcommands by the table, without importing the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        found: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name][0]), cmd_name)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            close = difflib.get_close_matches(args[0], _COMMANDS, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(_COMMANDS)}"
+            ctx.fail(f"there is no command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="pgm-repair-network", prog_name="pgm")
+def main() -> None:
+    """Reliable multicast with local repair, after RFC 3208.
+
+    Try `pgm demo` first. Then write a topology file (docs/topology.md), look at it with `pgm check` and
+    `pgm plan`, try it with `pgm sim` or `pgm up`, and run it with `pgm run FILE --node NAME` on each host.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage or a wrong file.
+    """

@@ -1,0 +1,278 @@
+"""`pgm demo`: the whole tree on this machine, over real multicast on loopback, with injected loss.
+
+Every node is a process of its own with its own 127.x address. Losses are drawn packet by packet from
+what a node has read, control packets included, independently for every receiver.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import trio
+
+from deploy.demo_account import build_account
+from deploy.demo_tree import DemoTree, demo_topology
+from deploy.output import EXIT_FAILED, command, print_json, warn
+from deploy.supervise import Child, Supervisor
+from deploy.up import start_order
+from deploy.workload import digest
+from pgm.errors import ProcessError, UnitError
+from pgm.net.nurseries import open_plain_nursery
+from pgm.net.status import ask_status
+from pgm.topology.check import load_checked
+from pgm.topology.node_plan import NodePlan
+from pgm.topology.plan import plan_all
+from pgm.units import parse_fraction, parse_rate
+
+_POLL_S = 0.5
+_WIDTH = 120  # of the account where there is no terminal to ask
+_STUCK_S = 60.0  # without any receiver getting further: longer than every default of retries and expiry
+
+Show = Callable[[dict[str, Any], str], None]
+
+
+@attrs.define
+class Demo:
+    """One run of the demo."""
+
+    tree: DemoTree
+    messages: int
+    size: int
+    seed: int
+    show: Show
+    snapshots: dict[str, Any] = attrs.field(factory=dict)
+
+    async def run(self, folder: Path) -> dict[str, Any]:
+        """Start the tree, send, wait for everybody, stop; returns the account. Raises `ProcessError`."""
+        file = folder / "demo.toml"
+        file.write_text(demo_topology(self.tree))
+        plans = plan_all(load_checked(file))
+        async with open_plain_nursery() as nursery:
+            supervisor = Supervisor(file, nursery, folder, _unheard)
+            try:
+                account = await self._run(supervisor, plans, folder)
+            finally:
+                supervisor.kill_all()
+        return account
+
+    async def _run(self, supervisor: Supervisor, plans: dict[str, NodePlan], folder: Path) -> dict[str, Any]:
+        elements, receivers, sources = start_order(plans)
+        work = ["--generate", str(self.messages), "--size", str(self.size), "--data-seed", str(self.seed)]
+        seed = ["--seed", str(self.seed)]
+        self.show(self.snapshots, f"starting {len(plans)} processes")
+        await supervisor.start_all(elements, seed)
+        await supervisor.start_all(receivers, [*seed, *work, "--until-closed"])
+        source = await supervisor.start(sources[0], [*seed, *work, "--hold"], has_stdin=True)
+        await self._until_all_know_the_path(folder, receivers)
+        started = trio.current_time()
+        assert source.process.stdin is not None
+        await source.process.stdin.send_all(b"go\n")
+        await self._until_all_are_done(supervisor, folder, receivers)
+        seconds = trio.current_time() - started
+        await self._poll(folder, elements + sources)
+        self.show(self.snapshots, "stopping")
+        await source.done.wait()
+        await supervisor.stop_all(elements)
+        return self._account(supervisor, receivers, seconds)
+
+    def _account(self, supervisor: Supervisor, receivers: list[str], seconds: float) -> dict[str, Any]:
+        results: dict[str, dict[str, Any]] = {}
+        for name, child in supervisor.children.items():
+            if child.result is None:
+                raise child.failure()
+            self.snapshots[name] = child.result["snapshot"]
+            if name in receivers:
+                results[name] = child.result
+        expected = digest(self.messages, self.size, self.seed)
+        for row in results.values():
+            row["sha256_ok"] = row["sha256"] == expected
+        return build_account(self.tree, self.messages, seconds, results, self.snapshots)
+
+    async def _poll(self, folder: Path, names: list[str]) -> None:
+        def ask() -> dict[str, Any]:
+            answers = {}
+            for name in names:
+                try:
+                    answers[name] = ask_status(folder / "demo" / f"{name}.sock")
+                except ProcessError:
+                    continue  # it may just have ended
+            return answers
+
+        self.snapshots.update(await trio.to_thread.run_sync(ask))
+
+    async def _until_all_know_the_path(self, folder: Path, receivers: list[str]) -> None:
+        """Wait for the first SPM everywhere: who has it misses nothing from then on."""
+        with trio.move_on_after(_STUCK_S):
+            while True:
+                await self._poll(folder, receivers)
+                waiting = [name for name in receivers if not self.snapshots.get(name, {}).get("sessions")]
+                if not waiting:
+                    return
+                self.show(self.snapshots, f"waiting for {len(waiting)} receivers to hear of the source")
+                await trio.sleep(_POLL_S)
+        raise ProcessError(f"these receivers heard of no source: {', '.join(waiting)}")
+
+    async def _until_all_are_done(self, supervisor: Supervisor, folder: Path, receivers: list[str]) -> None:
+        children = [supervisor.children[name] for name in receivers]
+        progress, since = (-1, -1), trio.current_time()
+        while not all(child.done.is_set() for child in children):
+            _raise_if_failed(list(supervisor.children.values()))
+            await self._poll(folder, list(supervisor.children))
+            counters = [self.snapshots.get(name, {}).get("counters", {}) for name in receivers]
+            total = sum(row.get("delivered_packets", 0) + row.get("lost_sqns", 0) for row in counters)
+            done = sum(child.done.is_set() for child in children)
+            self.show(self.snapshots, f"{done} of {len(children)} receivers have everything")
+            if (total, done) != progress:
+                progress, since = (total, done), trio.current_time()
+            elif trio.current_time() - since > _STUCK_S:
+                raise ProcessError(f"no receiver has got any further for {_STUCK_S:.0f} s")
+            with trio.move_on_after(_POLL_S):
+                for child in children:
+                    await child.done.wait()
+
+
+def _unheard(_node: str, _line: str) -> None:
+    """Logs of the demo's nodes are kept by the supervisor and shown only when one fails."""
+
+
+def _raise_if_failed(children: list[Child]) -> None:
+    for child in children:
+        if child.has_failed:
+            raise child.failure()
+
+
+def _percentage(_: click.Context, param: click.Parameter, value: str) -> float:
+    try:
+        share = parse_fraction(value if value.endswith("%") else f"{value}%")
+    except UnitError as error:
+        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
+    if share > 0.5:
+        raise click.BadParameter(
+            f"{value} is more than a repair network can be asked to mend; at most 50%", param=param
+        )
+    return share
+
+
+def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
+    try:
+        return parse_rate(value)
+    except UnitError as error:
+        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
+
+
+@click.command()
+@click.option(
+    "--messages", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="Messages to send."
+)
+@click.option("--size", type=click.IntRange(8, 1 << 20), default=1400, show_default=True, help="Octets of a message.")
+@click.option(
+    "--subnets", type=click.IntRange(1, 60), default=3, show_default=True, help="Subnets, every third on a second tier."
+)
+@click.option(
+    "--receivers",
+    type=click.IntRange(1, 2000),
+    default=12,
+    show_default=True,
+    help="Receivers in all subnets together.",
+)
+@click.option("--loss", default="2%", show_default=True, callback=_percentage, help="Random loss on every last hop.")
+@click.option(
+    "--burst-loss",
+    default="2%",
+    show_default=True,
+    callback=_percentage,
+    help="Loss in bursts of mean 8 packets, on every last hop as well.",
+)
+@click.option(
+    "--uplink-loss", default="0.2%", show_default=True, callback=_percentage, help="Random loss between the tiers."
+)
+@click.option("--rate", default="60Mbit/s", show_default=True, callback=_rate, help="Rate limit of the source.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of losses and messages.")
+@click.option(
+    "--write", type=click.Path(path_type=Path, dir_okay=False), help="Only write the demo's topology to this file."
+)
+@command
+def demo(
+    messages: int,
+    size: int,
+    subnets: int,
+    receivers: int,
+    loss: float,
+    burst_loss: float,
+    uplink_loss: float,
+    rate: int,
+    seed: int,
+    write: Path | None,
+    as_json: bool,
+) -> None:
+    """Run a whole repair tree on this machine and account for every packet.
+
+    A source, a repairer beside it, and subnets with relays, repairers and receivers, on two tiers: every node a
+    process with its own loopback address, real multicast between them, losses injected on every link. No
+    privileges are needed. Fails if a receiver misses, doubles or reorders anything, or if the loss that was
+    measured is not what was asked for.
+    """
+    tree = DemoTree(subnets, max(receivers, 1), loss, burst_loss, uplink_loss, rate)
+    if write is not None:
+        write.write_text(demo_topology(tree))
+        warn(f"wrote {write}; look at it with: pgm plan {write}")
+        return
+    with tempfile.TemporaryDirectory(prefix="pgm-demo-") as folder, _picture(messages, as_json) as show:
+        account = trio.run(Demo(tree, messages, size, seed, show).run, Path(folder))
+    if as_json:
+        print_json(account)
+    else:
+        from rich.console import Console
+
+        from deploy.demo_view import account_view
+
+        Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH).print(account_view(account))
+    if not account["ok"]:
+        sys.exit(EXIT_FAILED)
+
+
+class _picture:  # noqa: N801  used as a function
+    """Live picture on a terminal, a line now and then elsewhere, nothing with --json."""
+
+    def __init__(self, messages: int, as_json: bool) -> None:
+        self._messages = messages
+        self._live: Any = None
+        self._said = ""
+        self._is_quiet = as_json
+
+    def __enter__(self) -> Show:
+        if sys.stderr.isatty() and not self._is_quiet:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
+            self._live.__enter__()
+        return self._show
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(*exc)
+
+    def _show(self, snapshots: dict[str, Any], phase: str) -> None:
+        if self._live is not None:
+            from deploy.demo_view import live_view
+
+            self._live.update(live_view(snapshots, self._messages, phase))
+        elif not self._is_quiet:
+            self._say(snapshots, phase)
+
+    def _say(self, snapshots: dict[str, Any], phase: str) -> None:
+        counts = [
+            one["counters"].get("delivered_packets", 0) for one in snapshots.values() if one["role"] == "receiver"
+        ]
+        tenth = 10 * sum(counts) // max(1, self._messages * max(1, len(counts)))
+        line = f"{phase}, {tenth}0 % delivered"
+        if line != self._said:
+            self._said = line
+            warn(line)

@@ -1,0 +1,145 @@
+"""The tree that `pgm demo` runs: a topology file made for this machine's loopback interface."""
+
+from __future__ import annotations
+
+import os
+
+import attrs
+
+from pgm.units import format_fraction, format_rate
+
+
+@attrs.frozen
+class DemoTree:
+    """The shape and the losses of the demo's tree. Receivers are spread evenly over the subnets."""
+
+    subnets: int = 3
+    receivers: int = 12
+    loss: float = 0.02  # random, on every last hop
+    burst_loss: float = 0.02  # in bursts of mean 8, on every last hop
+    uplink_loss: float = 0.002
+    rate: int = 7_500_000  # octets/s
+
+    @property
+    def last_hop_asked(self) -> float:
+        """The share of packets that last hops lose."""
+        return 1 - (1 - self.loss) * (1 - self.burst_loss)
+
+    def receivers_of(self, subnet: int) -> int:
+        """How many receivers a subnet has; subnets count from 1."""
+        return self.receivers // self.subnets + (1 if subnet <= self.receivers % self.subnets else 0)
+
+    def upstream_of(self, subnet: int) -> str:
+        """Every third subnet hangs below the one before it: a second tier of relays."""
+        return f"subnet-{subnet - 1}" if subnet % 3 == 0 else "core"
+
+
+def demo_topology(tree: DemoTree) -> str:
+    """The topology file. Ports and addresses follow from the process id, so that two demos do not meet."""
+    place = os.getpid()
+    net = f"127.{64 + place % 150}"
+    group = f"239.{192 + place % 60}.{place // 60 % 250}"
+    port = 20_000 + place % 20_000
+    uplink = f'{{ loss = "{format_fraction(tree.uplink_loss)}" }}'
+    last_hop = f'{{ loss = "{format_fraction(tree.loss)}", burst_loss = "{format_fraction(tree.burst_loss)}", burst_length = 8 }}'
+    parts = [_HEAD.format(rate=format_rate(tree.rate), group=f"{group}.1", port=port, net=net, uplink=uplink)]
+    for subnet in range(1, tree.subnets + 1):
+        upstream = tree.upstream_of(subnet)
+        above = 0 if upstream == "core" else subnet - 1
+        values = {
+            "n": subnet,
+            "group": f"{group}.{1 + subnet}",
+            "port": port,
+            "net": net,
+            "upstream": upstream,
+            "above": above,
+            "parent": "core-repairer" if upstream == "core" else f"subnet-{subnet - 1}-repairer",
+            "uplink": uplink,
+            "last_hop": last_hop,
+            "count": tree.receivers_of(subnet),
+            "last": 99 + tree.receivers_of(subnet),
+        }
+        parts.append(_SEGMENT.format(**values))
+        parts.append((_RELAYING_REPAIRER if subnet % 3 == 2 else _AGGREGATOR_AND_REPAIRER).format(**values))
+        if values["count"]:
+            parents = (
+                f'["subnet-{subnet}-repairer"]'
+                if subnet % 3 == 2
+                else f'["subnet-{subnet}-aggregator", "subnet-{subnet}-repairer"]'
+            )
+            parts.append(_RECEIVERS.format(parents=parents, **values))
+    return "".join(parts)
+
+
+_HEAD = """\
+# A repair tree on the loopback interface, made by `pgm demo`.
+version = 1
+name = "demo"
+profile = "lan"
+rtt = "5ms"                # twenty processes share a few cores
+
+[streams.numbers]
+data_port = 7500
+rate = "{rate}"
+window = "30s"
+
+[segments.core]
+group = "{group}"
+port = {port}
+interface = "{net}.0.0/24"
+loss = {uplink}
+
+[nodes.source]
+role = "source"
+segment = "core"
+address = "{net}.0.10"
+streams = ["numbers"]
+
+[nodes.core-repairer]      # on-LAN: hears the source like everybody on its segment
+role = "repairer"
+segment = "core"
+address = "{net}.0.11"
+parents = ["source"]
+"""
+
+_SEGMENT = """
+[segments.subnet-{n}]
+group = "{group}"
+port = {port}
+interface = "{net}.{n}.0/24"
+loss = {last_hop}
+"""
+
+_AGGREGATOR_AND_REPAIRER = """
+[nodes.subnet-{n}-aggregator]      # a relay, the only SPM speaker of its subnet
+role = "aggregator"
+upstream = {{ segment = "{upstream}", address = "{net}.{above}.{n}2", loss = {uplink} }}
+downstream = [{{ segment = "subnet-{n}", address = "{net}.{n}.1" }}]
+repairers = ["subnet-{n}-repairer"]
+parents = ["{parent}"]
+
+[nodes.subnet-{n}-repairer]        # on-LAN, below the aggregator
+role = "repairer"
+segment = "subnet-{n}"
+address = "{net}.{n}.2"
+parents = ["subnet-{n}-aggregator"]
+loss = {uplink}
+"""
+
+_RELAYING_REPAIRER = """
+[nodes.subnet-{n}-repairer]        # relay and repairer in one
+role = "repairer"
+upstream = {{ segment = "{upstream}", address = "{net}.{above}.{n}2", loss = {uplink} }}
+downstream = [{{ segment = "subnet-{n}", address = "{net}.{n}.1" }}]
+parents = ["{parent}"]
+"""
+
+_RECEIVERS = """
+[nodes."receiver-{n}-*"]
+role = "receiver"
+segment = "subnet-{n}"
+count = {count}
+addresses = "{net}.{n}.100-{net}.{n}.{last}"
+streams = ["numbers"]
+parents = {parents}
+"""

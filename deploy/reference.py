@@ -1,0 +1,149 @@
+"""The pages of the docs that are printed from tables: `python -m deploy.reference --write`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+
+from pgm.core.counters import ROWS as COUNTERS
+from pgm.core.repair_table import RECEIVER
+from pgm.topology import reference as topology_reference
+from pgm.wire.formats import UPSTREAM, Kind
+from pgm.wire.options import OPTIONS, Option
+from pgm.wire.packets import CONTROL
+from pgm.wire.rejects import REASONS
+
+_SIZES = {
+    Kind.U16: "2",
+    Kind.U32: "4",
+    Kind.PAD16: "2",
+    Kind.NLA: "8 or 20",
+    Kind.BARE_NLA: "4 or 16",
+    Kind.U32S: "4 each",
+    Kind.RAW: "any",
+}
+
+
+def wire_page() -> str:
+    """docs/wire.md: packet types, bodies, options, rejects."""
+    lines = [
+        "# Wire formats",
+        "",
+        "Printed from the tables in `pgm/wire/formats.py`, `pgm/wire/packets.py` and `pgm/wire/options.py`. All fields are big-endian.",
+        "Every packet begins with 16 octets: source port, destination port, type, options, checksum, global source id",
+        "(6 octets), TSDU length. Packets that travel upstream carry the ports swapped. ODATA and RDATA go on with",
+        "sqn, trail, options and payload.",
+        "",
+        "## Control packets",
+        "",
+        "| type | name | direction | field | octets | meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind, cls in CONTROL.items():
+        direction = "up" if kind in UPSTREAM else "down"
+        rows = [field for field in attrs.fields(cls) if "kind" in field.metadata]
+        if not rows:
+            lines.append(f"| 0x{kind:02X} | {kind.name} | {direction} | - | 0 | |")
+        for field in rows:
+            meta = field.metadata
+            lines.append(
+                f"| 0x{kind:02X} | {kind.name} | {direction} | `{field.name}` | {_SIZES[meta['kind']]} | {meta['doc']} |"
+            )
+    lines += [
+        "",
+        "## Options",
+        "",
+        "| type | name | on | network-significant | fields | bits of the fourth octet |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [_option_row(number, option) for number, option in sorted(OPTIONS.items())]
+    lines += [
+        "",
+        "## Rejects",
+        "",
+        "What is no packet is counted by reason and changes nothing else.",
+        "",
+        "| reason | meaning |",
+        "|---|---|",
+    ]
+    lines += [f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _option_row(number: int, option: type[Option]) -> str:
+    fields = [
+        f"`{field.name}` ({_SIZES[field.metadata['kind']]}): {field.metadata['doc']}"
+        for field in attrs.fields(option)
+        if field.metadata.get("kind") not in (None, Kind.PAD16)
+    ]
+    flags = ", ".join(f"{name} 0x{mask:02X}" for name, mask in option.FLAGS.items()) or "-"
+    carriers = ", ".join(sorted(kind.name for kind in option.CARRIERS))
+    return f"| 0x{number:02X} | {option.NAME} | {carriers} | {'yes' if option.NETWORK else 'no'} | {'; '.join(fields) or '-'} | {flags} |"
+
+
+def counters_page() -> str:
+    """docs/counters.md: every counter with its unit and sentence."""
+    lines = [
+        "# Counters",
+        "",
+        "Printed from `pgm/core/counters.py`. Every node has the same table; rows that do not concern its role stay 0.",
+        "`pgm status FILE --json` shows those that are not.",
+        "",
+        "| counter | unit | meaning |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{row.name}` | {row.metadata['unit']} | {row.metadata['doc']} |" for row in COUNTERS]
+    return "\n".join(lines) + "\n"
+
+
+def repair_states_page() -> str:
+    """docs/repair-states.md: the state machine of RFC 3208 section 6.3, drawn from its table."""
+    lines = [
+        "# What becomes of a missing packet",
+        "",
+        "Printed from `pgm/core/repair_table.py`, which is RFC 3208 section 6.3 as a table. In every state the data's arrival completes the",
+        "recovery, and the trail's passing or a retry count's excess ends it as lost.",
+        "",
+        "```mermaid",
+        "stateDiagram-v2",
+        "    [*] --> BACK_OFF: gap found",
+    ]
+    for (state, event), row in RECEIVER.items():
+        counts = f", count {row.counts.value}" if row.counts else ""
+        lines.append(f"    {state.name} --> {row.next_state.name}: {event.value}, start {row.restarts.value}{counts}")
+    lines += ["```", "", "| state | event | next state | timer started | count raised |", "|---|---|---|---|---|"]
+    for (state, event), row in RECEIVER.items():
+        lines.append(
+            f"| {state.value} | {event.value} | {row.next_state.value} | {row.restarts.value.upper()} "
+            f"| {row.counts.value.upper() if row.counts else '-'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "wire.md": wire_page,
+    "counters.md": counters_page,
+    "repair-states.md": repair_states_page,
+    "topology.md": topology_reference.render,
+}
+
+
+def page(name: str) -> str:
+    """The text of one page."""
+    return PAGES[name]()
+
+
+def main() -> None:
+    """Print the pages, or write them into docs/ with --write."""
+    for name in PAGES:
+        if "--write" in sys.argv[1:]:
+            Path("docs", name).write_text(page(name))
+        else:
+            print(page(name))
+
+
+if __name__ == "__main__":
+    main()

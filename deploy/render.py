@@ -1,0 +1,107 @@
+"""`pgm render`: systemd units and kernel settings from a topology."""
+
+from __future__ import annotations
+
+import importlib.resources
+import sys
+from pathlib import Path
+from string import Template
+
+import click
+
+from deploy.output import command, print_json, warn
+from pgm.errors import UsageError
+from pgm.topology.check import load_checked
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import plan_all, plan_node
+from pgm.units import MIB, SECOND
+
+_BASE_OCTETS = 192 * MIB  # interpreter, libraries, socket buffers and the first chunks of the arena
+_STOP_SLACK_S = 10
+
+
+def _template(name: str) -> Template:
+    return Template(importlib.resources.files("deploy").joinpath("templates", name).read_text())
+
+
+def memory_of(plan: NodePlan) -> int:
+    """The octets that a node may take by its limits, for the unit's MemoryMax."""
+    parameters = plan.parameters
+    if plan.role is Role.SOURCE:
+        lasts_ns = parameters.txw_secs + parameters.txw_adv_secs
+        held = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
+    elif plan.role is Role.RECEIVER:
+        held = parameters.rxw_bytes + parameters.inbox_bytes + parameters.max_apdu
+    else:
+        held = parameters.cache_bytes if plan.role is Role.REPAIRER else 0
+    return _BASE_OCTETS + held + held // 4
+
+
+def unit_name(plan: NodePlan) -> str:
+    """The file name of a node's unit."""
+    return f"pgm-{plan.topology}-{plan.name}.service"
+
+
+def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
+    """The systemd unit of one node."""
+    stop_s = _STOP_SLACK_S + (plan.parameters.txw_secs // SECOND if plan.role is Role.SOURCE else 0)
+    return _template("node.service").substitute(
+        node=plan.name,
+        topology=plan.topology,
+        role=plan.role.value,
+        file=file,
+        command=executable,
+        stop_s=stop_s,
+        memory=f"{memory_of(plan) // MIB + 1}M",
+    )
+
+
+def sysctl_text(plans: list[NodePlan], file: Path) -> str:
+    """The kernel's limits that the nodes ask for."""
+    return _template("sysctl.conf").substitute(
+        topology=plans[0].topology,
+        file=file,
+        rmem=max(plan.parameters.so_rcvbuf for plan in plans),
+        wmem=max(plan.parameters.so_sndbuf for plan in plans),
+    )
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given several times.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write files into this folder instead of printing them.",
+)
+@click.option(
+    "--command",
+    "executable",
+    default=lambda: str(Path(sys.argv[0]).resolve()),
+    help="Path of the pgm command on the hosts.",
+)
+@command
+def render(file: Path, nodes: tuple[str, ...], output: Path | None, executable: str, as_json: bool) -> None:
+    """Write a systemd unit for each element and receiver of a topology FILE, and the kernel settings they want.
+
+    Sources are your applications: they get no unit unless named with --node.
+    """
+    topology = load_checked(file)
+    plans = [plan_node(topology, node) for node in nodes] or [
+        plan for plan in plan_all(topology).values() if plan.role is not Role.SOURCE
+    ]
+    if not plans:
+        raise UsageError(f"{file} has nothing but sources", remedy="name them with --node")
+    absolute = file.resolve()
+    files = {unit_name(plan): unit_text(plan, absolute, executable) for plan in plans}
+    files["60-pgm.conf"] = sysctl_text(plans, absolute)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (output / name).write_text(text)
+        warn(f"wrote {len(files)} files to {output}; check the units with: systemd-analyze verify {output}/*.service")
+    if as_json:
+        print_json(files if output is None else {"written": [str(output / name) for name in files]})
+    elif output is None:
+        for name, text in files.items():
+            print(f"### {name}\n{text}")

@@ -1,0 +1,222 @@
+"""`pgm run`: one node of a topology in the foreground, whatever its role."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import attrs
+import click
+import trio
+
+import aggregator.process
+import repairer.process
+from deploy.output import command, log, print_json
+from deploy.workload import Account, generate
+from pgm.core.effects import CloseCause, Closed, Lost, Opened
+from pgm.net.nurseries import open_plain_nursery
+from pgm.net.open import open_receiver, open_source
+from pgm.net.process import until_signal
+from pgm.net.receiver import Receiver
+from pgm.net.source import Source
+from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.topology.check import load_checked
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import plan_node
+from pgm.wire.formats import tsi_text
+
+_STDIN_CHUNK = 1 << 20
+
+
+@attrs.frozen
+class Work:
+    """What a source sends or a receiver expects in a test: `messages` of `size` octets, made from `data_seed`."""
+
+    messages: int = 0
+    size: int = 1400
+    data_seed: int = 1
+    hold: bool = False  # wait for a line on standard input before sending
+    idle: bool = False  # a source only says that it is there
+    until_closed: bool = False  # a receiver ends with its first stream
+
+
+@asynccontextmanager
+async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[None]:
+    """Answer for the status of a node for the length of a block."""
+    started_ns = node.driver.now_ns()
+    for link in node.links:
+        if link.sockets.buffers.complaint:
+            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
+    async with open_plain_nursery() as nursery:
+        path = status_path(plan.topology, plan.name)
+        await nursery.start(serve_status, path, lambda: snapshot_of(plan, node.driver, started_ns))
+        log("ready", f"{plan.role.value} {plan.name} runs")
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+    """Send test messages, or the lines of standard input; returns the account."""
+    started = trio.current_time()
+    async with open_source(plan, stream=stream, seed=seed, on_notice=lambda one: log(one.code, one.text)) as source:
+        async with _answering(plan, source), open_plain_nursery() as nursery:
+            nursery.start_soon(_cancel_on_signal, nursery.cancel_scope)
+            if work.hold:
+                await _stdin_line()
+            if work.messages:
+                for rows in generate(work.messages, work.size, work.data_seed):
+                    await source.send_batch(rows)
+            elif work.idle:
+                await trio.sleep_forever()
+            else:
+                await send_lines(source)
+            await source.aclose()
+            nursery.cancel_scope.cancel()
+        account: dict[str, Any] = {"node": plan.name, "role": "source", "counters": source.counters.snapshot()}
+        account["seconds"] = round(trio.current_time() - started, 3)
+        account["snapshot"] = snapshot_of(plan, source.driver, 0)
+    return account
+
+
+async def _cancel_on_signal(scope: trio.CancelScope) -> None:
+    await until_signal()
+    scope.cancel()
+
+
+async def _stdin_line() -> None:
+    await trio.to_thread.run_sync(sys.stdin.buffer.readline, abandon_on_cancel=True)
+
+
+async def read_stdin() -> bytes:
+    """What standard input has now, waiting for something; empty at its end."""
+    read = io.BufferedReader.read1
+    return await trio.to_thread.run_sync(
+        read, cast("io.BufferedReader", sys.stdin.buffer), _STDIN_CHUNK, abandon_on_cancel=True
+    )
+
+
+async def send_lines(source: Source) -> int:
+    """Send each line of standard input as a message, without its newline; returns how many."""
+    sent = 0
+    rest = b""
+    while chunk := await read_stdin():
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            await source.send_batch(lines)
+            sent += len(lines)
+    if rest:
+        await source.send(rest)
+        sent += 1
+    await source.flush()
+    return sent
+
+
+async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+    """Receive, log what befalls the streams, check test messages; returns the account."""
+    account = Account(work.size, work.data_seed)
+    lost = 0
+    async with open_receiver(plan, stream=stream, seed=seed, on_notice=lambda one: log(one.code, one.text)) as receiver:
+        async with _answering(plan, receiver), open_plain_nursery() as nursery:
+            nursery.start_soon(_cancel_on_signal, nursery.cancel_scope)
+            async for item in receiver.batches():
+                if isinstance(item, (Lost, Opened, Closed)):
+                    _log_item(item)
+                    lost += item.count if isinstance(item, Lost) else 0
+                    if isinstance(item, Closed) and item.cause is not CloseCause.SILENT and work.until_closed:
+                        break
+                elif work.messages:
+                    account.add(item.payloads)
+            nursery.cancel_scope.cancel()
+        row = _receiver_row(plan, receiver, account, lost, work)
+        row["snapshot"] = snapshot_of(plan, receiver.driver, 0)
+    return row
+
+
+def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: int, work: Work) -> dict[str, Any]:
+    counters = receiver.counters
+    row: dict[str, Any] = {
+        "node": plan.name,
+        "segment": plan.upstream.name,
+        "delivered": account.delivered if work.messages else counters.delivered_packets,
+        "lost": lost,
+        "duplicates": account.duplicates,
+        "out_of_order": account.out_of_order,
+        "damaged": account.damaged,
+        "nak_sqns": counters.nak_sqns,
+        "repaired": counters.repaired_sqns,
+        "repaired_locally": counters.repaired_locally,
+        "late": counters.late_sqns,
+    }
+    if work.messages:
+        row["sha256"] = account.sha256
+    return row
+
+
+def _log_item(item: Lost | Opened | Closed) -> None:
+    session = tsi_text(item.tsi)
+    if isinstance(item, Opened):
+        log("resumed" if item.resumed else "opened", f"session {session} from {item.peer} at sqn {item.first}")
+    elif isinstance(item, Closed):
+        log("closed", f"session {session} at sqn {item.next_sqn}: {item.cause.value}")
+    else:
+        log("lost", f"session {session} sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
+
+
+async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any] | None:
+    """Run one node until it is done or told to stop; sources and receivers return their account."""
+    if plan.role is Role.SOURCE:
+        return await run_source(plan, stream, work, seed)
+    if plan.role is Role.RECEIVER:
+        return await run_receiver(plan, stream, work, seed)
+    run = aggregator.process.run if plan.role is Role.AGGREGATOR else repairer.process.run
+    return {"node": plan.name, "role": plan.role.value, "snapshot": await run(plan, log, seed)}
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--node", required=True, help="Name of the node in the file.")
+@click.option("--stream", help="Stream of a source or receiver that has several.")
+@click.option(
+    "--generate",
+    "messages",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Source: send N test messages instead of standard input. Receiver: check them.",
+)
+@click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a test message.")
+@click.option("--data-seed", type=int, default=1, show_default=True, help="What the test messages are made from.")
+@click.option("--hold", is_flag=True, help="Source: wait for a line on standard input before sending.")
+@click.option("--idle", is_flag=True, help="Source: send nothing but SPMs until stopped.")
+@click.option("--until-closed", is_flag=True, help="Receiver: end with the first stream that ends.")
+@click.option("--seed", help="Seed of the losses that the topology injects.")
+@command
+def run(
+    file: Path,
+    node: str,
+    stream: str | None,
+    messages: int,
+    size: int,
+    data_seed: int,
+    hold: bool,
+    idle: bool,
+    until_closed: bool,
+    seed: str | None,
+    as_json: bool,
+) -> None:
+    """Run one node of a topology FILE in the foreground until it is done, or SIGTERM or SIGINT.
+
+    A source sends the lines of standard input, a receiver counts what it gets and logs openings, losses and
+    closings. `pgm status FILE` shows what a running node has counted.
+    """
+    plan = plan_node(load_checked(file), node)
+    work = Work(messages, size, data_seed, hold, idle, until_closed)
+    account = trio.run(run_node, plan, stream, work, seed)
+    if as_json:
+        print_json(account)
+    elif account is not None and "delivered" in account:
+        log("account", f"{account['delivered']} delivered, {account['lost']} lost")

@@ -1,0 +1,204 @@
+"""`pgm sim`: the tree of a topology file in virtual time, with the very cores that the processes run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from deploy.output import EXIT_FAILED, command, print_json
+from deploy.roles import build_core
+from pgm.errors import UsageError
+from pgm.impairments import Impairment
+from pgm.sim.faults import KINDS, Fault
+from pgm.sim.invariant import InvariantBroken
+from pgm.sim.report import Progress, simulate
+from pgm.topology.load import load_checked
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import plan_all
+from pgm.units import parse_duration, parse_fraction
+
+_FAULT = re.compile(r"(?P<kind>\w+):(?P<node>[^@]+)@(?P<at>[^+]+)(?:\+(?P<for>.+))?")
+
+
+def parse_fault(text: str) -> Fault:
+    """Read "crash:NODE@2s" or "pause:NODE@2s+500ms". Raises `UsageError` or `UnitError`."""
+    match = _FAULT.fullmatch(text)
+    if match is None or match["kind"] not in KINDS:
+        raise UsageError(
+            f"{text!r} is not a fault",
+            remedy=f"write KIND:NODE@WHEN or KIND:NODE@WHEN+HOW_LONG with one of {', '.join(KINDS)}",
+        )
+    return Fault(match["kind"], match["node"], parse_duration(match["at"]), parse_duration(match["for"] or "0ns"))
+
+
+def parse_counts(texts: tuple[str, ...]) -> dict[str, int]:
+    """Read "desk-*=100". Raises `UsageError`."""
+    counts = {}
+    for text in texts:
+        pattern, _, number = text.partition("=")
+        if not number.isdigit():
+            raise UsageError(f"{text!r} is not a count", remedy="write PATTERN=NUMBER, such as 'desk-*=100'")
+        counts[pattern] = int(number)
+    return counts
+
+
+def with_losses(plan: NodePlan, last_hop: Impairment | None, uplink: float | None) -> NodePlan:
+    """A plan with other losses than its file says: receivers on their segment, elements on the one above."""
+    segments = []
+    for segment in plan.segments:
+        impairment = segment.impairment
+        if plan.role is Role.RECEIVER and last_hop is not None:
+            impairment = last_hop
+        elif plan.role in (Role.AGGREGATOR, Role.REPAIRER) and segment.upstream and uplink is not None:
+            impairment = Impairment(loss=uplink)
+        segments.append(attrs.evolve(segment, impairment=impairment))
+    return attrs.evolve(plan, segments=tuple(segments))
+
+
+@contextmanager
+def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    if is_quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=None)
+
+        def show(now: Progress) -> None:
+            bar.update(
+                task,
+                description=f"virtual time {now.now_ns / 1e9:6.2f} s",
+                completed=now.delivered,
+                total=max(now.expected, now.delivered, 1),
+            )
+
+        yield show
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--messages", type=click.IntRange(1), default=10_000, show_default=True, help="Messages of every source.")
+@click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a message.")
+@click.option(
+    "--rate", type=click.IntRange(0), default=0, show_default="half of the stream's rate", help="Messages a second."
+)
+@click.option(
+    "--count",
+    "counts",
+    multiple=True,
+    metavar="PATTERN=N",
+    help="How many nodes a pattern stands for; may be repeated.",
+)
+@click.option("--loss", metavar="SHARE", help="Random loss on every last hop, instead of the file's.")
+@click.option("--burst-loss", metavar="SHARE", help="Loss in bursts of mean 8 packets on every last hop.")
+@click.option("--uplink-loss", metavar="SHARE", help="Random loss between the tiers, instead of the file's.")
+@click.option("--delay", default="50us", show_default=True, help="Way from a segment to a node.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="KIND:NODE@WHEN[+FOR]",
+    help="Let something go wrong; may be repeated. WHEN is virtual time, and sources begin at 1s.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same run.")
+@command
+def sim(
+    file: Path,
+    messages: int,
+    size: int,
+    rate: int,
+    counts: tuple[str, ...],
+    loss: str | None,
+    burst_loss: str | None,
+    uplink_loss: str | None,
+    delay: str,
+    faults: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run the tree of a topology FILE in virtual time and account for every packet.
+
+    The cores and the encoded octets are those of the real processes; network and clock are simulated. Order,
+    content and bounds are checked at every step; what does not hold ends the run with the seed that shows it.
+
+    \b
+    pgm sim tree.toml --count 'desk-*=1000' --loss 1%
+    pgm sim tree.toml --fault crash:floor-2-repairer@2s --fault pause:desk-3@2s+500ms
+    """
+    plans = plan_all(load_checked(file), parse_counts(counts))
+    last_hop = None
+    if loss is not None or burst_loss is not None:
+        last_hop = Impairment(loss=parse_fraction(loss or "0%"), burst_loss=parse_fraction(burst_loss or "0%"))
+    uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
+    plans = {name: with_losses(plan, last_hop, uplink) for name, plan in plans.items()}
+    try:
+        with _bar(as_json) as progress:
+            report = simulate(
+                plans,
+                build_core,
+                seed=seed,
+                messages=messages,
+                size=size,
+                rate=rate,
+                delay=parse_duration(delay),
+                faults=[parse_fault(text) for text in faults],
+                progress=progress,
+                repeat=f"pgm sim {file} --seed {seed}",
+            )
+    except InvariantBroken as broken:
+        if as_json:
+            print_json({"ok": False, "seed": seed, "broken": str(broken)})
+        else:
+            print(f"an invariant does not hold: {broken}", file=sys.stderr)
+        sys.exit(EXIT_FAILED)
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+    if not report["ok"]:
+        sys.exit(EXIT_FAILED)
+
+
+_MOST_ROWS = 24  # of receivers; the rest is summed up
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    receivers = Table(title="receivers", title_justify="left")
+    for heading in ("node", "delivered", "repaired locally", "repaired from above", "late", "lost", "NAKed sqns"):
+        receivers.add_column(heading, justify="left" if heading == "node" else "right", no_wrap=heading == "node")
+    rows = report["receivers"]
+    shown = rows if len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS // 2]
+    for row in [*shown, {"node": f"all {len(rows)}", **report["totals"]}]:
+        above = row["repaired"] - row["repaired_locally"]
+        values = (row["delivered"], row["repaired_locally"], above, row["late"], row["lost"], row["nak_sqns"])
+        receivers.add_row(row["node"], *(f"{value:,}" for value in values))
+    elements = Table(title="sources and elements", title_justify="left")
+    for heading in ("node", "ODATA out", "NAKed sqns in", "NAKed sqns out", "NCFs", "RDATA out", "RDATA passed on"):
+        elements.add_column(heading, justify="left" if heading == "node" else "right", no_wrap=heading == "node")
+    for row in (*report["sources"], *report["aggregators"], *report["repairers"]):
+        keys = ("odata", "nak_sqns_in", "nak_sqns_out", "ncfs", "rdata", "rdata_forwarded")
+        elements.add_row(row["node"], *(f"{row[key]:,}" for key in keys))
+    console.print(receivers)
+    console.print(elements)
+    for notice in report["notices"]:
+        print(f"{notice['at']:10.3f} s {notice['node']}: {notice['text']}")
+    print(f"seed {report['seed']}, {report['virtual_seconds']} s of virtual time, {report['events']:,} events")
+    for problem in report["problems"]:
+        print(f"problem: {problem}")
+    if report["ok"]:
+        print("everything arrived everywhere, in order, once")

@@ -1,0 +1,80 @@
+"""Who may import whom: the table that `test_imports` holds and `docs/design.md` shows."""
+
+from __future__ import annotations
+
+# layer -> (modules it consists of, project layers it may import, third-party packages it may import)
+LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "errors, units": (("pgm.errors", "pgm.units"), (), ()),
+    "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
+    "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
+    "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),
+    "core": (("pgm.core",), ("errors, units", "parameters", "wire"), ("attrs", "numpy")),
+    "topology": (("pgm.topology",), ("errors, units", "parameters", "impairments"), ("attrs", "cattrs")),
+    "telemetry": (("pgm.telemetry",), ("errors, units", "core", "topology"), ("attrs",)),
+    "elements": (
+        ("aggregator", "repairer"),
+        ("errors, units", "parameters", "wire", "core"),
+        ("attrs", "numpy"),
+    ),
+    "net": (
+        ("pgm.net", "pgm.blocking", "pgm"),
+        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
+        ("attrs", "numpy", "trio", "cbor2", "ifaddr"),
+    ),
+    "sim": (
+        ("pgm.sim",),
+        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
+        ("attrs", "numpy"),
+    ),
+    "processes": (
+        ("aggregator.process", "repairer.process"),
+        ("errors, units", "parameters", "wire", "core", "topology", "telemetry", "net", "elements"),
+        ("attrs", "trio"),
+    ),
+    "deploy": (
+        ("deploy",),
+        (
+            "errors, units", "parameters", "impairments", "wire", "core", "topology",
+            "telemetry", "elements", "net", "sim", "processes",
+        ),
+        ("attrs", "numpy", "trio", "click", "rich", "cbor2"),
+    ),
+}  # fmt: skip
+
+# What the sans-IO layers must not reach, whatever they are called with.
+PURE = ("wire", "core", "elements")
+IMPURE_MODULES = frozenset(
+    {
+        "asyncio",
+        "datetime",
+        "logging",
+        "multiprocessing",
+        "os",
+        "select",
+        "signal",
+        "socket",
+        "subprocess",
+        "threading",
+        "time",
+        "trio",
+    }
+)
+
+
+def layer_of(module: str) -> str | None:
+    """The layer of a module: that of the longest name which it begins with."""
+    best, found = -1, None
+    for layer, (names, _, _) in LAYERS.items():
+        for name in names:
+            if (module == name or module.startswith(f"{name}.")) and len(name) > best:
+                best, found = len(name), layer
+    return found
+
+
+def as_markdown() -> str:
+    """The table for the docs."""
+    lines = ["| layer | modules | may import | third party |", "|---|---|---|---|"]
+    for layer, (names, allowed, packages) in LAYERS.items():
+        modules = ", ".join(f"`{name}`" for name in names)
+        lines.append(f"| {layer} | {modules} | {'; '.join(allowed) or '-'} | {', '.join(packages) or '-'} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,35 @@
+"""Generated pages are fresh, links lead somewhere, and every parameter and counter is explained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.reference import PAGES, page
+from tests.tidy.layers import as_markdown
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_generated_pages_are_fresh(name: str) -> None:
+    committed = (ROOT / "docs" / name).read_text()
+    assert committed == page(name), f"docs/{name} is stale; write it anew with: python -m deploy.reference --write"
+
+
+def test_the_design_page_shows_the_import_table() -> None:
+    assert as_markdown() in (ROOT / "docs" / "design.md").read_text(), (
+        "paste tests.tidy.layers.as_markdown() into docs/design.md"
+    )
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_and_files_named_in_the_docs_exist(path: Path) -> None:
+    text = path.read_text()
+    for target in re.findall(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)", text):
+        assert (path.parent / target).exists(), f"{path.name} links to {target}"
+    for name in re.findall(r"`((?:pgm|aggregator|repairer|deploy|tests|docs)/[\w/.-]+\.(?:py|md|toml))`", text):
+        assert (ROOT / name).exists(), f"{path.name} names {name}"

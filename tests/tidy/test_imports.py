@@ -1,0 +1,85 @@
+"""Imports point one way, and the sans-IO layers reach neither clock nor socket nor global randomness."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.layers import IMPURE_MODULES, LAYERS, PURE, layer_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("pgm", "aggregator", "repairer", "deploy")
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            yield node.module
+            for alias in node.names:
+                target = ROOT.joinpath(*node.module.split("."), f"{alias.name}.py")
+                if target.exists():
+                    yield f"{node.module}.{alias.name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_a_module_imports_only_what_its_layer_may(path: Path) -> None:
+    module = module_of(path)
+    layer = layer_of(module)
+    assert layer is not None, f"{module} belongs to no layer"
+    _, allowed, packages = LAYERS[layer]
+    for name in imports_of(path):
+        top = name.partition(".")[0]
+        if top in PACKAGES:
+            target = layer_of(name)
+            assert target is not None
+            # `from pgm.x import y` names package pgm.x, which is what counts; the bare package is the public face.
+            assert target == layer or target in allowed, f"{module} ({layer}) imports {name} ({target})"
+        elif top not in sys.stdlib_module_names:
+            assert {"attr": "attrs"}.get(top, top) in packages, f"{module} ({layer}) imports {name}"
+        elif layer in PURE:
+            assert top not in IMPURE_MODULES, f"{module} is sans-IO and imports {name}"
+
+
+@pytest.mark.parametrize("path", [one for one in FILES if layer_of(module_of(one)) in PURE], ids=module_of)
+def test_sans_io_modules_use_only_the_randomness_they_are_given(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
+            assert node.attr == "Random", f"{path}:{node.lineno} uses random.{node.attr}"
+        if isinstance(node, ast.Attribute) and node.attr == "default_rng":
+            pytest.fail(f"{path}:{node.lineno} makes a generator of its own")
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_files_and_functions_can_be_held_in_the_head(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= 500, f"{path} has {text.count(chr(10))} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= 60, f"{path}:{node.lineno} {node.name} has {length} lines"
+
+
+def test_nothing_but_deploy_sees_all_roles() -> None:
+    for path in FILES:
+        if path.parts[len(ROOT.parts)] == "pgm":
+            assert not any(name.partition(".")[0] in ("aggregator", "repairer", "deploy") for name in imports_of(path))
+
+
+def test_the_package_exports_few_names() -> None:
+    import pgm
+
+    assert len(pgm.__all__) <= 20

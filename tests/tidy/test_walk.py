@@ -1,0 +1,201 @@
+"""docs/walk.md against a running tree: real sockets, one lost packet, every function each node enters."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import FrameType
+
+import attrs
+import numpy as np
+import trio
+
+import aggregator.process
+import repairer.process
+from pgm.core.arena import Arena
+from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.impairments import Impairment, Injector
+from pgm.net.driver import Driver
+from pgm.net.link import open_links
+from pgm.net.open import driven, open_receiver, open_source
+from pgm.net.receiver import Receiver
+from pgm.net.source import Source
+from pgm.topology.load import loads
+from pgm.topology.plan import plan_node
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP = re.compile(r"^- (\w+): `([\w/]+\.py)` `([\w.]+)`$", re.MULTILINE)
+MESSAGES = [b"%04d" % number for number in range(40)]
+LOST_ROW = 20
+
+TOPOLOGY = """
+version = 1
+name = "walk"
+[streams.s]
+data_port = 7500
+[segments.core]
+group = "239.192.77.1"
+port = 30771
+interface = "lo"
+[segments.subnet]
+group = "239.192.77.2"
+port = 30771
+interface = "lo"
+[nodes.source]
+role = "source"
+segment = "core"
+address = "127.0.77.1"
+streams = ["s"]
+[nodes.aggregator]
+role = "aggregator"
+upstream = { segment = "core", address = "127.0.77.2" }
+downstream = [{ segment = "subnet", address = "127.0.77.3" }]
+repairers = ["repairer"]
+parents = ["source"]
+[nodes.repairer]
+role = "repairer"
+segment = "subnet"
+address = "127.0.77.4"
+parents = ["aggregator"]
+[nodes.x]
+role = "receiver"
+segment = "subnet"
+address = "127.0.77.5"
+parents = ["aggregator", "repairer"]
+[nodes.y]
+role = "receiver"
+segment = "subnet"
+address = "127.0.77.6"
+parents = ["aggregator", "repairer"]
+"""
+
+
+class OneLoss(Injector):
+    """Loses one packet of the first train that is long enough."""
+
+    def __init__(self) -> None:
+        super().__init__(Impairment(), "walk")
+        self.is_done = False
+
+    def draw(self, count: int) -> np.ndarray:
+        lost = np.zeros(count, np.bool_)
+        if not self.is_done and count == len(MESSAGES):
+            lost[LOST_ROW] = self.is_done = True
+        return lost
+
+
+@attrs.define
+class Tracer:
+    """Which node entered which function: the node is that of the nearest driver, source or receiver up the stack."""
+
+    names: dict[int, str] = attrs.field(factory=dict)
+    wanted: set[tuple[str, str]] = attrs.field(factory=set)
+    seen: list[tuple[str, str, str]] = attrs.field(factory=list)
+
+    def name(self, node: str, *owners: object) -> None:
+        for owner in owners:
+            self.names[id(owner)] = node
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(str(ROOT)):
+            return
+        step = (code.co_filename[len(str(ROOT)) + 1 :], code.co_qualname)
+        if step in self.wanted:
+            self.seen.append((self._node_of(frame), *step))
+
+    def _node_of(self, frame: FrameType | None) -> str:
+        while frame is not None:
+            owner = frame.f_locals.get("self")
+            if id(owner) in self.names:
+                return self.names[id(owner)]
+            frame = frame.f_back
+        return "?"
+
+
+class Nobody:
+    """An element's application."""
+
+    def take(self, effect: Effect) -> None:
+        """Nothing is delivered."""
+
+    def after(self) -> Effects:
+        return NOTHING
+
+
+async def run_tree(tracer: Tracer) -> list[bytes]:
+    """Send the messages through the tree; returns what X got."""
+    topology = loads(TOPOLOGY)
+    async with AsyncExitStack() as stack:
+        builders: dict[str, Callable[..., object]] = {
+            "aggregator": aggregator.process.build,
+            "repairer": repairer.process.build,
+        }
+        for name, build in builders.items():
+            plan = plan_node(topology, name)
+            links = open_links(plan, Arena())
+            driver = Driver(build(plan, [link.segment for link in links]), links, Nobody())  # type: ignore[arg-type]
+            tracer.name(name, driver)
+            await stack.enter_async_context(driven(driver))
+        receivers: dict[str, Receiver] = {}
+        for name in ("x", "y"):
+            receivers[name] = await stack.enter_async_context(open_receiver(topology, node=name))
+            tracer.name(name, receivers[name], receivers[name].driver)
+        receivers["x"].links[0].injector = OneLoss()
+        source: Source = await stack.enter_async_context(open_source(topology, node="source", fin_quiet_ivl="10ms"))
+        tracer.name("source", source, source.driver)
+        for receiver in receivers.values():
+            assert await receiver.next_batch() is not None  # Opened: the path is known
+        sys.setprofile(tracer)
+        try:
+            await source.send_batch(MESSAGES)
+            got: dict[str, list[bytes]] = {"x": [], "y": []}
+            for name in ("y", "x"):
+                while len(got[name]) < len(MESSAGES):
+                    batch = await receivers[name].next_batch()
+                    got[name] += list(batch)  # type: ignore[arg-type]
+        finally:
+            sys.setprofile(None)
+        assert got["y"] == MESSAGES
+    return got["x"]
+
+
+def follow(steps: list[tuple[str, str, str]], seen: list[tuple[str, str, str]]) -> tuple[str, str, str] | None:
+    """The first step that does not follow in the trace, or None."""
+    at = 0
+    for step in steps:
+        while at < len(seen) and seen[at] != step:
+            at += 1
+        if at == len(seen):
+            return step
+        at += 1
+    return None
+
+
+def sections() -> dict[str, list[tuple[str, str, str]]]:
+    text = (ROOT / "docs" / "walk.md").read_text()
+    parts = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    return {part.splitlines()[0]: STEP.findall(part) for part in parts}
+
+
+def test_the_walk_is_what_a_running_tree_does() -> None:
+    tracer = Tracer()
+    chapters = sections()
+    tracer.wanted = {(file, function) for steps in chapters.values() for _, file, function in steps}
+
+    async def main() -> list[bytes]:
+        with trio.fail_after(30):
+            return await run_tree(tracer)
+
+    assert trio.run(main) == MESSAGES
+    for title, steps in chapters.items():
+        assert steps, f"chapter {title!r} names no functions"
+        for node in {node for node, _, _ in steps}:
+            own = [step for step in steps if step[0] == node]
+            missing = follow(own, tracer.seen)
+            assert missing is None, f"chapter {title!r}: {missing} does not follow at {node}"
+    whole = [step for title in chapters if title[:1] in "1245" for step in chapters[title]]
+    assert follow([step for step in whole if step[0] != "y"], tracer.seen) is None
