@@ -29,7 +29,15 @@ from tests.reference import data_packet, sealed
 SEED = int(os.environ.get("PGM_SEED", "1"))
 SHOTS = 400  # datagrams or trains at each port
 # What junk may raise at a node; everything else must stay as it was.
-JUNK = {"foreign_packets", "nak_packets_foreign", "trains_in", "packets_in", "truncated_reads", "ncf_packets_below"}
+JUNK = {
+    "foreign_packets",
+    "nak_packets_foreign",
+    "trains_in",
+    "packets_in",
+    "truncated_reads",
+    "ncf_packets_below",
+    "injected_losses",
+}
 # Nobody says anything by itself.
 QUIET = """
 [parameters]
