@@ -94,8 +94,9 @@ def test_relay_puts_itself_on_the_path():
     assert {item.spm_sqn for _, name, _, _, item in spms.seen if name == "relay"} <= sqns
 
 
+@pytest.mark.rfc("NE-30")
 def test_repairs_go_only_where_they_were_asked_for():
-    """A relay with two segments below: what one of them lost is not repaired on the other (NE-30)."""
+    """A relay with two segments below: what one of them lost is not repaired on the other."""
     repairs = Tap(is_a(PacketType.RDATA))
     tree = Tree(parameters())
     tree.source("source", "core")

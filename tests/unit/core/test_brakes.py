@@ -1,5 +1,7 @@
 """Budgets per child and per session."""
 
+import pytest
+
 from pgm.core.brakes import Brakes
 from pgm.core.counters import Counters
 from pgm.units import SECOND
@@ -11,8 +13,8 @@ def brakes(**changes):
     return Brakes(parameters(**changes), counters), counters
 
 
+@pytest.mark.rfc("SEC-01", "SEC-09")
 def test_one_child_cannot_use_up_anothers_budget():
-    """Covers SEC-01, SEC-09."""
     brake, counters = brakes(child_nak_rte=10, session_nak_rte=1000, brake_burst_ivl=SECOND)
     assert sum(brake.admit_nak("10.0.0.1", 0) for _ in range(50)) == 10
     assert counters.nak_packets_braked == 40
@@ -21,16 +23,18 @@ def test_one_child_cannot_use_up_anothers_budget():
     assert brake.admit_nak("10.0.0.1", 100 * MS)
 
 
+@pytest.mark.rfc("SEC-01")
 def test_all_children_together_have_a_budget_too():
-    """Covers SEC-01: a flood from many addresses."""
+    """A flood from many addresses."""
     brake, counters = brakes(child_nak_rte=10, session_nak_rte=100, brake_burst_ivl=SECOND)
     admitted = sum(brake.admit_nak(f"10.0.{child >> 8}.{child & 255}", 0) for child in range(1000))
     assert admitted == 100
     assert counters.nak_packets_braked == 900
 
 
+@pytest.mark.rfc("SEC-01")
 def test_children_remembered_are_bounded():
-    """Covers SEC-01: the child that was silent for longest is forgotten."""
+    """The child that was silent for longest is forgotten."""
     brake, _ = brakes(child_nak_rte=1, session_nak_rte=10_000, brake_burst_ivl=SECOND, max_children=2)
     assert brake.admit_nak("a", 0)
     assert brake.admit_nak("b", 0)
@@ -46,8 +50,8 @@ def test_ncfs_have_a_budget():
     assert counters.ncf_packets_braked == 2
 
 
+@pytest.mark.rfc("SRC-26")
 def test_spmrs_are_answered_once_in_ihb_min():
-    """Covers SRC-26."""
     brake, counters = brakes(ihb_min=50 * MS)
     answered = [at for at in range(200) if brake.admit_spmr(at * MS)]
     assert answered == [0, 50, 100, 150]

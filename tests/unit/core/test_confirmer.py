@@ -3,6 +3,7 @@
 import itertools
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,8 +26,8 @@ def ncfs(effects):
     return [ncf.sqns for ncf in sent_control(effects, PacketType.NCF)]
 
 
+@pytest.mark.rfc("SRC-40", "SRC-44", "W-32")
 def test_first_ncf_goes_at_once_with_the_identical_list():
-    """Covers SRC-40, SRC-44, W-32."""
     made, counters = confirmer()
     [send] = made.confirm(nak_packet(5, 7, 9), SEGMENT, SECOND)
     assert ncfs([send]) == [(5, 7, 9)]
@@ -35,8 +36,8 @@ def test_first_ncf_goes_at_once_with_the_identical_list():
     assert counters.ncf_packets == 1
 
 
+@pytest.mark.rfc("SRC-41")
 def test_identical_ncfs_are_damped_and_still_sent():
-    """Covers SRC-41 and its trap."""
     made, counters = confirmer()
     nak = nak_packet(5)
     assert ncfs(made.confirm(nak, SEGMENT, SECOND)) == [(5,)]
@@ -52,8 +53,9 @@ def test_identical_ncfs_are_damped_and_still_sent():
     assert made.deadline_ns == SECOND + 2 * IVL
 
 
+@pytest.mark.rfc("SRC-41")
 def test_only_identical_ncfs_are_damped():
-    """Covers SRC-41: another list, another segment or another addressee is another NCF."""
+    """Another list, another segment or another addressee is another NCF."""
     made, _ = confirmer()
     other_segment = attrs.evolve(SEGMENT, index=1)
     for sqns in ((5,), (6,), (5, 6)):
@@ -70,8 +72,9 @@ def test_after_the_interval_it_goes_at_once_again():
     assert made.confirm(nak_packet(5), SEGMENT, SECOND + IVL)
 
 
+@pytest.mark.rfc("SRC-41")
 def test_a_damped_ncf_is_not_sent_twice_when_the_deadline_is_served_late():
-    """Covers SRC-41: a NAK that comes after the interval is answered at once, and that answers the others too."""
+    """A NAK that comes after the interval is answered at once, and that answers the others too."""
     made, _ = confirmer()
     nak = nak_packet(5)
     made.confirm(nak, SEGMENT, SECOND)
@@ -94,16 +97,17 @@ def test_damped_ncfs_leave_when_each_is_due():
     assert ncfs(made.handle_deadline(SECOND + IVL + MS)) == [(2,)]
 
 
+@pytest.mark.rfc("SRC-41", "SEC-09")
 def test_the_session_budget_holds_for_damped_ones_too():
-    """Covers SRC-41, SEC-09."""
     made, counters = confirmer(session_ncf_rte=10, brake_burst_ivl=SECOND)
     left = sum(bool(made.confirm(nak_packet(sqn), SEGMENT, SECOND)) for sqn in range(50))
     assert left == 10
     assert counters.ncf_packets_braked == 40
 
 
+@pytest.mark.rfc("SEC-01")
 def test_memory_of_naks_is_bounded():
-    """Covers SEC-01: a flood of NAKs with random sqns; nothing that was put off is forgotten for it."""
+    """A flood of NAKs with random sqns; nothing that was put off is forgotten for it."""
     made, counters = confirmer(session_ncf_rte=10_000_000, brake_burst_ivl=SECOND)
     made.confirm(nak_packet(0), SEGMENT, SECOND)
     made.confirm(nak_packet(0), SEGMENT, SECOND)
@@ -116,13 +120,14 @@ def test_memory_of_naks_is_bounded():
     assert counters.ncf_packets == 10_001
 
 
+@pytest.mark.rfc("SRC-40", "SRC-41")
 @given(
     steps=st.lists(
         st.tuples(st.integers(0, 3), st.sampled_from([0, 1, MS, 2 * MS, IVL, 3 * IVL]), st.booleans()), max_size=40
     )
 )
 def test_every_nak_is_confirmed_within_the_interval_and_never_twice_in_it(steps):
-    """Covers SRC-40, SRC-41, with deadlines served in time and late."""
+    """With deadlines served in time and late."""
     made, _ = confirmer()
     now, asked, sent = SECOND, [], []
     for sqn, wait, in_time in steps:

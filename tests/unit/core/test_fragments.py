@@ -55,6 +55,7 @@ def fragments(first, payload, size=10):
     ]
 
 
+@pytest.mark.rfc("RCV-09", "SRC-47")
 @given(
     lengths=st.lists(st.integers(0, 700), min_size=1, max_size=12),
     seed=st.integers(0, 1 << 30),
@@ -63,7 +64,7 @@ def fragments(first, payload, size=10):
     skip=st.integers(0, 5),
 )
 def test_messages_come_whole_or_not_at_all(lengths, seed, loss, start, skip):
-    """Covers RCV-09, SRC-47: what a source cuts, with losses, with runs cut anywhere, joined in the middle."""
+    """What a source cuts, with losses, with runs cut anywhere, joined in the middle."""
     rng = random.Random(seed)
     settings = parameters(max_tpdu=128)
     window = TransmitWindow(TSI, DATA_PORT, settings, start)
@@ -125,9 +126,10 @@ def test_a_message_across_many_runs():
     assert (found[0].first, found[0].count, found[0].payload) == (7, 48, payload)
 
 
+@pytest.mark.rfc("RCV-09", "RCV-10")
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_loss_takes_the_whole_message_with_it(missing):
-    """Covers RCV-09, RCV-10: first, middle or last fragment."""
+    """First, middle or last fragment."""
     made = Reassembler(TSI, MOST)
     [run] = runs_of(fragments(7, bytes(30)), 7)
     found = []
@@ -144,14 +146,16 @@ def test_a_loss_takes_the_whole_message_with_it(missing):
     ]
 
 
+@pytest.mark.rfc("RCV-09")
 def test_two_messages_of_the_same_shape_stay_two():
-    """Covers RCV-09: neighbours in sqns, of equal length."""
+    """Neighbours in sqns, of equal length."""
     made = Reassembler(TSI, MOST)
     packets = fragments(7, b"a" * 30) + fragments(10, b"b" * 30)
     found = [one for run in runs_of(packets, 7) for one in made.add(run)]
     assert [one.payload for one in found] == [b"a" * 30, b"b" * 30]
 
 
+@pytest.mark.rfc("RCV-09")
 @pytest.mark.parametrize(
     "options",
     [
@@ -164,7 +168,7 @@ def test_two_messages_of_the_same_shape_stay_two():
     ],
 )
 def test_fragments_that_do_not_fit_together_are_lost(options):
-    """Covers RCV-09: offset continuity, same first sqn and length."""
+    """Offset continuity, same first sqn and length."""
     made = Reassembler(TSI, MOST)
     packets = [data_packet(7 + i, bytes(10), options=(one,)) for i, one in enumerate(options)]
     found = [one for run in runs_of(packets, 7) for one in made.add(run)]
@@ -174,8 +178,9 @@ def test_fragments_that_do_not_fit_together_are_lost(options):
     assert {fates[sqn] for sqn in (7, 8, 9)} == {LossCause.FRAGMENT}
 
 
+@pytest.mark.rfc("RCV-09")
 def test_a_message_that_begins_ends_an_unfinished_one():
-    """Covers RCV-09: keep going; the whole one is not lost for the broken one before it."""
+    """Keep going; the whole one is not lost for the broken one before it."""
     made = Reassembler(TSI, MOST)
     broken = fragments(7, bytes(30))[:2]
     found = [one for run in runs_of(broken, 7) for one in made.add(run)]
@@ -184,8 +189,9 @@ def test_a_message_that_begins_ends_an_unfinished_one():
     assert fates == {7: LossCause.FRAGMENT, 8: LossCause.FRAGMENT, 9: b"b" * 20, 10: b"b" * 20}
 
 
+@pytest.mark.rfc("RCV-10", "SEC-01")
 def test_a_message_that_says_it_is_too_long_is_lost_and_costs_nothing():
-    """Covers RCV-10, SEC-01: bounded by MAX_APDU."""
+    """Bounded by MAX_APDU."""
     made = Reassembler(TSI, 29)
     found = [one for run in runs_of(fragments(7, bytes(30)), 7) for one in made.add(run)]
     assert accounted(found) == dict.fromkeys((7, 8, 9), LossCause.FRAGMENT)
@@ -217,7 +223,8 @@ def test_plain_packets_with_other_options_are_messages():
     assert isinstance(next(iter(made.add(items[0].run(5)))), Messages)
 
 
+@pytest.mark.rfc("W-34")
 def test_options_of_fragments():
-    """Covers E-02, W-34: 16 octets behind OPT_LENGTH."""
+    """Covers E-02: 16 octets behind OPT_LENGTH."""
     octets = fragment_options((1 << 32) + 7, 1000)
     assert octets == bytes.fromhex("00040014 81100000 00000007 00000000 000003e8")

@@ -1,5 +1,7 @@
 """Whom to ask."""
 
+import pytest
+
 from pgm.core.counters import Counters
 from pgm.core.parents import Parents
 from pgm.units import SECOND
@@ -27,8 +29,8 @@ def test_the_first_of_the_list_is_asked():
     assert [made.is_parent(peer) for peer in (OWN_REPAIRER, SOURCE, PATH)] == [True, True, False]
 
 
+@pytest.mark.rfc("RCV-22")
 def test_nobody_is_known_at_first():
-    """Covers RCV-22."""
     made, _ = parents()
     assert made.current is None
     made.unanswered(None, SECOND)
@@ -36,8 +38,8 @@ def test_nobody_is_known_at_first():
     assert made.current is None
 
 
+@pytest.mark.rfc("RCV-21")
 def test_path_of_the_spm_is_the_last_resort():
-    """Covers RCV-21."""
     made, counters = parents(OWN_REPAIRER)
     made.learn_path(PATH)
     assert made.all == (OWN_REPAIRER, PATH)
@@ -47,8 +49,9 @@ def test_path_of_the_spm_is_the_last_resort():
     assert made.current == PATH
 
 
+@pytest.mark.rfc("RCV-21")
 def test_path_alone_is_followed_wherever_it_goes():
-    """Covers RCV-21: the most recent SPM says where NAKs go."""
+    """The most recent SPM says where NAKs go."""
     made, counters = parents()
     made.learn_path(PATH)
     assert made.current == PATH

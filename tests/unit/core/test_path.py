@@ -32,9 +32,10 @@ def edges(made):
 # The sequence of SPMs
 
 
+@pytest.mark.rfc("RCV-20")
 @pytest.mark.parametrize("first", [0, 1, 0x7FFFFFFF, 0x80000000, 0xDEADBEEF, MASK])
 def test_first_spm_is_always_in_sequence(first):
-    """Covers RCV-20 and test 11 of section 14: any SQN, 2^31 and above too."""
+    """Any SQN, 2^31 and above too."""
     made, counters = path()
     assert made.on_spm(spm_packet(first, 5, 9), SECOND) is TAKEN
     assert edges(made) == (5, 9)
@@ -44,9 +45,10 @@ def test_first_spm_is_always_in_sequence(first):
     assert (counters.spm_packets_in, counters.spm_packets_stale) == (2, 1)
 
 
+@pytest.mark.rfc("RCV-20")
 @given(last=u32s, distance=st.integers(0, MASK))
 def test_only_newer_spms_are_taken(last, distance):
-    """Covers RCV-20: half-space comparison."""
+    """Half-space comparison."""
     made, _ = path()
     made.on_spm(spm_packet(last, 5, 9), SECOND)
     verdict = made.on_spm(spm_packet(last + distance, 6, 10, path_nla=PARENT), SECOND)
@@ -55,9 +57,10 @@ def test_only_newer_spms_are_taken(last, distance):
     assert edges(made) == ((6, 10) if verdict is TAKEN else (5, 9))
 
 
+@pytest.mark.rfc("RCV-20")
 @pytest.mark.parametrize("older", [0, 1, 5])
 def test_stale_spm_is_dropped_whole(older):
-    """Covers RCV-20: path and options too."""
+    """Path and options too."""
     made, _ = path()
     made.on_spm(spm_packet(100, 5, 9), SECOND)
     options = (Join(7), Fin(), Rst(), Epoch(1, 0, 0))
@@ -75,12 +78,13 @@ def test_stale_spm_is_dropped_whole(older):
 # Edges
 
 
+@pytest.mark.rfc("RCV-04", "RCV-23")
 @pytest.mark.parametrize(
     ("trail", "lead", "expected"),
     [(4, 8, (5, 9)), (7, 8, (7, 9)), (4, 12, (5, 12)), (7, 12, (7, 12)), (10, 9, (10, 9)), (13, 12, (13, 12))],
 )
 def test_stale_edges_are_ignored_each_by_itself(trail, lead, expected):
-    """Covers RCV-04, RCV-23 and test 17 of section 14: the rest of the SPM is processed."""
+    """The rest of the SPM is processed."""
     made, _ = path()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.on_spm(spm_packet(2, trail, lead, path_nla=PARENT), SECOND) is TAKEN
@@ -88,8 +92,9 @@ def test_stale_edges_are_ignored_each_by_itself(trail, lead, expected):
     assert made.path_nla == PARENT
 
 
+@pytest.mark.rfc("W-19")
 def test_trail_never_passes_what_was_sent():
-    """Covers W-19: the trail is at most LEAD + 1, the empty window."""
+    """The trail is at most LEAD + 1, the empty window."""
     made, _ = path()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     made.on_spm(spm_packet(2, 10, 9), SECOND)
@@ -98,9 +103,10 @@ def test_trail_never_passes_what_was_sent():
     assert edges(made) == (13, 12)
 
 
+@pytest.mark.rfc("W-18", "W-19", "SEC-07")
 @pytest.mark.parametrize(("trail", "lead"), [(5000, 9), (11, 9), (0, 1 << 31), (100, 99 + (1 << 31))])
 def test_edges_that_describe_no_window_are_not_taken(trail, lead):
-    """Covers W-18, W-19, SEC-07: a trail beyond LEAD + 1, or more than half the space. Nor is what depends on them."""
+    """A trail beyond LEAD + 1, or more than half the space. Nor is what depends on them."""
     made, _ = path()
     assert made.on_spm(spm_packet(1, trail, lead, Join(7), Fin()), SECOND) is TAKEN
     assert (made.has_edges, made.join_at, made.fin_lead) == (False, None, None)
@@ -111,8 +117,9 @@ def test_edges_that_describe_no_window_are_not_taken(trail, lead):
     assert (made.join_at, made.fin_lead, made.path_nla) == (None, None, PARENT)
 
 
+@pytest.mark.rfc("W-20", "RCV-24")
 def test_pair_without_window_information_is_skipped():
-    """Covers W-20, RCV-24: both values must match; the path is taken."""
+    """Both values must match; the path is taken."""
     made, _ = path()
     assert made.on_spm(spm_packet(1, NO_WINDOW_TRAIL, NO_WINDOW_LEAD), SECOND) is TAKEN
     assert not made.has_edges
@@ -122,23 +129,25 @@ def test_pair_without_window_information_is_skipped():
     assert made.path_nla == PARENT
 
 
+@pytest.mark.rfc("W-20")
 def test_a_window_that_merely_looks_like_the_pair_is_one():
-    """Covers W-20: LEAD 0x80000000 with another trail is a window."""
+    """LEAD 0x80000000 with another trail is a window."""
     made, _ = path()
     made.on_spm(spm_packet(1, 0x7FFFFFF0, NO_WINDOW_LEAD), SECOND)
     assert edges(made) == (0x7FFFFFF0, 0x80000000)
 
 
+@pytest.mark.rfc("IMP-27")
 def test_edges_of_an_spm_from_an_unreachable_neighbour_are_ignored():
-    """Covers IMP-27."""
     made, _ = path()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     made.on_spm(spm_packet(2, 7, 20, NbrUnreach()), SECOND)
     assert edges(made) == (5, 9)
 
 
+@pytest.mark.rfc("W-19")
 def test_empty_window():
-    """Covers W-19: trail 0, lead -1 before the first data."""
+    """Trail 0, lead -1 before the first data."""
     made, _ = path()
     made.on_spm(spm_packet(0, 0, -1), SECOND)
     assert edges(made) == (0, -1)
@@ -146,9 +155,10 @@ def test_empty_window():
     assert not made.is_jump(0)
 
 
+@pytest.mark.rfc("W-17")
 @given(start=st.integers(0, 1 << 34), steps=st.lists(st.integers(0, 900), min_size=1, max_size=30))
 def test_edges_follow_a_session_across_every_wrap(start, steps):
-    """Covers W-17 and test 1 of section 14: the same steps from anywhere give the same distances."""
+    """The same steps from anywhere give the same distances."""
     made, _ = path()
     made.on_spm(spm_packet(0, start, start + 10), SECOND)
     origin = made.trail
@@ -164,6 +174,7 @@ def test_edges_follow_a_session_across_every_wrap(start, steps):
         assert edges(made) == (origin + trail - start, origin + lead - start)
 
 
+@pytest.mark.rfc("W-17", "RCV-01")
 @pytest.mark.parametrize(
     ("sqn", "trail", "expected"),
     [
@@ -174,7 +185,7 @@ def test_edges_follow_a_session_across_every_wrap(start, steps):
     ],
 )
 def test_first_data_packet_has_its_trail_behind_it(sqn, trail, expected):
-    """Covers W-17, RCV-01: without any edge known."""
+    """Without any edge known."""
     made, _ = path()
     assert made.place(sqn, wrap(trail)) == expected
 
@@ -182,8 +193,8 @@ def test_first_data_packet_has_its_trail_behind_it(sqn, trail, expected):
 # Jumps
 
 
+@pytest.mark.rfc("SEC-07")
 def test_a_jump_must_be_confirmed_by_successive_spms():
-    """Covers SEC-07."""
     made, counters = path()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.is_jump(1010)
@@ -195,9 +206,10 @@ def test_a_jump_must_be_confirmed_by_successive_spms():
     assert (counters.jumps_rejected, counters.jumps_followed) == (2, 1)
 
 
+@pytest.mark.rfc("SEC-07")
 @pytest.mark.parametrize("other", [(5, 9), (90_000, 90_100), (40_000, 40_100)])
 def test_a_jump_that_the_next_spm_does_not_confirm_is_forgotten(other):
-    """Covers SEC-07: back to the known window, elsewhere, or before the claim."""
+    """Back to the known window, elsewhere, or before the claim."""
     made, _ = path()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     made.on_spm(spm_packet(2, 50_000, 50_100), SECOND)
@@ -217,8 +229,9 @@ def test_so_many_spms_confirm_a_jump(confirmations):
     assert verdicts == [TAKEN] * (confirmations - 1) + [JUMPED]
 
 
+@pytest.mark.rfc("SEC-07", "SEC-03")
 def test_the_largest_jump_costs_nothing():
-    """Covers SEC-07, SEC-03 and test 25 of section 14: 2^31 - 1 ahead."""
+    """2^31 - 1 ahead."""
     made, _ = path()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.is_jump(made.unwrap(wrap(9 + (1 << 31) - 1)))
@@ -229,8 +242,8 @@ def test_the_largest_jump_costs_nothing():
 # Options
 
 
+@pytest.mark.rfc("RCV-03", "SRC-31")
 def test_join_is_clamped_to_the_trail():
-    """Covers RCV-03, SRC-31."""
     made, _ = path()
     made.on_spm(spm_packet(1, 100, 200, Join(150)), SECOND)
     assert made.join_at == 150
@@ -240,8 +253,8 @@ def test_join_is_clamped_to_the_trail():
     assert made.join_at == 201
 
 
+@pytest.mark.rfc("RCV-25")
 def test_fin_tells_the_last_sqn():
-    """Covers RCV-25."""
     made, _ = path()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.fin_lead is None
@@ -249,16 +262,17 @@ def test_fin_tells_the_last_sqn():
     assert made.fin_lead == 12
 
 
+@pytest.mark.rfc("RCV-23", "RCV-25")
 def test_fin_never_ends_a_session_before_what_is_known_of_it():
-    """Covers RCV-23, RCV-25: a stale lead is ignored, with FIN too; otherwise losses behind it would never be told."""
+    """A stale lead is ignored, with FIN too; otherwise losses behind it would never be told."""
     made, _ = path()
     made.on_spm(spm_packet(1, 5, 20), SECOND)
     made.on_spm(spm_packet(2, 5, 12, Fin()), SECOND)
     assert made.fin_lead == 20
 
 
+@pytest.mark.rfc("RCV-26")
 def test_reset_is_the_last_spms():
-    """Covers RCV-26."""
     made, _ = path()
     made.on_spm(spm_packet(1, 5, 9, Rst(no_naks=True, error=3)), SECOND)
     assert made.reset == Rst(no_naks=True, error=3)

@@ -24,9 +24,10 @@ def assert_within(taken, rate, burst_ns, extra=0):
             assert (total - extra) * SECOND <= rate * (burst_ns + at - start), (start, at, total)
 
 
+@pytest.mark.rfc("SRC-03")
 @given(rate=rates, burst_ns=st.integers(1, SECOND), seed=st.integers(0, 1 << 30))
 def test_bucket_never_gives_more_than_burst_and_rate(rate, burst_ns, seed):
-    """Covers SRC-03: over random traffic and late calls."""
+    """Over random traffic and late calls."""
     rng = random.Random(seed)
     bucket = Bucket(rate, burst_ns)
     holds = rate * burst_ns // SECOND
@@ -70,8 +71,9 @@ def test_more_than_the_bucket_holds_waits_for_a_full_one():
     assert bucket.ready_at(1) == SECOND + 16 * MILLISECOND
 
 
+@pytest.mark.rfc("SRC-03")
 def test_idle_time_is_worth_one_burst():
-    """Covers SRC-03: a bucket of one second would let a whole second's traffic out after a pause."""
+    """A bucket of one second would let a whole second's traffic out after a pause."""
     bucket = Bucket(1000, 10 * MILLISECOND)
     assert bucket.take(10, 0)
     assert bucket.available(3600 * SECOND) == 10
@@ -99,9 +101,10 @@ def pacers(draw):
     )
 
 
+@pytest.mark.rfc("SRC-02", "SRC-03", "SRC-04", "SRC-05")
 @given(settings=pacers(), seed=st.integers(0, 1 << 30))
 def test_pacer_holds_the_rate_and_the_repairs_to_their_share(settings, seed):
-    """Covers SRC-02, SRC-03, SRC-04, SRC-05: sent as soon as allowed or later, data and repairs in any mixture."""
+    """Sent as soon as allowed or later, data and repairs in any mixture."""
     rng = random.Random(seed)
     pacer = Pacer(settings)
     rate, share = settings.txw_max_rte, settings.txw_max_rte * settings.rdata_share
@@ -147,9 +150,10 @@ def test_trains_are_as_long_as_the_burst():
     assert Pacer(parameters(txw_max_rte=1_250_000_000)).train_octets == MAX_TRAIN_OCTETS
 
 
+@pytest.mark.rfc("SRC-04")
 @pytest.mark.parametrize("ratio", [1, 4])
 def test_peak_rate_keeps_successive_trains_apart(ratio):
-    """Covers SRC-04: the leaky bucket beside the token bucket."""
+    """The leaky bucket beside the token bucket."""
     pacer = Pacer(parameters(txw_max_rte=1_000_000, txw_burst_ivl=SECOND, txw_peak_ratio=ratio))
     pacer.data_sent(10_000, SECOND)
     gap = pacer.data_ready_at(10_000) - SECOND

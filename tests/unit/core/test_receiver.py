@@ -51,8 +51,9 @@ def joined(first=1000, trail=100, **changes):
 # Joining
 
 
+@pytest.mark.rfc("RCV-01")
 def test_reception_starts_with_the_first_data_packet():
-    """Covers RCV-01 and test 12 of section 14: an SPM before it does not move the start."""
+    """An SPM before it does not move the start."""
     reader = Reader()
     reader.hear(spm_packet(1, 100, 990))
     assert reader.marks == []
@@ -63,8 +64,8 @@ def test_reception_starts_with_the_first_data_packet():
     assert reader.naks() == []
 
 
+@pytest.mark.rfc("RCV-02")
 def test_nothing_before_the_start_is_asked_for_until_the_trail_has_passed_it():
-    """Covers RCV-02 and test 12 of section 14."""
     reader = joined()
     for number, lead in enumerate((1009, 1015), 2):
         reader.hear(spm_packet(number, 100, lead))
@@ -77,9 +78,10 @@ def test_nothing_before_the_start_is_asked_for_until_the_trail_has_passed_it():
     assert reader.lost() == {}
 
 
+@pytest.mark.rfc("RCV-03")
 @pytest.mark.parametrize("where", ["data", "spm before", "spm behind"])
 def test_join_option_sets_the_start(where):
-    """Covers RCV-03 and test 12 of section 14: OPT_JOIN 900 asks for 900 to 999."""
+    """OPT_JOIN 900 asks for 900 to 999."""
     reader = Reader(nak_max_outstanding=1000)
     join = Join(900)
     if where == "data":
@@ -99,8 +101,8 @@ def test_join_option_sets_the_start(where):
     assert reader.delivered() == list(range(900, 1001))
 
 
+@pytest.mark.rfc("RCV-03")
 def test_join_option_is_clamped_to_the_trail_and_to_what_came():
-    """Covers RCV-03."""
     reader = Reader()
     reader.hear(data_train([1000], trail=950, options=(Join(900),)))
     reader.hear(spm_packet(1, 950, 1000, Join(900)))
@@ -111,8 +113,8 @@ def test_join_option_is_clamped_to_the_trail_and_to_what_came():
     assert reader.opened() == [(1000, False)]
 
 
+@pytest.mark.rfc("RCV-03")
 def test_join_option_is_ignored_once_begun():
-    """Covers RCV-03 and its trap."""
     reader = joined()
     reader.hear(spm_packet(2, 100, 1009, Join(500)))
     reader.hear(data_train([1010], trail=100, options=(Join(400),)))
@@ -121,8 +123,9 @@ def test_join_option_is_ignored_once_begun():
     assert reader.naks() == []
 
 
+@pytest.mark.rfc("RCV-01")
 def test_data_without_an_spm_is_held_for_a_moment_and_then_delivered():
-    """Covers RCV-01, design section 3: nobody waits for ever."""
+    """Covers design section 3: nobody waits for ever."""
     reader = Reader(open_hold_ivl=500 * MS)
     reader.hear(data_train(range(10)))
     reader.wait(500 * MS - 1)
@@ -134,8 +137,9 @@ def test_data_without_an_spm_is_held_for_a_moment_and_then_delivered():
     assert reader.delivered() == list(range(12))
 
 
+@pytest.mark.rfc("RCV-01")
 def test_repairs_of_others_begin_nothing():
-    """Covers RCV-01: RDATA may be as old as a cache."""
+    """RDATA may be as old as a cache."""
     reader = Reader()
     reader.hear(spm_packet(1, 100, 999))
     reader.hear(data_train([500], kind=T.RDATA, trail=100))
@@ -144,9 +148,10 @@ def test_repairs_of_others_begin_nothing():
     assert reader.core.counters.foreign_packets == 1
 
 
+@pytest.mark.rfc("RCV-01", "RCV-06")
 @pytest.mark.parametrize("sqn", [50, 99, 999 - (1 << 31) + 1])
 def test_data_outside_the_advertised_window_begins_nothing(sqn):
-    """Covers RCV-01, RCV-06: a packet from before the trail is no place to start, nor a loss of all that followed."""
+    """A packet from before the trail is no place to start, nor a loss of all that followed."""
     reader = Reader()
     reader.hear(spm_packet(1, 100, 999))
     reader.hear(data_train([sqn], trail=sqn))
@@ -156,8 +161,9 @@ def test_data_outside_the_advertised_window_begins_nothing(sqn):
     assert reader.lost() == {}
 
 
+@pytest.mark.rfc("SEC-07", "W-19")
 def test_first_data_whose_trail_makes_no_sense():
-    """Covers SEC-07, W-19: a trail ahead of the packet itself loses nothing that was never sent."""
+    """A trail ahead of the packet itself loses nothing that was never sent."""
     reader = Reader(open_hold_ivl=MS)
     reader.hear(data_train([5], trail=5 + (1 << 31) - 1))
     reader.hear(data_train([6], trail=0))
@@ -169,8 +175,9 @@ def test_first_data_whose_trail_makes_no_sense():
 # SPMs and SPMRs
 
 
+@pytest.mark.rfc("RCV-22")
 def test_without_an_spm_nothing_is_asked_for_and_nothing_is_lost():
-    """Covers RCV-22 and test 11 of section 14: the gap is held, the SPM solicited."""
+    """The gap is held, the SPM solicited."""
     reader = Reader(open_hold_ivl=100 * MS, nak_ncf_retries=1, nak_data_retries=1)
     reader.hear(data_train([0, 1, 5]))
     for _ in range(100):  # the source is alive, only its SPMs are lost
@@ -186,8 +193,9 @@ def test_without_an_spm_nothing_is_asked_for_and_nothing_is_lost():
     assert reader.delivered() == list(range(6))
 
 
+@pytest.mark.rfc("RCV-22", "RCV-33")
 def test_first_spm_does_not_make_everybody_ask_at_once():
-    """Covers RCV-22, RCV-33: what waited for the path backs off at random from now on."""
+    """What waited for the path backs off at random from now on."""
     asked_after = set()
     for seed in range(40):
         reader = Reader(seed=seed, nak_bo_ivl=BO)
@@ -202,8 +210,8 @@ def test_first_spm_does_not_make_everybody_ask_at_once():
     assert min(asked_after) > 0
 
 
+@pytest.mark.rfc("SPMR-02", "SPMR-03", "RCV-50")
 def test_spm_request_goes_to_the_group_and_to_the_source_of_the_data():
-    """Covers SPMR-02, SPMR-03, RCV-50."""
     reader = Reader(spmr_bo_ivl=250 * MS)
     reader.hear(data_train([0]))
     reader.wait(250 * MS)
@@ -211,8 +219,8 @@ def test_spm_request_goes_to_the_group_and_to_the_source_of_the_data():
     assert {spmr.tsi for spmr in sent_control([send for _, send in reader.sent], T.SPMR)} == {TSI}
 
 
+@pytest.mark.rfc("SPMR-04")
 def test_another_receivers_request_is_as_good():
-    """Covers SPMR-04."""
     reader = Reader(spmr_bo_ivl=250 * MS, spmr_spm_ivl=SECOND)
     reader.hear(data_train([0]))
     reader.hear(spmr_packet(), peer=PEER)
@@ -222,16 +230,16 @@ def test_another_receivers_request_is_as_good():
     assert len(reader.sent) == 2
 
 
+@pytest.mark.rfc("RCV-30")
 def test_spm_lead_reveals_tail_loss():
-    """Covers RCV-30 and test 17 of section 14."""
     reader = joined()
     reader.hear(spm_packet(2, 100, 1013))
     reader.wait(300 * MS)
     assert reader.asked() == {1010, 1011, 1012, 1013}
 
 
+@pytest.mark.rfc("RCV-20", "RCV-23", "RCV-24", "W-20")
 def test_stale_and_windowless_spms_change_nothing():
-    """Covers RCV-20, RCV-23, RCV-24, W-20 and test 17 of section 14."""
     reader = joined()
     reader.hear(spm_packet(1, 100, 1013))  # the same SPM_SQN
     reader.hear(spm_packet(0, 1500, 1999))  # an older one
@@ -246,8 +254,8 @@ def test_stale_and_windowless_spms_change_nothing():
 # Order
 
 
+@pytest.mark.rfc("RCV-05", "RCV-06", "RCV-07", "RCV-32")
 def test_data_is_delivered_in_order_whatever_the_order_of_arrival():
-    """Covers RCV-05, RCV-06, RCV-07, RCV-32."""
     reader = joined()
     for sqns in ([1012, 1013], [1015], [1011], [1010]):
         reader.hear(data_train(sqns))
@@ -259,8 +267,9 @@ def test_data_is_delivered_in_order_whatever_the_order_of_arrival():
     assert reader.core.counters.late_sqns == 3
 
 
+@pytest.mark.rfc("RCV-06")
 def test_duplicates_are_delivered_once():
-    """Covers RCV-06: whole trains, parts of them, delivered or held."""
+    """Whole trains, parts of them, delivered or held."""
     reader = joined()
     reader.hear(data_train(range(1000, 1010)))
     reader.hear(data_train(range(1005, 1015)))
@@ -284,8 +293,9 @@ def test_octets_of_a_duplicate_need_not_stay():
     assert not train.kept
 
 
+@pytest.mark.rfc("RCV-07")
 def test_sessions_do_not_hold_each_other_up():
-    """Covers RCV-07: per TSI."""
+    """Per TSI."""
     reader = joined()
     reader.hear(spm_packet(1, 0, 0, tsi=OTHER_TSI))
     reader.hear(data_train([1], tsi=OTHER_TSI))
@@ -314,8 +324,8 @@ def test_a_mixed_train_is_taken_apart():
 # Asking
 
 
+@pytest.mark.rfc("RCV-30", "RCV-33", "RCV-36", "RCV-44", "RCV-47", "RCV-50")
 def test_a_gap_is_asked_for_after_the_back_off_and_repaired():
-    """Covers RCV-30, RCV-33, RCV-36, RCV-44, RCV-47, RCV-50."""
     reader = joined()
     reader.hear(data_train([1013], trail=100))
     begun = reader.now
@@ -334,8 +344,9 @@ def test_a_gap_is_asked_for_after_the_back_off_and_repaired():
     assert (counters.nak_packets, counters.nak_sqns, counters.missing_sqns, counters.repaired_sqns) == (1, 3, 3, 3)
 
 
+@pytest.mark.rfc("RCV-21", "RCV-44")
 def test_naks_go_to_the_parents_of_the_topology_first():
-    """Covers RCV-21, RCV-44: the path of the SPM comes behind them."""
+    """The path of the SPM comes behind them."""
     reader = joined(setup=ReceiverSetup(SEGMENT, parents=(REPAIRER,)), parent_patience=2)
     reader.hear(data_train([1013]))
     reader.wait(300 * MS)
@@ -372,8 +383,8 @@ def test_the_preferred_parent_is_tried_again():
     assert SECOND - BO - MS <= back_at - left_at <= SECOND + RDATA + 2 * BO
 
 
+@pytest.mark.rfc("RCV-21")
 def test_path_of_the_newest_spm_is_where_naks_go():
-    """Covers RCV-21."""
     reader = joined()
     reader.hear(spm_packet(2, 100, 1009, path_nla=PARENT))
     reader.hear(data_train([1013]))
@@ -381,8 +392,9 @@ def test_path_of_the_newest_spm_is_where_naks_go():
     assert [send.to for _, send in reader.sent] == [PARENT]
 
 
+@pytest.mark.rfc("RCV-45")
 def test_naks_may_be_multicast_too():
-    """Covers RCV-45: with a hop limit of one."""
+    """With a hop limit of one."""
     reader = joined(nak_group_copy=True)
     reader.hear(data_train([1013]))
     reader.wait(20 * MS)
@@ -390,8 +402,9 @@ def test_naks_may_be_multicast_too():
     assert reader.core.counters.nak_packets == 1
 
 
+@pytest.mark.rfc("RCV-34", "RCV-43")
 def test_an_ncf_suppresses_whoever_sent_the_nak():
-    """Covers RCV-34, RCV-43: TSI and SQN match, nothing else, whoever sent it."""
+    """TSI and SQN match, nothing else, whoever sent it."""
     reader = joined()
     reader.hear(data_train([1013]))
     reader.hear(ncf_packet(1010, 1011, 1012, source_nla="10.9.9.9", group_nla="239.9.9.9"), peer=PEER)
@@ -401,8 +414,9 @@ def test_an_ncf_suppresses_whoever_sent_the_nak():
     assert reader.asked() == {1010, 1011, 1012}
 
 
+@pytest.mark.rfc("RCV-35", "RCV-48")
 def test_a_multicast_nak_suppresses_for_the_repeat_interval():
-    """Covers RCV-35, RCV-48, E-08."""
+    """Covers E-08."""
     reader = joined()
     reader.hear(data_train([1013]))
     reader.hear(nak_packet(1010, 1011, 1012), peer=PEER)
@@ -412,8 +426,8 @@ def test_a_multicast_nak_suppresses_for_the_repeat_interval():
     assert reader.asked() == {1010, 1011, 1012}
 
 
+@pytest.mark.rfc("RCV-43", "RCV-46")
 def test_ncfs_and_naks_of_other_sessions_suppress_nothing():
-    """Covers RCV-43, RCV-46."""
     reader = joined()
     reader.hear(data_train([1013]))
     reader.hear(ncf_packet(1010, 1011, 1012, tsi=OTHER_TSI))
@@ -422,8 +436,8 @@ def test_ncfs_and_naks_of_other_sessions_suppress_nothing():
     assert reader.asked() == {1010, 1011, 1012}
 
 
+@pytest.mark.rfc("RCV-31")
 def test_an_ncf_reveals_a_loss():
-    """Covers RCV-31."""
     reader = joined()
     reader.hear(ncf_packet(1012))
     reader.wait(20 * MS)
@@ -432,9 +446,9 @@ def test_an_ncf_reveals_a_loss():
     assert reader.next_sqn() == 1013
 
 
+@pytest.mark.rfc("RCV-31", "SEC-03")
 @pytest.mark.parametrize("ahead", [4097, 1 << 20, (1 << 31) - 1])
 def test_an_ncf_far_ahead_reveals_nothing(ahead):
-    """Covers RCV-31, SEC-03 and its trap, test 25 of section 14."""
     reader = joined(ncf_lead_sqns=4096)
     reader.hear(ncf_packet(1009 + ahead))
     reader.wait(300 * MS)
@@ -443,8 +457,9 @@ def test_an_ncf_far_ahead_reveals_nothing(ahead):
     assert reader.next_sqn() == 1011
 
 
+@pytest.mark.rfc("RCV-06")
 def test_data_ahead_of_the_lead_is_data():
-    """Covers RCV-06 and its trap: RDATA beyond the lead is valid."""
+    """RDATA beyond the lead is valid."""
     reader = joined()
     reader.hear(data_train([1010], kind=T.RDATA))
     assert reader.next_sqn() == 1011
@@ -463,8 +478,8 @@ def test_local_repairs_are_told_apart():
 # Loss
 
 
+@pytest.mark.rfc("RCV-05", "RCV-10", "RCV-11", "SRC-15")
 def test_what_the_window_has_left_is_lost():
-    """Covers RCV-05, RCV-10, RCV-11, SRC-15."""
     reader = joined()
     reader.hear(data_train([1013], trail=100))
     reader.hear(data_train([1016], trail=1012))
@@ -478,8 +493,9 @@ def test_what_the_window_has_left_is_lost():
     assert reader.core.counters.lost_sqns == 5
 
 
+@pytest.mark.rfc("RCV-04", "RCV-10")
 def test_what_nobody_ever_heard_of_is_lost_with_the_window():
-    """Covers RCV-04, RCV-10: the trail alone reveals it."""
+    """The trail alone reveals it."""
     reader = joined()
     reader.hear(spm_packet(2, 1020, 1030))
     assert reader.lost() == dict.fromkeys(range(1010, 1020), L.WINDOW)
@@ -487,8 +503,9 @@ def test_what_nobody_ever_heard_of_is_lost_with_the_window():
     assert reader.asked() == set(range(1020, 1031))
 
 
+@pytest.mark.rfc("RCV-10", "RCV-37", "RCV-40")
 def test_what_nobody_answers_is_lost():
-    """Covers RCV-10, RCV-37, RCV-40: NAKs are counted on the wire."""
+    """NAKs are counted on the wire."""
     reader = joined(nak_ncf_retries=3)
     reader.hear(data_train([1012]))
     for number in range(2, 12):
@@ -498,8 +515,8 @@ def test_what_nobody_answers_is_lost():
     assert reader.delivered()[-1] == 1012
 
 
+@pytest.mark.rfc("RCV-40")
 def test_late_data_for_what_was_given_up_is_not_delivered_twice_or_out_of_order():
-    """Covers RCV-40."""
     reader = joined()
     reader.hear(data_train([1013], trail=100))
     reader.hear(data_train([1014], trail=1011))
@@ -537,8 +554,9 @@ def test_repairs_from_below_the_trail_are_waited_for_as_long_as_any_come():
     assert reader.lost() == dict.fromkeys(range(1030, 1040), L.WINDOW)
 
 
+@pytest.mark.rfc("RCV-40")
 def test_nothing_is_lost_while_the_source_is_silent():
-    """Covers RCV-40, design section 1: an outage above is no loss, and uses up no retries."""
+    """Covers design section 1: an outage above is no loss, and uses up no retries."""
     reader = joined(nak_ncf_retries=30, peer_expiry=3600 * SECOND, stall_ivl=SECOND, session_expiry=7200 * SECOND)
     reader.hear(data_train([1013]))
     reader.wait(600 * SECOND)
@@ -551,8 +569,9 @@ def test_nothing_is_lost_while_the_source_is_silent():
     assert reader.next_sqn() == 1014
 
 
+@pytest.mark.rfc("SEC-07")
 def test_a_confirmed_jump_is_followed():
-    """Covers SEC-07: what lies between is lost, once."""
+    """What lies between is lost, once."""
     reader = joined(rxw_sqns=1000)
     reader.hear(data_train([5000], trail=4000))
     assert reader.next_sqn() == 1010
@@ -565,8 +584,9 @@ def test_a_confirmed_jump_is_followed():
     assert reader.next_sqn() == 5003
 
 
+@pytest.mark.rfc("SEC-07")
 def test_a_jump_whose_window_reaches_back_keeps_what_is_in_it():
-    """Covers SEC-07: the trail may lie where we have been; nothing that can be repaired is lost."""
+    """The trail may lie where we have been; nothing that can be repaired is lost."""
     reader = joined(rxw_sqns=1000)
     reader.hear(data_train([1015]))
     reader.hear(spm_packet(2, 1012, 5000))
@@ -576,8 +596,8 @@ def test_a_jump_whose_window_reaches_back_keeps_what_is_in_it():
     assert session.missing_sqns == 5000 - 1012  # all of the window but the packet that is held
 
 
+@pytest.mark.rfc("SEC-06")
 def test_junk_is_counted():
-    """Covers SEC-06."""
     reader = joined()
     octets = bytearray(data_packet(1010, b"x"))
     octets[-1] ^= 1
@@ -603,8 +623,8 @@ def test_poll_responses_of_a_known_session_mean_nothing_to_a_receiver():
     assert reader.core.deadline_ns == deadline
 
 
+@pytest.mark.rfc("SEC-01", "SEC-03")
 def test_requests_begin_no_session():
-    """Covers SEC-01, SEC-03."""
     reader = Reader()
     for packet in (nak_packet(5), ncf_packet(5), spmr_packet(), nak_packet(5, kind=T.NNAK)):
         reader.hear(packet)
@@ -652,8 +672,9 @@ def test_a_queue_that_is_exactly_full_goes_on_when_it_is_emptied():
         assert reader.delivered() == list(range(1000, 1000 + delivered))
 
 
+@pytest.mark.rfc("SEC-01", "RCV-10")
 def test_a_session_that_is_evicted_says_all_it_has():
-    """Covers SEC-01, RCV-10: room or not, for nobody will ask again."""
+    """Room or not, for nobody will ask again."""
     reader = slow_reader(max_sessions=1)
     reader.hear(data_train(range(1050, 1060), size=1376))
     reader.hear(spm_packet(1, 0, 5, tsi=OTHER_TSI))
@@ -675,8 +696,9 @@ def test_a_session_that_expires_waits_for_the_application():
     assert reader.next_sqn() == 1060
 
 
+@pytest.mark.rfc("RCV-10")
 def test_what_outgrows_the_window_is_an_overrun():
-    """Covers RCV-10, design section 3: the oldest goes, and it is said."""
+    """Covers design section 3: the oldest goes, and it is said."""
     reader = slow_reader(rxw_bytes=256 * KIB)
     for first in range(1047, 3000, 40):
         reader.hear(data_train(range(first, first + 40), size=1376))
@@ -713,8 +735,9 @@ def test_a_repaired_gap_lets_all_that_waited_out():
     assert reader.next_sqn() == 1182
 
 
+@pytest.mark.rfc("SEC-01", "RCV-10")
 def test_octets_that_wait_for_a_gap_are_bounded():
-    """Covers SEC-01, RCV-10: the gap is given up, and what waited behind it is delivered."""
+    """The gap is given up, and what waited behind it is delivered."""
     reader = Reader(payload=lambda sqn: payload_of(sqn, 1376), rxw_bytes=256 * KIB)
     reader.hear(spm_packet(1, 100, 999))
     reader.hear(data_train([1000], size=1376))
@@ -727,9 +750,10 @@ def test_octets_that_wait_for_a_gap_are_bounded():
     assert reader.next_sqn() == 2005
 
 
+@pytest.mark.rfc("SEC-01", "SEC-03")
 @pytest.mark.parametrize("how", ["data", "spm", "ncf"])
 def test_gaps_are_bounded_however_they_are_revealed(how):
-    """Covers SEC-01, SEC-03: the oldest is given up, at once and in order."""
+    """The oldest is given up, at once and in order."""
     reader = joined(rxw_gaps=16)
     for number in range(200):
         sqn = 1011 + 2 * number
@@ -744,8 +768,9 @@ def test_gaps_are_bounded_however_they_are_revealed(how):
     assert reader.next_sqn() > 1300
 
 
+@pytest.mark.rfc("SEC-01")
 def test_octets_that_wait_for_the_first_spm_are_bounded():
-    """Covers SEC-01: data may come at full rate before anything is known of the path."""
+    """Data may come at full rate before anything is known of the path."""
     reader = Reader(payload=lambda sqn: payload_of(sqn, 1376), rxw_bytes=64 * KIB, open_hold_ivl=SECOND)
     for first in range(1000, 1400, 40):
         reader.hear(data_train(range(first + 1, first + 40), size=1376))
@@ -758,8 +783,9 @@ def test_octets_that_wait_for_the_first_spm_are_bounded():
     assert set(reader.lost().values()) <= {L.OVERLOAD, L.OVERRUN, L.WINDOW}
 
 
+@pytest.mark.rfc("SEC-01")
 def test_account_of_a_stalled_application_is_bounded():
-    """Covers SEC-01: losses of all kinds, one after the other, while nothing can be told."""
+    """Losses of all kinds, one after the other, while nothing can be told."""
     reader = slow_reader(rxw_bytes=64 * KIB, rxw_gaps=16)
     for number in range(1000):
         first = 1050 + number * 4
@@ -793,8 +819,9 @@ def test_silence_is_reported_and_so_is_the_end_of_it():
     assert reader.opened() == [(1000, False), (1010, True), (1011, True)]
 
 
+@pytest.mark.rfc("RCV-10")
 def test_a_session_that_stays_silent_expires():
-    """Covers RCV-10: what is missing is lost with it, and said before the end."""
+    """What is missing is lost with it, and said before the end."""
     reader = joined(peer_expiry=10 * SECOND, session_expiry=60 * SECOND, nak_ncf_retries=1000)
     reader.hear(data_train([1012]))
     reader.wait(60 * SECOND)
@@ -814,9 +841,10 @@ def test_a_source_that_comes_back_after_expiry_is_a_new_session():
     assert reader.opened() == [(1000, False), (1101, False)]
 
 
+@pytest.mark.rfc("RCV-10")
 @pytest.mark.parametrize("is_dawdling", [False, True])
 def test_a_source_that_comes_back_while_the_application_dawdles_is_followed_again(is_dawdling):
-    """Covers RCV-10: an expired session that is still being delivered must not swallow the stream for ever."""
+    """An expired session that is still being delivered must not swallow the stream for ever."""
     reader = slow_reader(peer_expiry=10 * SECOND, session_expiry=60 * SECOND)
     reader.hear(data_train(range(1047, 1060), size=1376))
     reader.wait(100 * SECOND)
@@ -832,16 +860,16 @@ def test_a_source_that_comes_back_while_the_application_dawdles_is_followed_agai
     assert reader.next_sqn() == 1110
 
 
+@pytest.mark.rfc("RCV-25")
 def test_fin_closes_when_all_is_delivered():
-    """Covers RCV-25."""
     reader = joined()
     reader.hear(spm_packet(2, 100, 1009, Fin()))
     assert reader.closed() is CloseCause.FIN
     assert reader.next_sqn() == 1010
 
 
+@pytest.mark.rfc("RCV-25", "RCV-30")
 def test_fin_reveals_the_tail_and_waits_for_it():
-    """Covers RCV-25, RCV-30."""
     reader = joined()
     reader.hear(spm_packet(2, 100, 1012, Fin()))
     assert reader.closed() is None
@@ -853,8 +881,8 @@ def test_fin_reveals_the_tail_and_waits_for_it():
     assert reader.closed() is CloseCause.FIN
 
 
+@pytest.mark.rfc("RCV-10", "RCV-25")
 def test_fin_whose_tail_is_lost():
-    """Covers RCV-10, RCV-25."""
     reader = joined(nak_ncf_retries=1)
     for number in range(2, 12):
         reader.hear(spm_packet(number, 100, 1012, Fin()), after=50 * MS)
@@ -862,8 +890,8 @@ def test_fin_whose_tail_is_lost():
     assert reader.closed() is CloseCause.FIN
 
 
+@pytest.mark.rfc("SRC-28")
 def test_fin_on_data():
-    """Covers SRC-28."""
     reader = joined()
     reader.hear(data_train([1011, 1012], options=(Fin(),)))
     assert reader.closed() is None
@@ -885,8 +913,9 @@ def test_a_closed_session_says_nothing_more():
     assert len(reader.core.sessions) == 0
 
 
+@pytest.mark.rfc("RCV-25")
 def test_a_closed_session_is_remembered_while_its_source_is_heard():
-    """Covers RCV-25 and its trap: FIN is said many times, and other sessions go on meanwhile."""
+    """FIN is said many times, and other sessions go on meanwhile."""
     reader = joined(session_expiry=20 * SECOND)
     reader.hear(spm_packet(2, 100, 1009, Fin()))
     marks = len(reader.marks)
@@ -905,8 +934,9 @@ def test_a_receiver_that_only_hears_the_fin():
     assert reader.closed() is CloseCause.FIN
 
 
+@pytest.mark.rfc("RCV-26")
 def test_reset_without_naks_gives_up_at_once():
-    """Covers RCV-26: with N set nothing more is asked for."""
+    """With N set nothing more is asked for."""
     reader = joined()
     reader.hear(data_train([1012]))
     reader.hear(spm_packet(2, 100, 1013, Rst(no_naks=True, error=1)))
@@ -916,8 +946,8 @@ def test_reset_without_naks_gives_up_at_once():
     assert reader.naks() == []
 
 
+@pytest.mark.rfc("RCV-26")
 def test_reset_with_naks_recovers_what_it_can():
-    """Covers RCV-26."""
     reader = joined()
     reader.hear(data_train([1012]))
     reader.hear(spm_packet(2, 100, 1012, Rst()))
@@ -928,8 +958,9 @@ def test_reset_with_naks_recovers_what_it_can():
     assert reader.closed() is CloseCause.RESET
 
 
+@pytest.mark.rfc("SEC-01")
 def test_sessions_are_bounded():
-    """Covers SEC-01: the 65th evicts the one that was silent for longest, with all it holds."""
+    """The 65th evicts the one that was silent for longest, with all it holds."""
     reader = Reader(max_sessions=64)
     tsis = [bytes([number]) * 8 for number in range(65)]
     for tsi in tsis[:64]:
@@ -958,10 +989,10 @@ def test_an_ended_session_goes_before_a_living_one():
 # Everywhere the same
 
 
+@pytest.mark.rfc("W-17", "W-18", "RCV-04")
 @pytest.mark.parametrize("first", [(1 << 32) - 20, (1 << 32) - 1, 1 << 32, (9 << 32) - 13])
 @pytest.mark.parametrize("begins_with", ["spm", "data"])
 def test_a_session_across_the_wrap_is_like_one_at_1000(first, begins_with):
-    """Covers W-17, W-18, RCV-04 and test 1 of section 14."""
 
     def session(start):
         def epoch(lead):
@@ -1001,9 +1032,10 @@ def test_a_session_across_the_wrap_is_like_one_at_1000(first, begins_with):
         assert there[3] == first  # the source's own numbers
 
 
+@pytest.mark.rfc("SEC-06")
 @given(st.binary(max_size=200), st.integers(1, 60), st.booleans())
 def test_random_octets_do_no_harm(octets, stride, is_group):
-    """Covers SEC-06 and the contract of `pgm.core.interface`: nothing a peer sends makes `receive` raise."""
+    """Covers the contract of `pgm.core.interface`: nothing a peer sends makes `receive` raise."""
     reader = joined()
     channel = attrs.evolve(BY_GROUP, is_group=is_group)
     reader.hear(type(data_train([1])).of(octets, stride), channel=channel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.rfc("RCV-06", "RCV-07", "RCV-10", "RCV-11", "RCV-39", "RCV-40", "SEC-01")
 @given(
     history=st.lists(steps, min_size=30, max_size=120),
     first=st.sampled_from([0, 1000, (1 << 32) - 9, (1 << 32) + 5]),
@@ -121,7 +123,7 @@ steps = st.one_of(
 def test_delivered_and_lost_are_what_was_sent(
     history, first, has_epoch, joins, begins_with_spm, takes, below_trail, small
 ):
-    """Covers RCV-06, RCV-07, RCV-10, RCV-11, RCV-39, RCV-40, SEC-01: `Reader` checks order and octets as it goes."""
+    """`Reader` checks order and octets as it goes."""
     limits = {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400} if small else {}
     reader = Reader(
         ReceiverSetup(SEGMENT, parents=(REPAIRER,), asks_below_trail=below_trail),

@@ -68,8 +68,9 @@ FIGURE = [
 ]
 
 
+@pytest.mark.rfc("RCV-34", "RCV-35", "RCV-36", "RCV-37", "RCV-38")
 def test_the_figure_is_the_table():
-    """Covers RCV-33 to RCV-38, E-08, and test 2 of section 14."""
+    """Covers E-08."""
     assert {(state, event) for state, event, *_ in FIGURE} == set(RECEIVER) == set(itertools.product(S, E))
     ivls = {Interval.NAK_RB_IVL: BACK_OFF, Interval.NAK_RPT_IVL: RPT, Interval.NAK_RDATA_IVL: RDATA}
     counts = {None: (0, 0), Retries.NCF: (1, 0), Retries.DATA: (0, 1)}
@@ -78,9 +79,9 @@ def test_the_figure_is_the_table():
         assert (row.next_state, ivls[row.restarts], counts[row.counts]) == (following, ivl, counted)
 
 
+@pytest.mark.rfc("RCV-34", "RCV-35", "RCV-36", "RCV-37", "RCV-38")
 @pytest.mark.parametrize(("state", "event", "following", "ivl", "counted"), FIGURE)
 def test_transition(state, event, following, ivl, counted):
-    """Covers RCV-34, RCV-35, RCV-36, RCV-37, RCV-38."""
     made, found, now = in_state(state)
     if event is E.TIMER:
         now = found.deadline_ns
@@ -98,9 +99,9 @@ def test_transition(state, event, following, ivl, counted):
     assert (found.ncf_retries, found.data_retries) == counted
 
 
+@pytest.mark.rfc("RCV-39")
 @pytest.mark.parametrize("state", S)
 def test_data_ends_recovery_in_every_state(state):
-    """Covers RCV-39."""
     made, _, _ = in_state(state)
     assert made.arrived(11, 12) == [(11, 12)]
     assert [(found.first, found.end) for found in made.missing] == [(10, 11), (12, 13)]
@@ -110,9 +111,9 @@ def test_data_ends_recovery_in_every_state(state):
     assert due(made, 100 * SECOND).naks == []
 
 
+@pytest.mark.rfc("RCV-11", "RCV-39")
 @pytest.mark.parametrize("state", S)
 def test_trail_ends_recovery_in_every_state(state):
-    """Covers RCV-11, RCV-39."""
     made, _, _ = in_state(state)
     assert made.give_up_before(10) == []
     assert made.give_up_before(12) == [(10, 12)]
@@ -124,8 +125,9 @@ def test_trail_ends_recovery_in_every_state(state):
 # Beginning
 
 
+@pytest.mark.rfc("RCV-32", "RCV-33")
 def test_recovery_begins_with_cleared_counts_and_a_random_back_off():
-    """Covers RCV-32, RCV-33: uniform below NAK_BO_IVL, after the tolerance for reordering."""
+    """Uniform below NAK_BO_IVL, after the tolerance for reordering."""
     settings = attrs.evolve(EXACT, nak_bo_ivl=10 * MS)
     made = recovery(settings)
     draws = []
@@ -139,8 +141,9 @@ def test_recovery_begins_with_cleared_counts_and_a_random_back_off():
     assert abs(sum(draws) / len(draws) - 5 * MS) < MS / 2
 
 
+@pytest.mark.rfc("RCV-33", "RCV-47")
 def test_gaps_of_one_read_share_their_back_off():
-    """Covers RCV-33, RCV-47: otherwise each would get a NAK of its own instead of a place in a list."""
+    """Otherwise each would get a NAK of its own instead of a place in a list."""
     made = recovery(attrs.evolve(EXACT, nak_bo_ivl=10 * MS))
     for first in range(0, 60, 2):
         made.detect(first, first + 1, SECOND)
@@ -148,8 +151,8 @@ def test_gaps_of_one_read_share_their_back_off():
     assert made.deadline_ns == next(iter(made.missing)).deadline_ns
 
 
+@pytest.mark.rfc("RCV-32")
 def test_reordered_packets_are_never_asked_for():
-    """Covers RCV-32."""
     made = recovery()
     made.detect(10, 12, SECOND)
     assert made.deadline_ns > SECOND + REORDER
@@ -157,8 +160,8 @@ def test_reordered_packets_are_never_asked_for():
     assert due(made, 2 * SECOND).naks == []
 
 
+@pytest.mark.rfc("RCV-42")
 def test_detecting_again_changes_nothing_for_what_is_known():
-    """Covers RCV-42."""
     made, found, _ = in_state(S.WAIT_NCF)
     at = found.deadline_ns
     made.detect(8, 15, 2 * SECOND)
@@ -170,8 +173,8 @@ def test_detecting_again_changes_nothing_for_what_is_known():
     assert found.deadline_ns == at
 
 
+@pytest.mark.rfc("NE-10")
 def test_an_element_that_asks_for_a_child_draws_no_back_off():
-    """Covers NE-10."""
     made = recovery(attrs.evolve(EXACT, nak_bo_ivl=SECOND))
     made.detect(10, 12, 5 * SECOND, at_once=True)
     assert made.deadline_ns == 5 * SECOND + REORDER
@@ -189,8 +192,9 @@ def test_hurrying_leaves_what_is_under_way(state):
     assert (found.state, found.deadline_ns) == (state, at)
 
 
+@pytest.mark.rfc("DLR-14", "DLR-36")
 def test_a_repairer_asked_by_its_own_parent_answers_with_a_nak():
-    """Covers DLR-14, DLR-36: what the parent promised on the segment it expects from us."""
+    """What the parent promised on the segment it expects from us."""
     for state in (S.BACK_OFF, S.WAIT_DATA):
         made, found, now = in_state(state)
         made.hurry(10, 13, now + MS, is_relied_on=True)
@@ -203,8 +207,9 @@ def test_a_repairer_asked_by_its_own_parent_answers_with_a_nak():
     assert found.state is S.WAIT_NCF  # it was told already
 
 
+@pytest.mark.rfc("RCV-22")
 def test_nothing_is_asked_for_before_the_path_is_known():
-    """Covers RCV-22: the gap waits, however long; it is neither asked for nor lost."""
+    """The gap waits, however long; it is neither asked for nor lost."""
     made = recovery()
     made.may_ask = False
     made.detect(10, 13, SECOND)
@@ -217,8 +222,8 @@ def test_nothing_is_asked_for_before_the_path_is_known():
 # Asking
 
 
+@pytest.mark.rfc("RCV-41", "RCV-47", "W-33")
 def test_naks_are_lists_of_63_oldest_first():
-    """Covers RCV-41, RCV-47, W-33."""
     made = recovery()
     for first, end in ((500, 503), (100, 170), (300, 301)):
         made.detect(first, end, SECOND)
@@ -227,8 +232,9 @@ def test_naks_are_lists_of_63_oldest_first():
     assert [(found.first, found.end) for found in step.asking] == [(100, 170), (300, 301), (500, 503)]
 
 
+@pytest.mark.rfc("RCV-34", "RCV-48")
 def test_a_confirmation_cuts_out_what_it_names():
-    """Covers RCV-34, RCV-48: each sqn has its own state from then on."""
+    """Each sqn has its own state from then on."""
     made, found, now = in_state(S.BACK_OFF, 10, 20)
     backing_off_until = found.deadline_ns
     made.confirmed([(12, 14), (17, 18), (25, 30)], now + MS)
@@ -242,8 +248,8 @@ def test_a_confirmation_cuts_out_what_it_names():
     assert due(made, backing_off_until).naks == [[10, 11, 14, 15, 16, 18, 19]]
 
 
+@pytest.mark.rfc("RCV-34", "RCV-35", "RCV-42")
 def test_suppressed_naks_are_counted_and_not_sent():
-    """Covers RCV-34, RCV-35, RCV-42."""
     for hear in ("confirmed", "overheard"):
         made, found, now = in_state(S.BACK_OFF)
         backing_off_until = found.deadline_ns
@@ -254,8 +260,8 @@ def test_suppressed_naks_are_counted_and_not_sent():
         assert made._counters.naks_suppressed == 1
 
 
+@pytest.mark.rfc("RCV-46")
 def test_what_is_not_missing_is_nobodys_business():
-    """Covers RCV-46."""
     made = recovery()
     made.confirmed([(5, 8)], SECOND)
     made.overheard([(5, 8)], SECOND)
@@ -317,9 +323,10 @@ def rounds_until_given_up(made, answer=None, **changes):
             return asked_at, now, step
 
 
+@pytest.mark.rfc("RCV-36", "RCV-37", "RCV-40", "RCV-49")
 @pytest.mark.parametrize("retries", [1, 2, 3, 7])
 def test_without_an_ncf_there_are_so_many_repeats_after_the_first_nak(retries):
-    """Covers RCV-36, RCV-37, RCV-40, RCV-49: given up when the count exceeds NAK_NCF_RETRIES."""
+    """Given up when the count exceeds NAK_NCF_RETRIES."""
     made = recovery(attrs.evolve(EXACT, nak_ncf_retries=retries, nak_data_retries=1))
     made.detect(10, 12, SECOND)
     asked_at, ended, step = rounds_until_given_up(made)
@@ -330,9 +337,9 @@ def test_without_an_ncf_there_are_so_many_repeats_after_the_first_nak(retries):
     assert made.deadline_ns == NEVER
 
 
+@pytest.mark.rfc("RCV-38", "RCV-40")
 @pytest.mark.parametrize("retries", [1, 2, 3, 7])
 def test_without_data_there_are_so_many_repeats_after_the_first_nak(retries):
-    """Covers RCV-38, RCV-40."""
     made = recovery(attrs.evolve(EXACT, nak_ncf_retries=1, nak_data_retries=retries))
     made.detect(10, 12, SECOND)
     asked_at, ended, step = rounds_until_given_up(made, lambda now: made.confirmed([(10, 12)], now + MS))
@@ -343,8 +350,9 @@ def test_without_data_there_are_so_many_repeats_after_the_first_nak(retries):
     assert step.unanswered == []
 
 
+@pytest.mark.rfc("RCV-38")
 def test_counts_live_for_the_whole_recovery():
-    """Covers RCV-38: WAIT_DATA does not clear the count of missing NCFs."""
+    """WAIT_DATA does not clear the count of missing NCFs."""
     made = recovery(attrs.evolve(EXACT, nak_ncf_retries=2, nak_data_retries=10))
     made.detect(10, 11, SECOND)
     answers = iter([False, True, True, False, True, False])
@@ -360,8 +368,8 @@ def test_counts_live_for_the_whole_recovery():
     assert len(asked_at) == 6
 
 
+@pytest.mark.rfc("RCV-35", "RCV-37")
 def test_a_nak_of_another_receiver_postpones_ours():
-    """Covers RCV-35, RCV-37."""
     made, found, now = in_state(S.WAIT_NCF)
     for _ in range(10):
         now += RPT - 1
@@ -465,9 +473,10 @@ happenings = st.one_of(
 )
 
 
+@pytest.mark.rfc("RCV-34", "RCV-35", "RCV-36", "RCV-37", "RCV-38", "RCV-39", "RCV-40")
 @given(history=st.lists(st.tuples(st.just(None), happenings).map(lambda pair: pair[1]), max_size=40))
 def test_ranges_behave_like_single_sqns(history: list[tuple[str, Any]]) -> None:
-    """Covers RCV-33 to RCV-48: one state for a range is one state for each of its sqns."""
+    """One state for a range is one state for each of its sqns."""
     made = recovery(attrs.evolve(EXACT, nak_ncf_retries=2, nak_data_retries=2, nak_max_outstanding=1000))
     model, now = BySqn(2), SECOND
     for what, value in history:
@@ -554,8 +563,9 @@ def test_table_can_be_exchanged():
     assert made.deadline_ns == SECOND + RDATA
 
 
+@pytest.mark.rfc("SEC-03")
 def test_answers_do_not_cut_ranges_beyond_the_bound():
-    """Covers SEC-03: NCFs for every other sqn would make a range of each."""
+    """NCFs for every other sqn would make a range of each."""
     made = recovery(attrs.evolve(EXACT, rxw_gaps=16))
     made.detect(0, 1000, SECOND)
     for sqn in range(1, 1000, 2):
@@ -568,8 +578,9 @@ def test_answers_do_not_cut_ranges_beyond_the_bound():
 # What only caches have
 
 
+@pytest.mark.rfc("RCV-41")
 def test_what_the_source_still_has_is_asked_for_first():
-    """Covers RCV-41: below the trail only a cache can repair, and what is in the window must not fall out of it meanwhile."""
+    """Below the trail only a cache can repair, and what is in the window must not fall out of it meanwhile."""
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=10))
     made.detect(0, 30, SECOND)
     step = due(made, made.deadline_ns, trail=25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
@@ -52,8 +53,9 @@ def run(made, until):
     return log
 
 
+@pytest.mark.rfc("NE-02")
 def test_a_relay_without_a_partner_speaks_from_the_start():
-    """Covers NE-02 and test 8 of section 14: the path of each segment, all else octet for octet."""
+    """The path of each segment, all else octet for octet."""
     made, counters = relay()
     assert made.speaks
     spm = received(7, Join(10), Unknown(number=0x44, octet2=0xFF, value=b"as it was"))
@@ -70,8 +72,8 @@ def test_a_relay_without_a_partner_speaks_from_the_start():
     assert made.deadline_ns == NEVER
 
 
+@pytest.mark.rfc("NE-04")
 def test_odata_goes_down_as_it_came():
-    """Covers NE-04."""
     made, counters = relay()
     train = data_train(range(5), trail=3)
     [data] = train.parse_untrusted()[0]
@@ -82,8 +84,9 @@ def test_odata_goes_down_as_it_came():
     assert (counters.odata_packets, counters.odata_octets) == (10, 360)
 
 
+@pytest.mark.rfc("NE-39")
 def test_spmrs_are_answered_with_the_newest_spm():
-    """Covers NE-39: on the segment that asked, with its path."""
+    """On the segment that asked, with its path."""
     made, _ = relay()
     assert list(made.answer_spmr(DOWN_A)) == []
     made.on_spm(received(7), SECOND)

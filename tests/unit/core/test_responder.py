@@ -33,8 +33,8 @@ def sqns(send):
     return [] if send is None else sent_sqns([send], PacketType.RDATA)
 
 
+@pytest.mark.rfc("SRC-42", "SRC-43")
 def test_a_repair_is_held_to_collect_naks_and_then_sent():
-    """Covers SRC-42, SRC-43."""
     made, _, counters = responder(run_of(10, 10))
     assert made.deadline_ns == NEVER
     assert made.request([(12, 14)], SEGMENT, SECOND) == []
@@ -66,8 +66,8 @@ def test_hold_can_be_chosen():
     assert sqns(made.next_train(ANY, 0, SECOND)) == [12, 13]
 
 
+@pytest.mark.rfc("W-31", "SRC-07")
 def test_repairs_carry_the_present_trail_and_the_payload_as_it_was():
-    """Covers W-31, SRC-07."""
     made, _, _ = responder(run_of(10, 10))
     made.request([(12, 14)], SEGMENT, SECOND, 0)
     [data] = sent_items([made.next_train(ANY, 11, SECOND)])
@@ -75,8 +75,9 @@ def test_repairs_carry_the_present_trail_and_the_payload_as_it_was():
     assert [row.tobytes() for row in data.run(12).payloads] == [payload_of(12), payload_of(13)]
 
 
+@pytest.mark.rfc("SRC-43")
 def test_echoes_are_ignored_for_a_while():
-    """Covers SRC-43: NAKs that crossed the repair are not served twice."""
+    """NAKs that crossed the repair are not served twice."""
     made, _, counters = responder(run_of(10, 10))
     made.request([(12, 14)], SEGMENT, SECOND, 0)
     made.next_train(ANY, 0, SECOND)
@@ -113,8 +114,9 @@ def test_cancelling_everything_leaves_no_deadline():
     assert made.next_octets() == 0
 
 
+@pytest.mark.rfc("NE-30")
 def test_segments_are_apart():
-    """Covers NE-30: a repair goes where it was asked for, and each segment has its own echoes."""
+    """A repair goes where it was asked for, and each segment has its own echoes."""
     made, _, _ = responder(run_of(10, 10), segments=(SEGMENT, OTHER))
     made.request([(12, 13)], SEGMENT, SECOND, 0)
     made.request([(12, 13), (15, 16)], OTHER, SECOND, 0)
@@ -156,8 +158,9 @@ def test_a_train_has_one_size_of_packets():
     assert made.next_train(ANY, 0, SECOND) is None
 
 
+@pytest.mark.rfc("SRC-43")
 def test_runs_of_one_size_share_a_train_oldest_first():
-    """Covers SRC-43: a request may span many kept trains, and the oldest sqns leave first."""
+    """A request may span many kept trains, and the oldest sqns leave first."""
     made, _, _ = responder(run_of(10, 5), run_of(15, 5), run_of(20, 5), run_of(30, 5))
     made.request([(11, 24), (31, 33)], SEGMENT, SECOND, 0)
     assert sqns(made.next_train(ANY, 0, SECOND)) == [*range(11, 24), 31, 32]
@@ -175,8 +178,9 @@ def test_a_train_is_as_long_as_the_pacer_says_and_at_least_one_packet(octets, pa
     assert made.deadline_ns == SECOND
 
 
+@pytest.mark.rfc("SRC-42")
 def test_what_is_no_longer_held_is_no_longer_owed():
-    """Covers SRC-42: the window may move between the NAK and the repair."""
+    """The window may move between the NAK and the repair."""
     made, store, _ = responder(run_of(10, 10))
     made.request([(10, 20)], SEGMENT, SECOND)
     store.drop_before(15)
@@ -189,8 +193,9 @@ def test_what_is_no_longer_held_is_no_longer_owed():
     assert made.pending_sqns == 0
 
 
+@pytest.mark.rfc("SRC-03")
 def test_size_of_the_next_train_is_guessed_from_what_is_held():
-    """Covers SRC-03: a guess of nothing would let a whole train past the bucket."""
+    """A guess of nothing would let a whole train past the bucket."""
     made, store, _ = responder(run_of(10, 5), run_of(20, 5))
     made.request([(10, 15)], SEGMENT, SECOND)
     made.request([(20, 25)], SEGMENT, SECOND)
@@ -208,6 +213,7 @@ def test_memory_of_repairs_fades():
     assert len(queue.fading) < 50
 
 
+@pytest.mark.rfc("SRC-42", "SRC-43", "SRC-44")
 @given(
     steps=st.lists(
         st.tuples(
@@ -221,7 +227,7 @@ def test_memory_of_repairs_fades():
     )
 )
 def test_every_sqn_asked_for_is_sent_once_and_not_for_its_echoes(steps):
-    """Covers SRC-42, SRC-43, SRC-44, against a dictionary by sqn."""
+    """Against a dictionary by sqn."""
     made, _, _ = responder(*chunk_of_runs(0, [10, 10]), run_of(25, 10))
     held = [*range(20), *range(25, 35)]
     now, owed, served = SECOND, {}, {}

@@ -100,6 +100,7 @@ def octets_of(effect):
 # Data
 
 
+@pytest.mark.rfc("SRC-01", "SRC-02", "SRC-03", "SRC-05", "W-17")
 @given(
     sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=40),
     first=st.sampled_from([0, 1000, (1 << 32) - 10, (3 << 32) - 2]),
@@ -107,7 +108,7 @@ def octets_of(effect):
     seed=st.integers(0, 1 << 30),
 )
 def test_data_leaves_in_order_and_within_the_rate(sizes, first, late, seed):
-    """Covers SRC-01, SRC-02, SRC-03, SRC-05, W-17: with SPMs in between, and served late."""
+    """With SPMs in between, and served late."""
     rng = random.Random(seed)
     rate, burst = 200_000, 20 * MS
     core = source(first, txw_max_rte=rate, txw_burst_ivl=burst, ambient_spm_ivl=30 * MS, ihb_min=10 * MS)
@@ -155,8 +156,9 @@ def test_rows_are_messages_too():
     assert sent_sqns(all_effects(drain(core)), T.ODATA) == list(range(5))
 
 
+@pytest.mark.rfc("SRC-03")
 def test_a_slow_line_sends_packet_by_packet():
-    """Covers SRC-03: 64 KB at 1 Mbit/s would be half a second of line."""
+    """64 KB at 1 Mbit/s would be half a second of line."""
     core = source(txw_max_rte=125_000, txw_burst_ivl=5 * MS, **QUIET)
     core.submit([bytes(1448)] * 10)
     log = [(now, effect) for now, effects in drain(core) for effect in effects if effect.is_data]
@@ -184,8 +186,9 @@ def test_room_shrinks_with_what_is_not_sent_yet():
 # SPMs
 
 
+@pytest.mark.rfc("SRC-06", "SRC-20", "SRC-21", "W-19")
 def test_first_spm_goes_at_once_and_describes_the_empty_window():
-    """Covers SRC-06, SRC-20, SRC-21, W-19: SPM_SQN 0, trail 0, lead -1, the own address."""
+    """SPM_SQN 0, trail 0, lead -1, the own address."""
     core = source()
     assert core.deadline_ns == START
     effects = core.handle_deadline(START)
@@ -197,8 +200,9 @@ def test_first_spm_goes_at_once_and_describes_the_empty_window():
     assert (effects[0].to, effects[0].hops, effects[0].is_data) == (None, None, False)
 
 
+@pytest.mark.rfc("SRC-06", "SRC-20")
 def test_spms_count_up_and_tell_what_was_sent():
-    """Covers SRC-06, SRC-20: the lead is the last sent, not the last accepted."""
+    """The lead is the last sent, not the last accepted."""
     core = source(ambient_spm_ivl=10 * MS, txw_max_rte=100_000)
     core.submit([bytes(976)] * 20)
     lead, spm_sqn = -1, 0
@@ -214,8 +218,8 @@ def test_spms_count_up_and_tell_what_was_sent():
     assert lead == 19
 
 
+@pytest.mark.rfc("SRC-05")
 def test_spms_come_before_data():
-    """Covers SRC-05."""
     core = source()
     core.submit([payload_of(0)])
     items = sent_items(all_effects(run(core, START + MS)))
@@ -240,8 +244,9 @@ def test_epoch_names_the_upper_half_of_the_next_sqn(first):
             assert following in (first, first + 10)
 
 
+@pytest.mark.rfc("SRC-31", "RCV-03")
 def test_late_joiners_are_told_where_they_come_in():
-    """Covers SRC-31, RCV-03: within JOIN_IVL of the start the first sqn, later the next one."""
+    """Within JOIN_IVL of the start the first sqn, later the next one."""
     core = source(join_ivl=SECOND, ambient_spm_ivl=250 * MS, ihb_min=3600 * SECOND, ihb_max=3600 * SECOND)
     core.submit([payload_of(sqn) for sqn in range(5)])
     joins = {}
@@ -252,8 +257,8 @@ def test_late_joiners_are_told_where_they_come_in():
     assert joins[1000] == joins[2000] == 5
 
 
+@pytest.mark.rfc("SRC-22", "SRC-23")
 def test_heartbeats_follow_odata_and_rdata():
-    """Covers SRC-22, SRC-23."""
     core = source(ambient_spm_ivl=3600 * SECOND, ihb_min=100 * MS, ihb_max=800 * MS, rdata_hold_ivl=0)
     core.handle_deadline(START)
     core.submit([payload_of(0)])
@@ -267,8 +272,8 @@ def test_heartbeats_follow_odata_and_rdata():
     assert spms == [100, 300, 700]
 
 
+@pytest.mark.rfc("SRC-26")
 def test_spmrs_are_answered_at_once_and_not_too_often():
-    """Covers SRC-26."""
     core = source(**QUIET | {"ihb_min": 50 * MS})
     core.handle_deadline(START)
     now, answered = START + SECOND, []
@@ -282,8 +287,9 @@ def test_spmrs_are_answered_at_once_and_not_too_often():
 # NAKs
 
 
+@pytest.mark.rfc("SRC-05", "SRC-40", "SRC-42")
 def test_a_nak_is_confirmed_at_once_and_repaired_afterwards():
-    """Covers SRC-05, SRC-40, SRC-42: the NCF comes in the same call, also when the data is ready."""
+    """The NCF comes in the same call, also when the data is ready."""
     core = with_data()
     now = START + 2 * SECOND
     effects = receive(core, nak(5), now)
@@ -296,8 +302,8 @@ def test_a_nak_is_confirmed_at_once_and_repaired_afterwards():
     assert (core.counters.nak_packets_in, core.counters.nak_sqns_in, core.counters.rdata_packets) == (1, 1, 1)
 
 
+@pytest.mark.rfc("SRC-44", "W-33")
 def test_a_nak_list_gets_one_ncf_and_every_repair():
-    """Covers SRC-44, W-33."""
     core = with_data(100)
     now = START + 2 * SECOND
     sqns = (70, *range(1, 63))
@@ -306,16 +312,17 @@ def test_a_nak_list_gets_one_ncf_and_every_repair():
     assert sent_sqns(all_effects(run(core, now + SECOND)), T.RDATA) == sorted(sqns)
 
 
+@pytest.mark.rfc("W-31", "SRC-07")
 def test_repairs_are_what_was_sent():
-    """Covers W-31, SRC-07."""
     core = with_data()
     receive(core, nak(5, 6), START + 2 * SECOND)
     [data] = [item for item in sent_items(all_effects(run(core, START + 3 * SECOND))) if item.type is T.RDATA]
     assert [row.tobytes() for row in data.run(5).payloads] == [payload_of(5), payload_of(6)]
 
 
+@pytest.mark.rfc("SRC-42")
 def test_what_has_left_the_window_is_confirmed_and_not_repaired():
-    """Covers SRC-42: NCF yes, RDATA no."""
+    """NCF yes, RDATA no."""
     core = with_data(txw_adv_mode="application")
     core.advance_to(10)
     effects = receive(core, nak(8, 9, 10), START + 2 * SECOND)
@@ -323,8 +330,8 @@ def test_what_has_left_the_window_is_confirmed_and_not_repaired():
     assert sent_sqns(all_effects(run(core, START + 3 * SECOND)), T.RDATA) == [10]
 
 
+@pytest.mark.rfc("SRC-42", "SRC-02")
 def test_a_repair_that_has_left_the_window_meanwhile_costs_nothing():
-    """Covers SRC-42, SRC-02."""
     core = with_data(txw_adv_mode="application")
     now = START + 2 * SECOND
     receive(core, nak(5), now)
@@ -347,6 +354,7 @@ def test_status_is_one_row():
     assert core.max_tpdu == parameters().max_tpdu
 
 
+@pytest.mark.rfc("SRC-45")
 @pytest.mark.parametrize(
     "packet",
     [
@@ -363,7 +371,6 @@ def test_status_is_one_row():
     ids=["tsi", "data port", "source", "group", "never sent", "list never sent", "parity", "ncf", "spm"],
 )
 def test_what_is_not_for_this_source_is_counted_and_ignored(packet):
-    """Covers SRC-45."""
     core = with_data()
     deadline = core.deadline_ns
     assert list(receive(core, packet, START + 2 * SECOND)) == []
@@ -371,14 +378,15 @@ def test_what_is_not_for_this_source_is_counted_and_ignored(packet):
     assert core.deadline_ns == deadline
 
 
+@pytest.mark.rfc("RCV-45", "NE-06")
 def test_multicast_naks_are_for_other_receivers():
-    """Covers RCV-45, NE-06: the extra copy of a NAK must not be confirmed."""
+    """The extra copy of a NAK must not be confirmed."""
     core = with_data()
     assert list(receive(core, nak(5), START + 2 * SECOND, BY_GROUP)) == []
 
 
+@pytest.mark.rfc("SRC-46")
 def test_a_null_nak_is_only_counted():
-    """Covers SRC-46."""
     core = with_data()
     assert list(receive(core, nak(5, kind=T.NNAK), START + 2 * SECOND)) == []
     assert core.counters.nnak_packets_in == 1
@@ -392,8 +400,8 @@ def test_data_of_others_is_counted_by_packets():
     assert core.counters.foreign_packets == 5
 
 
+@pytest.mark.rfc("SEC-06")
 def test_junk_is_a_counter():
-    """Covers SEC-06."""
     core = with_data()
     train = train_of(nak(5))
     damaged = bytearray(next(iter(train.packets())))
@@ -402,8 +410,8 @@ def test_junk_is_a_counter():
     assert core.counters.rejects == {"checksum": 1}
 
 
+@pytest.mark.rfc("SRC-02")
 def test_ncfs_are_never_delayed_by_the_rate():
-    """Covers SRC-02 and its trap."""
     core = with_data(100, txw_max_rte=10_000, txw_burst_ivl=5 * MS)
     now = core.deadline_ns if core.deadline_ns != NEVER else START
     core.submit([bytes(1000)] * 10)
@@ -414,8 +422,8 @@ def test_ncfs_are_never_delayed_by_the_rate():
         assert len(sent_control(receive(core, nak(sqn), now), T.NCF)) == 1
 
 
+@pytest.mark.rfc("SRC-05", "SRC-41")
 def test_damped_ncfs_leave_before_spms_and_data():
-    """Covers SRC-05, SRC-41."""
     core = with_data(ncf_ivl=5 * MS, rdata_hold_ivl=0, rdata_ignore_ivl=0)
     now = START + 2 * SECOND
     assert sent_control(receive(core, nak(5), now), T.NCF)
@@ -428,8 +436,9 @@ def test_damped_ncfs_leave_before_spms_and_data():
     assert sent_sqns(all_effects(run(core, now + 6 * MS)), T.ODATA) == [20]
 
 
+@pytest.mark.rfc("SRC-05")
 def test_repairs_keep_to_their_share_and_data_goes_on():
-    """Covers SRC-05: neither late joiners nor repairs stop the stream."""
+    """Neither late joiners nor repairs stop the stream."""
     rate = 1_000_000
     core = with_data(
         600, txw_max_rte=rate, rdata_share=0.25, rdata_hold_ivl=0, rdata_ignore_ivl=0, ncf_ivl=0, txw_burst_ivl=10 * MS
@@ -453,8 +462,8 @@ def test_repairs_keep_to_their_share_and_data_goes_on():
     assert repairs + data <= rate + rate / 100 + 1500
 
 
+@pytest.mark.rfc("SRC-41", "SEC-09")
 def test_storms_are_braked():
-    """Covers SRC-41, SEC-09."""
     core = with_data(child_nak_rte=10, brake_burst_ivl=SECOND)
     now = START + 2 * SECOND
     answers = sum(len(receive(core, nak(sqn % 20), now)) for sqn in range(100))
@@ -465,8 +474,9 @@ def test_storms_are_braked():
 # A full window
 
 
+@pytest.mark.rfc("SRC-11", "SRC-12")
 def test_a_window_held_by_naks_sends_nothing_until_it_may():
-    """Covers SRC-11, SRC-12: and the deadline says when to look again."""
+    """And the deadline says when to look again."""
     core = source(
         **QUIET, txw_adv_mode="data", txw_sqns=20, txw_adv_ivl=100 * MS, txw_adv_secs=SECOND, rdata_hold_ivl=0
     )
@@ -481,8 +491,8 @@ def test_a_window_held_by_naks_sends_nothing_until_it_may():
     assert len(log) < 10
 
 
+@pytest.mark.rfc("SRC-14")
 def test_application_control_lets_the_window_go_on():
-    """Covers SRC-14."""
     core = source(**QUIET, txw_adv_mode="application", txw_sqns=10)
     core.submit([payload_of(sqn) for sqn in range(15)])
     log = run(core, START + SECOND)
@@ -496,8 +506,9 @@ def test_application_control_lets_the_window_go_on():
 # The end
 
 
+@pytest.mark.rfc("SRC-27", "SRC-28")
 def test_closing_sends_the_rest_and_then_says_fin_at_once():
-    """Covers SRC-27, SRC-28: FIN only behind the last data, SPM_LEAD its sqn."""
+    """FIN only behind the last data, SPM_LEAD its sqn."""
     core = source(txw_max_rte=100_000, ambient_spm_ivl=20 * MS, ihb_min=10 * MS, fin_quiet_ivl=500 * MS)
     core.submit([bytes(976)] * 30)
     core.handle_deadline(START)
@@ -539,8 +550,8 @@ def test_a_source_that_may_leave_sleeps_if_it_is_left_standing():
     assert core.deadline_ns <= closed_at + 22 * SECOND
 
 
+@pytest.mark.rfc("SRC-27")
 def test_a_closing_source_serves_naks_and_leaves_when_nobody_asks():
-    """Covers SRC-27 and its trap."""
     core = with_data(fin_quiet_ivl=2 * SECOND, txw_secs=10 * SECOND)
     now = START + 3 * SECOND
     core.close()
@@ -554,8 +565,8 @@ def test_a_closing_source_serves_naks_and_leaves_when_nobody_asks():
     assert core.is_finished(asked_at + 2 * SECOND)
 
 
+@pytest.mark.rfc("SRC-27")
 def test_a_closing_source_leaves_after_txw_secs_at_the_latest():
-    """Covers SRC-27."""
     core = with_data(fin_quiet_ivl=2 * SECOND, txw_secs=5 * SECOND)
     closed_at = now = START + 3 * SECOND
     core.close()
@@ -570,8 +581,9 @@ def test_an_open_source_never_finishes():
     assert not with_data().is_finished(NEVER - 1)
 
 
+@pytest.mark.rfc("SRC-30")
 def test_abort_says_reset():
-    """Covers SRC-30: in SPMs, the first at once."""
+    """In SPMs, the first at once."""
     core = with_data()
     spms = sent_control(core.abort(START + 2 * SECOND), T.SPM)
     assert len(spms) == 3
@@ -606,9 +618,10 @@ def test_an_idle_source_sleeps():
     assert len(log) < 200
 
 
+@pytest.mark.rfc("W-17", "W-18", "SRC-20")
 @pytest.mark.parametrize("first", [(1 << 32) - 25, (1 << 32) - 1, 1 << 32, (7 << 32) - 30])
 def test_a_session_across_the_wrap_is_like_one_at_1000(first):
-    """Covers W-17, W-18, SRC-20 and test 1 of section 14: send, lose, NAK lists, repair, trail, SPMs."""
+    """Send, lose, NAK lists, repair, trail, SPMs."""
 
     def session(start):
         core = source(start, txw_secs=2 * SECOND, txw_adv_secs=200 * MS, ambient_spm_ivl=150 * MS, rdata_hold_ivl=MS)

@@ -125,6 +125,7 @@ SETTINGS = parameters(
 )
 
 
+@pytest.mark.rfc("RCV-06", "RCV-07", "RCV-09", "SRC-42", "SRC-47")
 @given(
     seed=st.integers(0, 1 << 30),
     loss=st.sampled_from([0.0, 0.02, 0.2]),
@@ -133,7 +134,7 @@ SETTINGS = parameters(
 )
 @settings(max_examples=settings.default.max_examples // 2)
 def test_every_message_arrives_whole_and_in_order(seed, loss, first, sizes):
-    """Covers RCV-06 to RCV-49, SRC-40 to SRC-47: everything together, losses both ways, across the wrap."""
+    """Everything together, losses both ways, across the wrap."""
     lan = Lan(SETTINGS, first, seed, loss)
     messages = [bytes([number % 256]) * size for number, size in enumerate(sizes)]
     lan.run(START + 10 * MS)
@@ -155,8 +156,9 @@ def test_every_message_arrives_whole_and_in_order(seed, loss, first, sizes):
         assert counters.delivered_packets == counters.received_packets == lan.source.counters.odata_packets
 
 
+@pytest.mark.rfc("RCV-34", "SRC-43")
 def test_one_nak_serves_both_receivers():
-    """Covers RCV-34, SRC-43: what both lost is asked for about once and repaired once."""
+    """What both lost is asked for about once and repaired once."""
     lan = Lan(SETTINGS, 0, 1, 0.0)
     lan.run(START + 10 * MS)
     lan.source.submit([b"before"])
@@ -192,8 +194,8 @@ def test_an_outage_loses_nothing_that_the_window_still_has(outage):
         assert listener.messages == [bytes([number]) for number in range(20)]
 
 
+@pytest.mark.rfc("RCV-01", "RCV-02", "SRC-31")
 def test_a_late_joiner_gets_what_follows():
-    """Covers RCV-01, RCV-02, SRC-31."""
     lan = Lan(SETTINGS, 0, 1, 0.0)
     late = lan.receivers.pop()
     lan.cores.pop()

@@ -3,6 +3,8 @@
 import itertools
 import random
 
+import pytest
+
 from pgm.core.counters import Counters
 from pgm.core.spm_request import SpmRequest
 from pgm.units import NEVER, SECOND
@@ -22,8 +24,8 @@ def step(wish, now):
     return wish.handle_deadline(TSI, DATA_PORT, SEGMENT, SOURCE, now)
 
 
+@pytest.mark.rfc("SPMR-02", "SPMR-03")
 def test_a_request_waits_a_random_moment_and_goes_to_the_group_and_the_source():
-    """Covers SPMR-02, SPMR-03."""
     delays = set()
     for seed in range(30):
         wish, counters = request(seed)
@@ -48,8 +50,8 @@ def test_wanting_again_changes_nothing():
     assert wish.deadline_ns == at
 
 
+@pytest.mark.rfc("SPMR-04")
 def test_somebody_elses_request_is_as_good():
-    """Covers SPMR-04."""
     wish, counters = request()
     wish.want(0)
     wish.heard_request(1)
@@ -60,8 +62,8 @@ def test_somebody_elses_request_is_as_good():
     assert wish.deadline_ns == 1 + SECOND
 
 
+@pytest.mark.rfc("SPMR-05")
 def test_an_spm_ends_it():
-    """Covers SPMR-05."""
     wish, _ = request()
     wish.want(0)
     wish.heard_spm()
@@ -69,8 +71,9 @@ def test_an_spm_ends_it():
     assert step(wish, 10 * SECOND) == ()
 
 
+@pytest.mark.rfc("SPMR-06")
 def test_without_an_spm_it_is_repeated():
-    """Covers SPMR-06: after SPMR_SPM_IVL a fresh random delay, then another request."""
+    """After SPMR_SPM_IVL a fresh random delay, then another request."""
     wish, counters = request()
     wish.want(0)
     sent_at = []

@@ -36,30 +36,32 @@ def started(**changes):
     return schedule
 
 
+@pytest.mark.rfc("SRC-23")
 def test_heartbeats_double_after_data():
-    """Covers SRC-23 and test 16 of section 14."""
     schedule = started()
     schedule.data_sent(0)
     assert spms_until(schedule, 4000 * MS) == [100, 300, 700, 1500, 2300, 3100, 3900]
 
 
+@pytest.mark.rfc("SRC-23")
 def test_data_begins_the_heartbeats_anew():
-    """Covers SRC-23: ODATA and RDATA alike."""
+    """ODATA and RDATA alike."""
     schedule = started()
     schedule.data_sent(0)
     assert spms_until(schedule, 2000 * MS, data=[750 * MS, 800 * MS]) == [100, 300, 700, 900, 1100, 1500]
 
 
+@pytest.mark.rfc("SRC-22", "SRC-25")
 def test_continuous_data_postpones_heartbeats_and_not_the_ambient_spms():
-    """Covers SRC-22, SRC-25."""
     schedule = SpmSchedule(parameters(ihb_min=100 * MS, ihb_max=800 * MS, ambient_spm_ivl=500 * MS), 0)
     assert schedule.is_due(0)
     data = [at * 10 * MS for at in range(300)]
     assert spms_until(schedule, 2400 * MS, data=data) == [500, 1000, 1500, 2000]
 
 
+@pytest.mark.rfc("SRC-24")
 def test_ambient_spms_restart_the_interval_without_resetting_it():
-    """Covers SRC-24: otherwise every ambient SPM would start a burst of fast heartbeats."""
+    """Otherwise every ambient SPM would start a burst of fast heartbeats."""
     schedule = SpmSchedule(parameters(ihb_min=100 * MS, ihb_max=800 * MS, ambient_spm_ivl=1000 * MS), 0)
     assert schedule.is_due(0)
     schedule.data_sent(0)
@@ -74,8 +76,9 @@ def test_first_spm_goes_at_once():
     assert not schedule.is_due(5 * SECOND)
 
 
+@pytest.mark.rfc("SRC-23")
 def test_heartbeats_never_stop():
-    """Covers SRC-23: the interval is capped, not the count."""
+    """The interval is capped, not the count."""
     schedule = started()
     schedule.data_sent(0)
     found = spms_until(schedule, 100 * SECOND)
@@ -91,8 +94,8 @@ def test_late_service_sends_one_spm_and_not_all_that_were_missed():
     assert schedule.deadline_ns == 50 * SECOND + 200 * MS
 
 
+@pytest.mark.rfc("SRC-27")
 def test_closing_is_announced_at_once_and_often():
-    """Covers SRC-27."""
     schedule = started(ihb_max=30 * SECOND)
     schedule.data_sent(0)
     spms_until(schedule, 20 * SECOND)

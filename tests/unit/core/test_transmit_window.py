@@ -58,9 +58,10 @@ def held(made):
 # Accepting
 
 
+@pytest.mark.rfc("SRC-01", "SRC-47", "W-17")
 @given(sizes=st.lists(st.integers(0, 300), max_size=30), first=st.sampled_from([0, 7, (1 << 32) - 5, 1 << 40]))
 def test_messages_are_numbered_in_order_and_sent_in_order(sizes, first):
-    """Covers SRC-01, SRC-47, W-17: every octet, every sqn, fragments and empty messages too."""
+    """Every octet, every sqn, fragments and empty messages too."""
     rng = random.Random(len(sizes))
     made = window(first)
     messages = [rng.randbytes(size) for size in sizes]
@@ -84,8 +85,9 @@ def test_messages_are_numbered_in_order_and_sent_in_order(sizes, first):
     assert made.unsent_octets == 0
 
 
+@pytest.mark.rfc("SRC-47")
 def test_fragments_fill_their_packets():
-    """Covers SRC-47: contiguous, in offset order, each with the first sqn and the whole length."""
+    """Contiguous, in offset order, each with the first sqn and the whole length."""
     made = window(10)
     made.append([bytes(200)])
     items = send_all(made)
@@ -137,8 +139,9 @@ def test_nothing_to_send():
     assert made.deadline_ns == NEVER
 
 
+@pytest.mark.rfc("SRC-01", "W-19")
 def test_trains_are_of_one_size_and_bounded():
-    """Covers SRC-01, W-19: the lead is the last sent, not the last accepted."""
+    """The lead is the last sent, not the last accepted."""
     made = window()
     made.append([bytes(76)] * 100 + [bytes(50)] * 3 + [bytes(76)] * 2)
     assert made.next_octets == MAX_TRAIN_PACKETS * STRIDE
@@ -151,8 +154,8 @@ def test_trains_are_of_one_size_and_bounded():
     assert made.next_train(ANY, SECOND) is None
 
 
+@pytest.mark.rfc("SRC-06")
 def test_only_what_was_sent_can_be_repaired():
-    """Covers SRC-06."""
     made = window()
     made.append([bytes(76)] * 10)
     assert held(made) == []
@@ -170,8 +173,9 @@ def sent_at(made, count, now):
         assert send(made, now=now) is not None
 
 
+@pytest.mark.rfc("SRC-10", "SRC-13")
 def test_time_moves_the_trail_by_increments():
-    """Covers SRC-10, SRC-13: every packet stays for TXW_SECS, an increment longer at most."""
+    """Every packet stays for TXW_SECS, an increment longer at most."""
     made = window(txw_secs=10 * SECOND, txw_adv_secs=SECOND)
     sent, history = {}, {}
     for at in range(0, 30_000, 100):
@@ -190,8 +194,9 @@ def test_time_moves_the_trail_by_increments():
     assert steps == {0, 30}  # a second's worth at a time
 
 
+@pytest.mark.rfc("SRC-09", "SRC-13")
 def test_full_rate_keeps_txw_secs():
-    """Covers SRC-09, SRC-13: the bound on octets leaves room for what the rate lets out in TXW_SECS."""
+    """The bound on octets leaves room for what the rate lets out in TXW_SECS."""
     made = window(txw_secs=2 * SECOND, txw_adv_secs=500 * MS, txw_max_rte=100_000, txw_burst_ivl=5 * MS)
     sent = {}
     for at in range(10_000):  # a packet of 100 octets a millisecond, in bursts of five
@@ -205,8 +210,9 @@ def test_full_rate_keeps_txw_secs():
             assert all(sqn >= made.trail for sqn in range(max(0, first - 1995), first))
 
 
+@pytest.mark.rfc("SRC-13", "SRC-15", "W-19")
 def test_idle_window_closes():
-    """Covers SRC-13, SRC-15, W-19: the trail reaches LEAD + 1 although nothing is sent."""
+    """The trail reaches LEAD + 1 although nothing is sent."""
     made = window(txw_secs=10 * SECOND, txw_adv_secs=SECOND)
     sent_at(made, 5, SECOND)
     sent_at(made, 5, SECOND + 500 * MS)
@@ -221,8 +227,8 @@ def test_idle_window_closes():
     assert (made.trail, made.lead) == (10, 10)
 
 
+@pytest.mark.rfc("SRC-13")
 def test_naks_do_not_hold_an_advance_with_time():
-    """Covers SRC-13."""
     made = window(txw_secs=10 * SECOND, txw_adv_secs=SECOND)
     sent_at(made, 5, SECOND)
     made.note_nak(0, 11 * SECOND)
@@ -233,6 +239,7 @@ def test_naks_do_not_hold_an_advance_with_time():
 # Bounds
 
 
+@pytest.mark.rfc("SRC-08", "SRC-09", "W-18")
 @given(
     mode=st.sampled_from(["time", "data", "application"]),
     sqns=st.sampled_from([0, 1, 7, 100]),
@@ -240,7 +247,7 @@ def test_naks_do_not_hold_an_advance_with_time():
     seed=st.integers(0, 1 << 30),
 )
 def test_window_is_never_larger_than_its_bounds(mode, sqns, octets, seed):
-    """Covers SRC-08, SRC-09, W-18: in octets and in sqns, whatever is sent and however long the trains."""
+    """In octets and in sqns, whatever is sent and however long the trains."""
     rng = random.Random(seed)
     made = window(txw_adv_mode=mode, txw_sqns=sqns, txw_bytes=octets, txw_adv_secs=SECOND, txw_secs=5 * SECOND)
     now, moved = SECOND, 0
@@ -267,8 +274,9 @@ def test_window_is_never_larger_than_its_bounds(mode, sqns, octets, seed):
         assert made.unsent_octets == sum(part.octets for part in made._store) - size
 
 
+@pytest.mark.rfc("SRC-10")
 def test_a_full_window_moves_on_by_increments():
-    """Covers SRC-10: the oldest increment goes as a whole."""
+    """The oldest increment goes as a whole."""
     made = window(txw_sqns=40, txw_adv_secs=SECOND, txw_secs=100 * SECOND)
     for at in range(1, 5):
         sent_at(made, 10, at * SECOND)
@@ -284,8 +292,8 @@ def test_a_single_increment_that_fills_the_window_gives_up_a_part():
     assert (made.trail, made.lead) == (5, 40)
 
 
+@pytest.mark.rfc("W-18")
 def test_largest_window_is_half_the_space_less_one():
-    """Covers W-18."""
     assert window()._most_sqns == (1 << 31) - 1
     assert window(txw_sqns=100)._most_sqns == 100
 
@@ -302,8 +310,9 @@ def full_window_with_data(**changes):
     return made
 
 
+@pytest.mark.rfc("SRC-12")
 def test_data_moves_the_trail_only_when_the_window_is_full():
-    """Covers SRC-12: an idle window stays open."""
+    """An idle window stays open."""
     made = full_window_with_data()
     made.advance(1000 * SECOND)
     assert made.trail == 0
@@ -312,8 +321,9 @@ def test_data_moves_the_trail_only_when_the_window_is_full():
     assert made.trail == 10
 
 
+@pytest.mark.rfc("SRC-11", "SRC-12")
 def test_a_nak_for_the_increment_holds_sending():
-    """Covers SRC-11, SRC-12: until TXW_ADV_IVL has passed without another."""
+    """Until TXW_ADV_IVL has passed without another."""
     made = full_window_with_data()
     now = 10 * SECOND
     made.note_nak(9, now - 50 * MS)
@@ -323,15 +333,16 @@ def test_a_nak_for_the_increment_holds_sending():
     assert send(made, now=now + 50 * MS) is not None
 
 
+@pytest.mark.rfc("SRC-11")
 def test_a_nak_for_newer_packets_holds_nothing():
-    """Covers SRC-11."""
     made = full_window_with_data()
     made.note_nak(10, 10 * SECOND)
     assert send(made, now=10 * SECOND) is not None
 
 
+@pytest.mark.rfc("SRC-12")
 def test_a_nak_below_the_trail_holds_nothing():
-    """Covers SRC-12: what is gone cannot be waited for."""
+    """What is gone cannot be waited for."""
     made = full_window_with_data()
     assert send(made, now=10 * SECOND) is not None
     sent_at(made, 9, 10 * SECOND)
@@ -340,8 +351,9 @@ def test_a_nak_below_the_trail_holds_nothing():
     assert send(made, now=11 * SECOND) is not None
 
 
+@pytest.mark.rfc("SRC-12")
 def test_naks_cannot_hold_sending_for_ever():
-    """Covers SRC-12 and its trap: TXW_ADV_SECS in all, and a new hold begins afresh."""
+    """TXW_ADV_SECS in all, and a new hold begins afresh."""
     made = full_window_with_data()
     begun = now = 10 * SECOND
     while True:
@@ -359,8 +371,8 @@ def test_naks_cannot_hold_sending_for_ever():
 # Application control
 
 
+@pytest.mark.rfc("SRC-14")
 def test_the_application_moves_the_trail():
-    """Covers SRC-14."""
     made = window(txw_adv_mode="application", txw_sqns=10)
     made.append([bytes(76)] * 15)
     send_all(made)

@@ -26,30 +26,31 @@ def swapped(sums):
     return [int(value) for value in np.asarray(sums).astype(np.uint16).byteswap()]
 
 
+@pytest.mark.rfc("W-08", "W-09")
 @given(packet=packet_octets)
 def test_checksum_of_one_packet_is_the_one_by_the_book(packet):
-    """Covers W-08, W-09."""
     blank = without_checksum(packet)
     assert int.from_bytes(checksum.checksum(blank), "big") == checksum_of(packet)
 
 
+@pytest.mark.rfc("W-08", "W-09")
 @given(rows=rows_of_octets())
 def test_checksums_of_a_train_are_those_of_its_packets(rows):
-    """Covers W-08, W-09; odd lengths among them."""
+    """Odd lengths among them."""
     packets = [row.tobytes() for row in rows]
     checksum.fill(rows)
     assert [row.tobytes() for row in rows] == [sealed(packet) for packet in packets]
 
 
+@pytest.mark.rfc("W-08")
 @given(rows=rows_of_octets(least=1))
 def test_sums_are_the_folded_sums_of_each_row(rows):
-    """Covers W-08."""
     assert swapped(checksum.sums(rows)) == [ones_complement_sum(row.tobytes()) for row in rows]
 
 
+@pytest.mark.rfc("W-08")
 @given(packet=packet_octets, at=st.integers(0, 8 * 200 - 1))
 def test_every_single_bit_of_damage_is_detected(packet, at):
-    """Covers W-08."""
     good = sealed(packet)
     assert checksum.is_valid(good)
     damaged = bytearray(good)
@@ -60,9 +61,10 @@ def test_every_single_bit_of_damage_is_detected(packet, at):
     assert checksum.sums(rows)[0] != 0xFFFF
 
 
+@pytest.mark.rfc("W-11")
 @given(rows=rows_of_octets(least=20), data=st.data())
 def test_patch_gives_what_a_new_sum_would(rows, data):
-    """Covers W-11, and its trap: a patched 0 is 0xFFFF too."""
+    """A patched 0 is 0xFFFF too."""
     checksum.fill(rows)
     # Past the field and on even offsets, as the callers do it.
     at = data.draw(st.integers(4, (rows.shape[1] - 2) // 2)) * 2
@@ -76,9 +78,10 @@ def test_patch_gives_what_a_new_sum_would(rows, data):
     assert rows.tobytes() == expected.tobytes()
 
 
+@pytest.mark.rfc("W-11")
 @given(packet=packet_octets, data=st.data())
 def test_patched_field_gives_what_a_new_sum_would(packet, data):
-    """Covers W-11; the new octets may be more or fewer than the old ones."""
+    """The new octets may be more or fewer than the old ones."""
     at = data.draw(st.integers(4, len(packet) // 2)) * 2
     size = 2 * data.draw(st.integers(0, (len(packet) - at) // 2))
     new = data.draw(st.binary(max_size=20).map(lambda octets: octets[: len(octets) & ~1]))
@@ -87,9 +90,10 @@ def test_patched_field_gives_what_a_new_sum_would(packet, data):
     assert checksum.patched(before[6:8], packet[at : at + size], new) == checksum_of(after).to_bytes(2, "big")
 
 
+@pytest.mark.rfc("W-11")
 @given(rows=rows_of_octets(least=26), bit=st.integers(0, 8 * 26 - 1))
 def test_patch_keeps_damage_elsewhere_visible(rows, bit):
-    """Covers W-11: what a relay changes must not bless what its memory lost."""
+    """What a relay changes must not bless what its memory lost."""
     checksum.fill(rows)
     at = 16 + bit // 8 % 4 + 6  # behind the patched field
     rows[:, at] ^= np.uint8(1 << bit % 8)
@@ -99,8 +103,8 @@ def test_patch_keeps_damage_elsewhere_visible(rows, bit):
     assert (checksum.sums(rows) != 0xFFFF).all()
 
 
+@pytest.mark.rfc("W-09")
 def test_computed_zero_is_sent_as_all_ones():
-    """Covers W-09."""
     packet = bytearray(without_checksum(data_packet(1, bytes(2))))
     packet[-2:] = (0xFFFF - ones_complement_sum(bytes(packet))).to_bytes(2, "big")
     assert ones_complement_sum(bytes(packet)) == 0xFFFF
@@ -113,8 +117,8 @@ def test_computed_zero_is_sent_as_all_ones():
     assert rejects == []
 
 
+@pytest.mark.rfc("W-09", "W-11")
 def test_patch_to_a_sum_of_zero_is_stored_as_all_ones():
-    """Covers W-09, W-11."""
     packet = bytearray(data_packet(1, bytes(2)))
     rows = np.frombuffer(bytes(packet), np.uint8).reshape(1, -1).copy()
     old = rows[:, -2:].copy()
@@ -124,8 +128,8 @@ def test_patch_to_a_sum_of_zero_is_stored_as_all_ones():
     assert rows[0, 6:8].tobytes() == b"\xff\xff"
 
 
+@pytest.mark.rfc("W-10")
 def test_zero_is_accepted_on_control_and_refused_on_data():
-    """Covers W-10."""
     spmr = without_checksum(encode(Spmr(tsi=TSI, data_port=7500)))
     items, rejects = Train.of(spmr).parse_untrusted()
     assert [type(item) for item in items] == [Spmr]
@@ -135,8 +139,9 @@ def test_zero_is_accepted_on_control_and_refused_on_data():
     assert rejects == ["no_checksum"]
 
 
+@pytest.mark.rfc("W-08")
 @pytest.mark.parametrize("stride", [16, 17, 18, 19, 64, 65, 66, 67])
 def test_longest_trains_do_not_overflow_the_sums(stride):
-    """Covers W-08: all ones give the largest sums there are."""
+    """All ones give the largest sums there are."""
     rows = np.full((3, 65_507 - stride), 0xFF, np.uint8)
     assert swapped(checksum.sums(rows)) == [ones_complement_sum(rows[0].tobytes())] * 3

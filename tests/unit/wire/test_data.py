@@ -19,11 +19,11 @@ T = PacketType
 firsts = st.one_of(st.integers(0, 1 << 40), st.integers((1 << 32) - 8, (1 << 32) + 8), u32s)
 
 
+@pytest.mark.rfc("W-05", "W-08", "W-14", "W-15", "W-17", "SRC-06")
 @given(
     tsi=tsis, port=ports, first=firsts, trail=firsts, count=st.integers(1, 8), size=st.integers(0, 40), data=st.data()
 )
 def test_odata_is_what_the_tables_say(tsi, port, first, trail, count, size, data):
-    """Covers W-05, W-08, W-14, W-15, W-17, SRC-06."""
     payloads = [data.draw(st.binary(min_size=size, max_size=size)) for _ in range(count)]
     rows = np.full((count, 24 + size), 0xEE, np.uint8)
     rows[:, 24:] = np.frombuffer(b"".join(payloads), np.uint8).reshape(count, size)
@@ -41,9 +41,10 @@ def test_odata_octets():
     assert rows[0].tobytes() == sealed(bytes.fromhex("1d4c22330400000001020304050600020000000700000005abcd"))
 
 
+@pytest.mark.rfc("W-05", "W-06")
 @pytest.mark.parametrize(("option", "flags"), [(Fin(), 0x01), (CurrTgsize(4), 0x01)])
 def test_options_of_odata_are_marked(option, flags):
-    """Covers W-05, W-06: neither matters to network elements on ODATA."""
+    """Neither matters to network elements on ODATA."""
     octets, network = encode_options((option,), T.ODATA)
     rows = np.zeros((3, 24 + len(octets) + 5), np.uint8)
     write_odata(rows, tsi=TSI, data_port=DATA_PORT, first=1, trail=1, option_octets=octets, network_significant=network)
@@ -52,17 +53,18 @@ def test_options_of_odata_are_marked(option, flags):
         assert rows[index].tobytes() == data_packet(1 + index, bytes(5), trail=1, options=(option,))
 
 
+@pytest.mark.rfc("W-06")
 def test_network_significant_options_of_data_are_marked():
-    """Covers W-06."""
     octets, _ = encode_options((Fin(),), T.ODATA)
     rows = np.zeros((1, 24 + len(octets)), np.uint8)
     write_odata(rows, tsi=TSI, data_port=DATA_PORT, first=1, trail=1, option_octets=octets, network_significant=True)
     assert rows[0, 5] == 0x03
 
 
+@pytest.mark.rfc("SRC-47", "W-34")
 @given(first=firsts, start=st.integers(0, 50), count=st.integers(1, 8), size=st.integers(1, 30))
 def test_fragments_are_numbered_by_octets(first, start, count, size):
-    """Covers SRC-47, W-34: all name the first sqn and the length, each its own offset."""
+    """All name the first sqn and the length, each its own offset."""
     rows = np.zeros((count, 24 + FRAGMENT_OCTETS + size), np.uint8)
     offsets = range(start * size, (start + count) * size, size)
     options = fragment_options(first - start, 100 * size)
@@ -80,9 +82,9 @@ def kept_run(packets):
     return items[0].run(items[0].wire_sqn)
 
 
+@pytest.mark.rfc("W-08", "W-11", "W-31", "SRC-07")
 @given(trail=firsts, old_trail=u32s, first=u32s, count=st.integers(1, 6), size=st.integers(0, 9), fin=st.booleans())
 def test_rdata_differs_from_its_odata_in_type_trail_and_checksum_only(trail, old_trail, first, count, size, fin):
-    """Covers W-08, W-11, W-31, SRC-07."""
     options = (Fin(),) if fin else ()
     packets = [data_packet(first + i, bytes([i]) * size, trail=old_trail + i, options=options) for i in range(count)]
     run = kept_run(packets)
@@ -94,9 +96,10 @@ def test_rdata_differs_from_its_odata_in_type_trail_and_checksum_only(trail, old
     assert run.buffer.tobytes() == before  # what was kept is never written
 
 
+@pytest.mark.rfc("W-31")
 @given(kind=st.sampled_from([T.ODATA, T.RDATA]), count=st.integers(1, 4))
 def test_repairs_can_be_repaired_and_sent_first(kind, count):
-    """A cache holds ODATA and RDATA alike; either may leave as either (W-31)."""
+    """A cache holds ODATA and RDATA alike; either may leave as either."""
     packets = [data_packet(5 + i, b"abc", trail=3, kind=kind) for i in range(count)]
     run = kept_run(packets)
     assert build_rdata(run, 4).tobytes() == b"".join(
@@ -105,9 +108,10 @@ def test_repairs_can_be_repaired_and_sent_first(kind, count):
     assert build_first_sending(run).tobytes() == b"".join(data_packet(5 + i, b"abc", trail=3) for i in range(count))
 
 
+@pytest.mark.rfc("W-11")
 @given(at=st.integers(24, 40), bit=st.integers(0, 7), trail=u32s)
 def test_damage_to_kept_octets_stays_visible_in_repairs(at, bit, trail):
-    """Covers W-11: the checksum is patched, so the receiver finds what our memory lost."""
+    """The checksum is patched, so the receiver finds what our memory lost."""
     run = kept_run([data_packet(5, bytes(17), trail=1), data_packet(6, bytes(17), trail=1)])
     octets = bytearray(run.rows.tobytes())
     octets[at] ^= 1 << bit
@@ -119,8 +123,8 @@ def test_damage_to_kept_octets_stays_visible_in_repairs(at, bit, trail):
         assert [item.wire_sqn for item in items] == [6]
 
 
+@pytest.mark.rfc("W-09", "W-11")
 def test_a_repair_whose_sum_is_zero_carries_all_ones():
-    """Covers W-09, W-11."""
     for trail in range(1 << 16):
         packet = data_packet(5, b"\0\0", trail=trail, kind=T.RDATA)
         if packet[6:8] == b"\xff\xff":

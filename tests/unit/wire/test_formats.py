@@ -39,14 +39,16 @@ def test_packet_types_have_the_numbers_of_the_table():
     }
 
 
+@pytest.mark.rfc("W-04", "W-14")
 def test_direction_is_a_table_and_not_a_range():
-    """Covers W-04, W-14: POLR travels upstream although its nibble is SPM-like, NCF downstream."""
+    """POLR travels upstream although its nibble is SPM-like, NCF downstream."""
     assert {kind.name for kind in UPSTREAM} == {"NAK", "NNAK", "SPMR", "POLR", "ACK"}
     assert {kind.name for kind in DATA} == {"ODATA", "RDATA"}
 
 
+@pytest.mark.rfc("W-03")
 def test_type_octet_is_compared_whole():
-    """Covers W-03: version and reserved bits are not masked away."""
+    """Version and reserved bits are not masked away."""
     for octet in range(256):
         if octet in {int(kind) for kind in PacketType}:
             assert packet_type_untrusted(octet) == octet
@@ -55,9 +57,9 @@ def test_type_octet_is_compared_whole():
                 packet_type_untrusted(octet)
 
 
+@pytest.mark.rfc("W-16")
 @given(address=nlas, before=st.binary(max_size=5), after=st.binary(max_size=5))
 def test_addresses_round_trip_with_their_family(address, before, after):
-    """Covers W-16."""
     octets = encode_nla(address)
     packed = ipaddress.ip_address(address).packed
     assert octets == (b"\0\1\0\0" if len(packed) == 4 else b"\0\2\0\0") + packed
@@ -67,9 +69,9 @@ def test_addresses_round_trip_with_their_family(address, before, after):
     assert unpack_nla(pack_nla(address)) == address
 
 
+@pytest.mark.rfc("SEC-06")
 @given(address=nlas)
 def test_addresses_are_never_read_past_the_end(address):
-    """Covers SEC-06."""
     octets = encode_nla(address)
     for end in range(len(octets)):
         # The octets are there: only the bound says that they are somebody else's.
@@ -77,8 +79,8 @@ def test_addresses_are_never_read_past_the_end(address):
             decode_nla_untrusted(memoryview(octets), 0, end)
 
 
+@pytest.mark.rfc("W-16")
 def test_only_two_address_families_are_known():
-    """Covers W-16."""
     for afi in itertools.chain((0,), range(3, 20), (0x0100, 0xFFFF)):
         with pytest.raises(WireError, match="unknown_afi"):
             decode_nla_untrusted(memoryview(afi.to_bytes(2, "big") + bytes(18)), 0, 20)
@@ -89,8 +91,8 @@ def test_tsi_text_round_trips(tsi):
     assert tsi_from_text(tsi_text(tsi)) == tsi
 
 
+@pytest.mark.rfc("W-12")
 def test_tsi_text_is_the_customary_spelling():
-    """Covers W-12."""
     assert tsi_text(bytes.fromhex("0102ff000a0b1d4c")) == "1.2.255.0.10.11.7500"
 
 

@@ -64,10 +64,11 @@ def chain(*options, total=None):
     return b"\0\4" + (4 + len(body) if total is None else total).to_bytes(2, "big") + body
 
 
+@pytest.mark.rfc("W-21", "W-22", "W-29")
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.NAME)
 @given(data=st.data())
 def test_every_option_round_trips_on_every_carrier(cls, data):
-    """Covers table 1.4, W-21, W-22, W-29."""
+    """Covers table 1.4."""
     option = data.draw(options_of(cls))
     for carrier in cls.CARRIERS:
         octets, _ = encode_options((option,), carrier)
@@ -75,17 +76,17 @@ def test_every_option_round_trips_on_every_carrier(cls, data):
         assert options_end_untrusted(memoryview(octets), 0, len(octets)) == len(octets)
 
 
+@pytest.mark.rfc("W-26", "W-28", "W-29")
 @given(option=unknown_options)
 def test_unknown_options_are_kept_octet_for_octet(option):
-    """Covers W-26, W-28, W-29."""
     octets, _ = encode_options((option,), T.SPM)
     assert decode(octets)[0] == (option,)
     assert octets[6:] == bytes([option.octet2, option.octet3]) + option.value
 
 
+@pytest.mark.rfc("W-06", "W-21", "W-22", "W-23")
 @given(kind=st.sampled_from(sorted(PacketType)), data=st.data())
 def test_options_round_trip_together_with_network_significant_ones_first(kind, data):
-    """Covers W-06, W-21, W-22, W-23."""
     options = data.draw(option_sets(kind))
     octets, network = encode_options(options, kind)
     if not options:
@@ -140,9 +141,10 @@ VECTORS = [
 ]  # fmt: skip
 
 
+@pytest.mark.rfc("W-34")
 @pytest.mark.parametrize(("option", "carrier", "octets"), VECTORS, ids=lambda value: getattr(value, "NAME", ""))
 def test_option_octets(option, carrier, octets):
-    """Covers E-02, E-03, E-04, E-05, W-34, and the layouts of table 1.4."""
+    """Covers E-02, E-03, E-04, E-05, the layouts of table 1.4."""
     expected = bytes.fromhex(octets)
     assert encode_options((option,), carrier)[0] == chain(expected)
     assert decode(chain(expected))[0] == (option,)
@@ -152,8 +154,9 @@ def test_every_option_has_a_vector():
     assert {type(option) for option, _, _ in VECTORS} == set(ALL)
 
 
+@pytest.mark.rfc("W-06")
 def test_option_numbers_and_network_significance_are_those_of_the_table():
-    """Covers table 1.4, W-06."""
+    """Covers table 1.4."""
     assert {cls.NAME: cls.TYPE for cls in ALL} == {
         "OPT_FRAGMENT": 0x01,
         "OPT_NAK_LIST": 0x02,
@@ -189,15 +192,16 @@ def test_option_numbers_and_network_significance_are_those_of_the_table():
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
 
 
+@pytest.mark.rfc("W-06")
 def test_a_short_groups_size_matters_to_elements_except_on_odata():
-    """Covers W-06."""
     assert encode_options((CurrTgsize(size=5),), T.ODATA)[1] is False
     assert encode_options((CurrTgsize(size=5),), T.RDATA)[1] is True
     assert encode_options((CurrTgsize(size=5),), T.SPM)[1] is True
 
 
+@pytest.mark.rfc("W-23")
 def test_a_fragment_behind_a_group_size():
-    """Covers W-23: on RDATA the group size comes first, whatever the order asked for."""
+    """On RDATA the group size comes first, whatever the order asked for."""
     octets, _ = encode_options((Fragment(1, 0, 10), CurrTgsize(size=5)), T.RDATA)
     assert names(decode(octets)[0]) == ["OPT_CURR_TGSIZE", "OPT_FRAGMENT"]
 
@@ -207,9 +211,10 @@ def test_options_are_refused_on_packets_that_do_not_carry_them():
         encode_options((Cr(1, 2, 3, 4, "10.0.0.1"),), T.SPM)
 
 
+@pytest.mark.rfc("W-25", "W-26")
 @pytest.mark.parametrize("octet2", [0, 0x26, 0x94, 0xCF, 0xFF])
 def test_reserved_bits_of_known_options_are_ignored(octet2):
-    """Covers W-25, W-26: OpenPGM sends stack memory there."""
+    """OpenPGM sends stack memory there."""
     for octet3 in range(256):
         assert decode(chain(bytes([0x8E, 4, octet2, octet3])))[0] == (Fin(),)
         found = decode(chain(bytes([0x8F, 4, octet2, octet3])))[0][0]
@@ -218,58 +223,62 @@ def test_reserved_bits_of_known_options_are_ignored(octet2):
         assert found == ParityPrm(8, proactive=bool(octet3 & 0x02), on_demand=bool(octet3 & 0x01))
 
 
+@pytest.mark.rfc("W-26")
 @pytest.mark.parametrize(("bits", "opx"), [(0, Opx.IGNORE), (1, Opx.INVALIDATE), (2, Opx.DISCARD), (3, Opx.RESERVED)])
 def test_opx_is_the_low_two_bits_of_the_third_octet(bits, opx):
-    """Covers E-06, W-26."""
+    """Covers E-06."""
     found = decode(chain(bytes([0x80 | 0x44, 4, 0xFC | bits, 0])))[0][0]
     assert isinstance(found, Unknown)
     assert found.opx is opx
 
 
+@pytest.mark.rfc("W-27")
 def test_invalidated_options_are_skipped_by_length():
-    """Covers W-27."""
     found, _ = decode(chain(bytes([0x7F, 8, 0, 0, 1, 2, 3, 4]), bytes([0x8E, 4, 0, 0])))
     assert [option.NAME for option in found] == ["unknown", "OPT_FIN"]
 
 
+@pytest.mark.rfc("W-24", "W-29", "SEC-06")
 @pytest.mark.parametrize("size", range(4))
 @pytest.mark.parametrize("number", [0x03, 0x83, 0x44, 0xC4])
 def test_option_shorter_than_its_head_stops_the_walk(number, size):
-    """Covers W-24, W-29, SEC-06: length 0 once made others loop for ever."""
+    """Length 0 once made others loop for ever."""
     assert reason(chain(bytes([number, size, 0, 0, 0, 0, 0, 0]))) == "option_length"
 
 
+@pytest.mark.rfc("W-29", "SEC-06")
 def test_option_longer_than_the_rest():
-    """Covers W-29, SEC-06."""
     assert reason(chain(bytes([0xC4, 9, 0, 0, 0, 0, 0, 0]))) == "option_length"
     assert reason(chain(bytes([0xC4, 255, 0, 0, 0, 0, 0, 0])) + bytes(255)) == "option_length"
 
 
+@pytest.mark.rfc("W-21", "SEC-06")
 @pytest.mark.parametrize("total", [0, 1, 4, 7, 9, 12, 13, 0xFFFF])
 def test_total_that_disagrees_with_the_options_or_the_packet(total):
-    """Covers W-21, SEC-06. A total that leaves no option has no place for OPT_END (W-22)."""
+    """A total that leaves no option has no place for OPT_END."""
     octets = chain(bytes([0x8E, 4, 0, 0]), total=total) + bytes(4)
     assert reason(octets) == "option_total"
 
 
+@pytest.mark.rfc("W-22")
 def test_missing_opt_end():
-    """Covers W-22."""
     assert reason(chain(bytes([0x0E, 4, 0, 0]))) == "no_opt_end"
 
 
+@pytest.mark.rfc("W-22")
 def test_options_behind_opt_end():
-    """Covers W-22."""
     assert reason(chain(bytes([0x8E, 4, 0, 0]), bytes([0x8D, 4, 0, 0]))) == "option_total"
 
 
+@pytest.mark.rfc("W-21", "SEC-06")
 @pytest.mark.parametrize("head", [b"\1\4", b"\0\3", b"\0\5", b"\0\0", b"\x03\x08"])
 def test_first_option_must_be_opt_length(head):
-    """Covers W-21, SEC-06."""
     assert reason(head + b"\0\x08\x8e\4\0\0") == "no_opt_length"
 
 
+@pytest.mark.rfc("W-24")
 def test_sixteen_options_are_accepted_and_seventeen_are_not():
-    """Covers W-24, E-19."""
+    """Covers E-19."""
     one = bytes([0x44, 4, 0, 0])
     last = bytes([0xC4, 4, 0, 0])
     assert len(decode(chain(*[one] * (MAX_OPTIONS - 1), last))[0]) == 16
@@ -277,28 +286,29 @@ def test_sixteen_options_are_accepted_and_seventeen_are_not():
     assert reason(chain(*[one] * 300, last)) == "too_many_options"
 
 
+@pytest.mark.rfc("W-33")
 @given(sqns=st.lists(u32s, min_size=MAX_NAK_LIST, max_size=MAX_NAK_LIST))
 def test_longest_nak_list(sqns):
-    """Covers W-33."""
     octets, network = encode_options((NakList(sqns=tuple(sqns)),), T.NCF)
     assert octets[5] == 252
     assert network
     assert decode(octets)[0] == (NakList(sqns=tuple(sqns)),)
 
 
+@pytest.mark.rfc("W-33", "SEC-06")
 @pytest.mark.parametrize(
     ("size", "expected"), [(4, "nak_list"), (5, "option_length"), (7, "option_length"), (255, "option_length")]
 )
 def test_nak_lists_that_make_no_sense(size, expected):
-    """Covers W-33, SEC-06: empty, or a length that is no multiple of four."""
+    """Empty, or a length that is no multiple of four."""
     assert reason(chain(bytes([0x82, size, 0, 0]) + bytes(size - 4))) == expected
 
 
 # Options whose value ends early, or goes on behind its fields.
+@pytest.mark.rfc("W-29", "SEC-06")
 @pytest.mark.parametrize("cls", [cls for cls in ALL if cls is not NakList], ids=lambda cls: cls.NAME)
 @given(data=st.data())
 def test_options_of_a_wrong_size_are_refused(cls, data):
-    """Covers W-29, SEC-06."""
     octets = encode_options((data.draw(options_of(cls)),), min(cls.CARRIERS))[0]
     size = octets[5]
     wrong = data.draw(st.integers(4, 60).filter(lambda wrong: wrong != size))
@@ -312,8 +322,9 @@ def test_options_of_a_wrong_size_are_refused(cls, data):
     assert found is None or (cls in (PathNla, PgmccFeedback) and abs(wrong - size) == 12)
 
 
+@pytest.mark.rfc("SEC-06")
 def test_option_reader_stops_at_the_end_it_was_given():
-    """Covers SEC-06: what lies behind belongs to another packet."""
+    """What lies behind belongs to another packet."""
     octets = chain(bytes([0x8E, 4, 0, 0]))
     for end in range(len(octets)):
         with pytest.raises(WireError):

@@ -69,9 +69,10 @@ VECTORS = [
 ]  # fmt: skip
 
 
+@pytest.mark.rfc("W-05", "W-06", "W-14", "W-16", "W-32")
 @pytest.mark.parametrize(("packet", "octets"), VECTORS, ids=lambda value: getattr(value, "type", ""))
 def test_packet_octets(packet, octets):
-    """Covers E-01, W-05, W-06, W-14, W-16, W-32 and tables 1.1 to 1.3."""
+    """Covers E-01, tables 1.1 to 1.3."""
     expected = sealed(bytes.fromhex(octets))
     assert encode(packet) == expected
     assert decode_control_untrusted(expected) == packet
@@ -81,9 +82,10 @@ def test_every_control_type_has_a_vector():
     assert {packet.type for packet, _ in VECTORS} == set(CONTROL)
 
 
+@pytest.mark.rfc("W-02", "W-06", "W-14", "W-16", "W-21")
 @given(packet=packets)
 def test_every_packet_round_trips(packet):
-    """Covers tables 1.2 to 1.4, W-02, W-06, W-14, W-16, W-21."""
+    """Covers tables 1.2 to 1.4."""
     octets = encode(packet)
     found = decode_control_untrusted(octets)
     # Options come back with the network-significant ones first (W-23).
@@ -117,8 +119,9 @@ def test_options_begin_where_the_table_says(kind, data):
         assert not octets[5] & 0x03
 
 
+@pytest.mark.rfc("W-05", "W-06")
 def test_option_flags_follow_the_options():
-    """Covers W-05, W-06: 0x01 present, 0x02 network-significant, 0x80 parity."""
+    """0x01 present, 0x02 network-significant, 0x80 parity."""
     spm = Spm(**HEAD, spm_sqn=1, trail=2, lead=3, path_nla="10.1.2.3")
     assert encode(spm)[5] == 0x00
     assert encode(attrs.evolve(spm, options=(Fin(),)))[5] == 0x01
@@ -131,8 +134,9 @@ def test_options_are_refused_where_they_do_not_belong():
         encode(Spmr(**HEAD, options=(Syn(),)))
 
 
+@pytest.mark.rfc("W-33", "RCV-48")
 def test_nak_tells_all_its_sqns():
-    """Covers W-33, RCV-48: the header's sqn comes first."""
+    """The header's sqn comes first."""
     nak = Nak(**HEAD, sqn=9, source_nla="10.1.2.3", group_nla="239.1.2.3", options=(NakList((2, 3)),))
     assert nak.sqns == (9, 2, 3)
     assert attrs.evolve(nak, options=()).sqns == (9,)
@@ -162,18 +166,20 @@ def afi_and_address(address):
     return (b"\0\1\0\0" if len(packed) == 4 else b"\0\2\0\0") + packed
 
 
+@pytest.mark.rfc("NE-02", "W-11", "W-28")
 @given(spm=packets_of(T.SPM), address=nlas)
 def test_with_path_changes_the_path_and_nothing_else(spm, address):
-    """Covers NE-02, W-11, W-28: unknown options and odd bits stay octet for octet, between families too."""
+    """Unknown options and odd bits stay octet for octet, between families too."""
     for octets in (encode(spm), hostile_options(spm)):
         received = decode_control_untrusted(octets)
         old = 4 + len(ipaddress.ip_address(spm.path_nla).packed)
         assert with_path(received, address) == replaced(octets, 28, old, afi_and_address(address))
 
 
+@pytest.mark.rfc("NE-10", "W-11", "W-28")
 @given(nak=packets_of(T.NAK), source=nlas, group=nlas)
 def test_with_addresses_changes_the_addresses_and_nothing_else(nak, source, group):
-    """Covers INT-Q3, NE-10, W-11, W-28."""
+    """Covers INT-Q3."""
     octets = encode(nak)
     received = decode_control_untrusted(octets)
     old = sum(4 + len(ipaddress.ip_address(address).packed) for address in (nak.source_nla, nak.group_nla))
@@ -181,8 +187,9 @@ def test_with_addresses_changes_the_addresses_and_nothing_else(nak, source, grou
     assert with_addresses(received, source, group) == replaced(octets, 20, old, new)
 
 
+@pytest.mark.rfc("W-11")
 def test_forwarding_keeps_damage_visible():
-    """Covers W-11: the checksum is patched, so what a relay's memory loses is found below."""
+    """The checksum is patched, so what a relay's memory loses is found below."""
     octets = bytearray(encode(Spm(**HEAD, spm_sqn=1, trail=2, lead=3, path_nla="10.1.2.3")))
     octets[20] ^= 0x10
     spm = decode_control_untrusted(bytes(octets))
@@ -190,8 +197,9 @@ def test_forwarding_keeps_damage_visible():
         assert not checksum.is_valid(with_path(spm, address))
 
 
+@pytest.mark.rfc("W-11")
 def test_forwarding_leaves_an_absent_checksum_absent():
-    """Covers W-11: a box that changes the header recomputes the checksum or leaves it out."""
+    """A box that changes the header recomputes the checksum or leaves it out."""
     spm = decode_control_untrusted(
         without_checksum(encode(Spm(**HEAD, spm_sqn=1, trail=2, lead=3, path_nla="10.1.2.3")))
     )
@@ -223,9 +231,10 @@ def test_what_is_no_control_packet(octets):
     assert caught.value.reason == ("truncated" if len(octets) < 16 else "type")
 
 
+@pytest.mark.rfc("W-32", "W-14")
 @given(nak=packets_of(T.NAK), more=nak_lists())
 def test_ncf_is_the_nak_with_its_ports_turned_round(nak, more):
-    """Covers W-32, W-14: same sqn, addresses, list and parity bit; nothing that belongs on NAKs alone."""
+    """Same sqn, addresses, list and parity bit; nothing that belongs on NAKs alone."""
     for options in ((), (more,), (*nak.options, Unknown(number=0x44)), (more, Unknown(number=0x44))):
         asked = decode_control_untrusted(encode(attrs.evolve(nak, options=options)))
         octets = ncf_for(asked)

@@ -36,42 +36,46 @@ def reason(octets):
     return rejects[0]
 
 
+@pytest.mark.rfc("SEC-06")
 @given(octets=st.binary(max_size=300), stride=st.integers(1, 100))
 def test_random_octets(octets, stride):
-    """Covers SEC-06."""
     parse(octets, stride)
 
 
+@pytest.mark.rfc("SEC-06")
 @given(octets=st.binary(max_size=120), kind=st.sampled_from(sorted(PacketType)), flags=st.sampled_from([0, 1, 3, 0x81]))
 def test_random_octets_behind_a_plausible_header(octets, kind, flags):
-    """Covers SEC-06: past the checksum, the type and the flags."""
+    """Past the checksum, the type and the flags."""
     head = bytes([0x1D, 0x4C, 0x22, 0x33, kind, flags, 0, 0]) + TSI[:6] + b"\0\0"
     parse(sealed(head + octets))
     if kind not in (T.ODATA, T.RDATA):
         parse(head + octets)
 
 
+@pytest.mark.rfc("SEC-06")
 @given(octets=st.binary(max_size=120), flags=st.sampled_from([0x01, 0x03]))
 def test_random_octets_behind_opt_length(octets, flags):
-    """Covers SEC-06: into the option walker."""
+    """Into the option walker."""
     options = b"\0\4" + (4 + len(octets)).to_bytes(2, "big") + octets
     for packet in (NAK[:36], data_packet(1)):
         parse(sealed(packet[:5] + bytes([flags]) + packet[6:] + options))
 
 
+@pytest.mark.rfc("SEC-06")
 @given(packet=packets, at=st.integers(0, 1 << 16), octet=st.integers(0, 255))
 def test_valid_packets_with_one_octet_changed(packet, at, octet):
-    """Covers SEC-06: the sum is right again, so it is the parser that has to cope."""
+    """The sum is right again, so it is the parser that has to cope."""
     octets = bytearray(encode(packet))
     octets[at % len(octets)] = octet
     parse(sealed(bytes(octets)))
     parse(without_checksum(bytes(octets)))
 
 
+@pytest.mark.rfc("SEC-06", "W-15")
 @pytest.mark.parametrize("kind", sorted(CONTROL))
 @given(data=st.data())
 def test_control_packets_cut_at_every_octet(kind, data):
-    """Covers SEC-06, W-15: nothing shorter than a packet is that packet."""
+    """Nothing shorter than a packet is that packet."""
     octets = encode(data.draw(packets_of(kind)))
     for end in range(len(octets)):
         for part in (sealed(octets[:end]), without_checksum(octets[:end])):
@@ -82,11 +86,11 @@ def test_control_packets_cut_at_every_octet(kind, data):
                 assert reason(octets[:end]) == "truncated"
 
 
+@pytest.mark.rfc("SEC-06", "W-15")
 @pytest.mark.parametrize(
     "packet", [data_packet(7, b"payload"), FRAGMENT, data_packet(1)], ids=["plain", "fragment", "empty"]
 )
 def test_data_packets_cut_at_every_octet(packet):
-    """Covers SEC-06, W-15."""
     for end in range(1, len(packet)):
         assert reason(sealed(packet[:end]) if end >= 16 else packet[:end]) in ("truncated", "length", "option_total")
     items, rejects = parse(packet)
@@ -94,15 +98,17 @@ def test_data_packets_cut_at_every_octet(packet):
     assert rejects == []
 
 
+@pytest.mark.rfc("W-02", "W-15")
 @pytest.mark.parametrize("packet", [SPM, NAK, FRAGMENT], ids=["spm", "nak", "fragment"])
 def test_octets_behind_a_packet(packet):
-    """Covers W-02, W-15: a SPM with a tail is no SPM, and nothing of it is delivered."""
+    """A SPM with a tail is no SPM, and nothing of it is delivered."""
     assert reason(sealed(packet + b"x")) == "length"
     assert reason(sealed(packet + bytes(40))) == "length"
 
 
+@pytest.mark.rfc("W-02")
 def test_control_packets_carry_no_payload():
-    """Covers W-02: the TSDU length of a control packet is 0."""
+    """The TSDU length of a control packet is 0."""
     assert reason(sealed(SPM[:14] + b"\0\1" + SPM[16:])) == "length"
     assert reason(sealed(SPM[:14] + b"\0\1" + SPM[16:] + b"x")) == "length"
 
@@ -129,16 +135,17 @@ CASES = {
 }
 
 
+@pytest.mark.rfc("SEC-06", "W-03", "W-07", "W-10", "W-15", "W-16", "W-21", "W-22", "W-24", "W-29", "W-33")
 def test_every_reason_can_be_reached_and_is_the_right_one():
-    """Covers SEC-06, W-03, W-07, W-10, W-15, W-16, W-21, W-22, W-24, W-29, W-33."""
     assert set(CASES) == set(REASONS)
     for expected, packets_of_it in CASES.items():
         for packet in packets_of_it:
             assert reason(packet) == expected, packet.hex()
 
 
+@pytest.mark.rfc("W-16")
 def test_mixed_families_in_a_nak_do_not_read_past_the_end():
-    """Covers W-16, table 1.3: an IPv6 source and an IPv4 group, cut anywhere."""
+    """Covers table 1.3: an IPv6 source and an IPv4 group, cut anywhere."""
     octets = encode(Nak(**HEAD, sqn=1, source_nla="fe80::1", group_nla="239.1.2.3"))
     assert len(octets) == 48
     for end in range(16, 48):

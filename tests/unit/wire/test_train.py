@@ -161,9 +161,10 @@ def mixtures(draw):
     return packets, stride
 
 
+@pytest.mark.rfc("W-03", "W-10", "W-15", "W-17", "SEC-06")
 @given(mixture=mixtures())
 def test_train_parses_to_the_same_packets_as_one_by_one(mixture):
-    """Covers W-03, W-10, W-15, W-17, SEC-06: for whatever one read may give."""
+    """For whatever one read may give."""
     assert_parses_like_its_packets(*mixture)
 
 
@@ -180,8 +181,8 @@ def test_whole_train_is_one_item():
     assert items[0].octets.tobytes() == b"".join(packets)
 
 
+@pytest.mark.rfc("RCV-09", "W-34")
 def test_fragments_of_one_message_are_one_item():
-    """Covers RCV-09, W-34."""
     packets = [data_packet(9 + i, bytes(20), options=(Fragment(9, 20 * i, 200),)) for i in range(10)]
     items, _ = Train.of(b"".join(packets), 64).parse_untrusted()
     assert [(item.wire_sqn, item.count) for item in items] == [(9, 10)]
@@ -190,8 +191,9 @@ def test_fragments_of_one_message_are_one_item():
     assert fragment_of(run.part(12, 19)) == Fragment(9, 60, 200)
 
 
+@pytest.mark.rfc("RCV-09")
 def test_fragments_that_do_not_follow_each_other_are_apart():
-    """Covers RCV-09: reassembly looks at a run's first offset, so the others must follow from it."""
+    """Reassembly looks at a run's first offset, so the others must follow from it."""
     offsets = [0, 20, 60, 40, 80]
     packets = [data_packet(9 + i, bytes(20), options=(Fragment(9, at, 200),)) for i, at in enumerate(offsets)]
     items, _ = Train.of(b"".join(packets), 64).parse_untrusted()
@@ -199,17 +201,18 @@ def test_fragments_that_do_not_follow_each_other_are_apart():
     assert_parses_like_its_packets(packets, 64)
 
 
+@pytest.mark.rfc("W-17")
 def test_train_across_the_wrap_is_one_item():
-    """Covers W-17."""
     packets = odata(10, first=(1 << 32) - 4)
     items, _ = Train.of(b"".join(packets), 64).parse_untrusted()
     assert [(item.wire_sqn, item.count) for item in items] == [((1 << 32) - 4, 10)]
 
 
+@pytest.mark.rfc("W-10", "W-16", "SEC-06")
 @pytest.mark.parametrize("at", [0, 3, 9])
 @pytest.mark.parametrize("how", ["bit", "no checksum", "address family"])
 def test_one_bad_packet_spares_the_others(how, at):
-    """Covers W-10, W-16, SEC-06: a neighbour's fault is not a packet's own."""
+    """A neighbour's fault is not a packet's own."""
     packets = odata(10)
     if how == "address family":
         packets = [
@@ -222,8 +225,8 @@ def test_one_bad_packet_spares_the_others(how, at):
     assert_parses_like_its_packets(packets, len(packets[0]))
 
 
+@pytest.mark.rfc("SEC-06")
 def test_one_malformed_option_spares_the_others():
-    """Covers SEC-06."""
     packets = odata(10, options=(Fin(),))
     packets[4] = sealed(packets[4][:29] + b"\3" + packets[4][30:])
     items, rejects = Train.of(b"".join(packets), 72).parse_untrusted()
@@ -324,8 +327,9 @@ def test_runs_with_options_stay_apart():
     assert not run.part(0, 4).is_continued_by(run.part(4, 10))
 
 
+@pytest.mark.rfc("W-17")
 def test_run_under_64_bit_sqns():
-    """Covers W-17: the run carries what the session unwrapped."""
+    """The run carries what the session unwrapped."""
     items, _ = Train.of(b"".join(odata(3, first=(1 << 32) - 1)), 64).parse_untrusted()
     run = items[0].run((7 << 32) - 1)
     assert (run.first, run.end) == ((7 << 32) - 1, (7 << 32) + 2)
@@ -340,8 +344,8 @@ def test_fragment_of_a_run():
 # Header and numbers of trains of our own
 
 
+@pytest.mark.rfc("W-17", "SRC-01")
 def test_written_train_is_read_as_one_run_wherever_it_starts():
-    """Covers W-17, SRC-01."""
     for first in (0, 1000, (1 << 32) - 3, (5 << 32) - 3):
         rows = np.zeros((6, 40), np.uint8)
         write_odata(rows, tsi=TSI, data_port=DATA_PORT, first=first, trail=first - 1)
