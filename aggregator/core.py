@@ -20,6 +20,7 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, tsi_text
+from pgm.wire.opx import judged
 from pgm.wire.packets import Nak, Packet, Spm, Spmr
 from pgm.wire.train import Data, Train
 
@@ -44,7 +45,11 @@ class AggregatorCore:
         items, rejects = train.parse_untrusted()
         self.counters.rejects.update(rejects)
         effects: list[Effect] = []
-        for item in items:
+        for found in items:
+            item = judged(found) if found.options else found
+            if item is None:
+                self.counters.opx_discarded += 1
+                continue
             known = self.sessions.get(item.tsi)
             if known is not None:
                 known.note_peer(item, peer)

@@ -14,6 +14,7 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, tsi_text
+from pgm.wire.opx import judged
 from pgm.wire.packets import Nak, Packet, Spm, Spmr
 from pgm.wire.train import Data, Train
 from repairer.cache import Cache
@@ -43,8 +44,11 @@ class RepairerCore:
         items, rejects = train.parse_untrusted()
         self.counters.rejects.update(rejects)
         effects: list[Effect] = []
-        for item in items:
-            if isinstance(item, Data):
+        for found in items:
+            item = judged(found) if found.options else found
+            if item is None:
+                self.counters.opx_discarded += 1
+            elif isinstance(item, Data):
                 effects += self._on_data(item, channel, peer, now_ns)
             elif isinstance(item, Spm):
                 effects += self._on_spm(item, channel, peer, now_ns)

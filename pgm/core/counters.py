@@ -51,6 +51,7 @@ class Counters:
     nak_packets_foreign: int = _count(
         "packets", "NAKs for another source address, group or port, or for a sqn never sent."
     )
+    nak_packets_late: int = _count("packets", "NAKs confirmed and not forwarded: nobody above has these sqns any more.")
     ncf_packets: int = _count("packets", "NCFs sent.")
     ncf_packets_damped: int = _count("packets", "NCFs put off since an identical one had just been sent.")
     ncf_packets_braked: int = _count("packets", "NCFs dropped over the session's limit.")
@@ -76,6 +77,9 @@ class Counters:
     states_refused: int = _count("events", "Repair state not made, over repair_states.")
     takeovers: int = _count("events", "Times this relay began to speak in place of another.")
     other_speakers: int = _count("packets", "SPMs heard from another relay on a segment where this one speaks.")
+    opx_discarded: int = _count(
+        "packets", "Packets dropped since an option unknown here asks elements to drop them (OPX)."
+    )
     foreign_packets: int = _count("packets", "Packets for a port, stream or role that is not ours.")
     # driver
     trains_in: int = _count("reads", "Reads that gave packets.")
