@@ -39,8 +39,6 @@ class Repair(TimedRange):
     segments: int = 0
     route: Parents | None = None  # the targets in order, for the segment that asked first
     target: Nla | None = None
-    asked_ns: int = 0
-    repeats: int = 0
     tries: int = 0  # targets that did not answer
     repeat_until_ns: int = 0
     elim_until_ns: int = 0
@@ -107,17 +105,16 @@ class Elimination:
         route.before_asking(now_ns)
         repair.state = ElementState.PENDING
         repair.route, repair.target, repair.tries = route, route.current, 0
-        self._start_repeating(repair, route, now_ns)
+        self._start_repeating(repair, now_ns)
         return repair.target
 
-    def _start_repeating(self, repair: Repair, route: Parents, now_ns: int) -> None:
-        """Repeat at NAK_RPT_RTE for NAK_RPT_IVL, or slower and longer while the target takes longer to confirm."""
-        repair.asked_ns, repair.repeats = now_ns, 0
-        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl * route.patience.tries
-        self._repeat_later(repair, route, now_ns)
+    def _start_repeating(self, repair: Repair, now_ns: int) -> None:
+        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl
+        self.repairs.arm(repair, min(now_ns + self._repeat_ivl, repair.repeat_until_ns))
 
-    def _repeat_later(self, repair: Repair, route: Parents, now_ns: int) -> None:
-        self.repairs.arm(repair, min(now_ns + route.patience.ivl_ns, repair.repeat_until_ns))
+    @property
+    def _repeat_ivl(self) -> int:
+        return SECOND // self._parameters.ne_nak_rpt_rte
 
     def confirm(
         self, spans: Iterable[Span], now_ns: int, answers: Callable[[Repair], bool], *, anticipate: bool
