@@ -7,7 +7,7 @@ from collections.abc import Container
 
 import attrs
 
-from pgm.topology import rules_addresses, rules_shape, rules_timers, rules_tree
+from pgm.topology import rules_addresses, rules_shape, rules_timers, rules_transport, rules_tree
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Topology
 from pgm.topology.problems import Problem, error_of
@@ -15,7 +15,13 @@ from pgm.topology.reading import Reading, read
 from pgm.topology.rule import Rule
 from pgm.topology.tree import Tree
 
-RULES: tuple[Rule, ...] = (*rules_shape.RULES, *rules_tree.RULES, *rules_addresses.RULES, *rules_timers.RULES)
+RULES: tuple[Rule, ...] = (
+    *rules_shape.RULES,
+    *rules_tree.RULES,
+    *rules_addresses.RULES,
+    *rules_transport.RULES,
+    *rules_timers.RULES,
+)
 
 
 @attrs.frozen

@@ -69,10 +69,12 @@ def _segment_json(tree: Tree, segment: Segment) -> Json:
     loss = segment.loss or Impairment()
     return {
         "segment": segment.name,
-        "group": segment.group,
+        "group": segment.group or None,
         "port": segment.port,
         "unicast_port": segment.own_port,
-        "interface": segment.interface,
+        "interface": segment.interface or None,
+        "transport": segment.transport,
+        "unicast": segment.unicast,
         "loss": format_fraction(loss.loss),
         "burst_loss": format_fraction(loss.burst_loss),
         "burst_length": loss.burst_length,
@@ -104,6 +106,8 @@ def plan_json(plan: NodePlan) -> Json:
                 "unicast_port": seat.unicast_port,
                 "interface": seat.interface,
                 "address": seat.address,
+                "transport": seat.transport,
+                "peers": None if seat.peers is None else list(seat.peers),
                 "upstream": seat.upstream,
                 "downstream": seat.downstream,
             }
@@ -162,7 +166,8 @@ def _segment_lines(tree: Tree, name: str, names: Mapping[Address, str]) -> list[
     """One segment and all below it; a checked tree has no loop, so this ends."""
     segment = tree.topology.segments[name]
     loss = "" if segment.loss is None else f", loses {format_fraction(segment.loss.asked)}"
-    lines = [f"segment {name}: {segment.group}:{segment.port} on {segment.interface}{loss}"]
+    interface = f" on {segment.interface}" if segment.interface else ""
+    lines = [f"segment {name}: {segment.where}{interface}{loss}"]
     # A relay hangs below the segment it hears, and those it feeds hang below the relay.
     seated = [node for node in tree.on.get(name, []) if node.up is None or node.up.segment == name]
     for index, node in enumerate(seated):

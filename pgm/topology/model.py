@@ -7,15 +7,16 @@ reports what is missing and goes on, so that all errors come at once.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any, Literal, NewType
 
 import attrs
 
 from pgm.impairments import Impairment
-from pgm.topology.addresses import AddressPool
+from pgm.topology.addresses import AddressPool, is_loopback
 from pgm.topology.locate import Lines
-from pgm.topology.node_plan import Address, Role
+from pgm.topology.node_plan import Address, Role, spell_where
 from pgm.units import MILLISECOND, SECOND
 
 VERSION = 1
@@ -44,10 +45,11 @@ class Key:
     example: str
     doc: str
     is_required: bool = False
+    unless: str = ""  # a switch of the same table that does away with the need
 
 
-def _key(example: str, doc: str, *, default: Any = None, required: bool = False) -> Any:
-    return attrs.field(default=default, metadata={"key": Key(example, doc, required)})
+def _key(example: str, doc: str, *, default: Any = None, required: bool = False, unless: str = "") -> Any:
+    return attrs.field(default=default, metadata={"key": Key(example, doc, required, unless)})
 
 
 def keys_of(table: type[attrs.AttrsInstance]) -> dict[str, Key]:
@@ -102,12 +104,14 @@ class Stream:
 
 @attrs.frozen
 class Segment:
-    """One multicast domain."""
+    """One multicast domain, or one unicast leg."""
 
-    group: Host = _key('"239.192.0.1"', "Multicast group, IPv4 or IPv6.", default="", required=True)
+    group: Host = _key('"239.192.0.1" or "ff15::1"', "Multicast group, IPv4 or IPv6.", default="", required=True, unless="unicast")
     port: Port = _key("3056", "UDP port of the group.", default=DEFAULT_PORT)
     unicast_port: Port | None = _key("3055", "UDP port of the nodes' own addresses; the default is `port`.")
-    interface: Interface = _key('"10.0.0.0/24"', "Interface by name, by address, or by the network it is on.", default="", required=True)
+    interface: Interface = _key('"10.0.0.0/24"', "Interface by name, by address, or by the network it is on. On a unicast leg, where each end may have another, the node's address finds it.", default="", required=True, unless="unicast")
+    transport: Literal["udp", "ip"] = _key('"ip"', "What carries the packets: `udp`, or `ip`, which is IP protocol 113 itself, with router alert; it needs CAP_NET_RAW and has no ports.", default="udp")
+    unicast: bool = _key("true", "A leg across a network without multicast: no group, and what is for all goes to every other node of the segment by itself. `rate` is that of each copy.", default=False)
     loss: Impairment | None = _key(_LOSS, "Losses injected into what every node reads here.")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node on the segment.", default=NOTHING_SET)
     name: str = ""
@@ -117,6 +121,18 @@ class Segment:
         """The UDP port of the nodes' own addresses."""
         return self.port if self.unicast_port is None else self.unicast_port
 
+    @property
+    def where(self) -> str:
+        """Where what is for all goes, as people write it."""
+        if self.unicast:
+            return spell_where("", self.own_port, self.transport)
+        return spell_where(self.group, self.port, self.transport)
+
+    @property
+    def needs_addresses(self) -> bool:
+        """Whether receivers cannot do without an address of their own either."""
+        return self.unicast or is_loopback(self.interface)
+
 
 @attrs.frozen
 class Node:
@@ -124,7 +140,7 @@ class Node:
 
     role: Role = _key('"repairer"', "`source`, `receiver`, `aggregator` or `repairer`.", default=Role.RECEIVER, required=True)
     segment: str = _key('"core"', "The one segment of a source, a receiver or an on-LAN element.", default="")
-    address: Host | None = _key('"10.0.0.11"', "Its own address there. Only receivers off the loopback interface can do without.")
+    address: Host | None = _key('"10.0.0.11"', "Its own address there. Only receivers can do without, and neither on loopback nor on a unicast leg.")
     upstream: Place | None = _key('{ segment = "core", address = "10.0.0.12" }', "Of a relay: the side the data come from.")
     downstream: tuple[Place, ...] = _key('[{ segment = "floor-2", address = "10.0.2.1" }]', "Of a relay: the sides it carries them to.", default=())
     streams: tuple[str, ...] = _key('["quotes"]', "What a source sends, a receiver takes, an element carries. All streams where a receiver or an element says nothing.", default=())
@@ -179,6 +195,12 @@ class Node:
         """The address by which it answers on a segment."""
         return next((place.address for place in self.downs if place.segment == segment), None)
 
+    def addresses_on(self, segment: str) -> tuple[Address, ...]:
+        """Every address it is known to have on a segment: of a pattern, those of its `count` nodes."""
+        if self.addresses is not None and self.segment == segment:
+            return tuple(self.addresses.address(index) for index in range(min(self.instances, self.addresses.size)))
+        return tuple(place.address for place in self.places if place.segment == segment and place.address is not None)
+
 
 @attrs.frozen
 class Topology:
@@ -191,7 +213,14 @@ class Topology:
     repair_budget: Duration = _key('"10s"', "How long a repair may take before the packet is given up, for the profile.", default=10 * SECOND)
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node.", default=NOTHING_SET)
     streams: Mapping[str, Stream] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
-    segments: Mapping[str, Segment] = _key("", "The multicast domains, by name.", default=attrs.Factory(dict))
+    segments: Mapping[str, Segment] = _key("", "The multicast domains and unicast legs, by name.", default=attrs.Factory(dict))
     nodes: Mapping[str, Node] = _key("", "The processes, by name; one `*` in a name makes it a pattern of receivers.", default=attrs.Factory(dict))
     path: str = "<topology>"
     lines: Lines = attrs.field(factory=Lines, eq=False, repr=False)
+
+    def version_on(self, segment: str) -> int | None:
+        """4 or 6: of the segment's group, on a unicast leg of the first address there; None if nobody says."""
+        group = self.segments[segment].group
+        known = (address for node in self.nodes.values() for address in node.addresses_on(segment))
+        found = group or next(known, None)
+        return None if found is None else ipaddress.ip_address(found).version

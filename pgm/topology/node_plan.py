@@ -21,12 +21,21 @@ class Role(enum.Enum):
     REPAIRER = "repairer"
 
 
+def spell_where(group: Address, port: int, transport: str) -> str:
+    """Where what is for all goes, as people write it; without a group to each by unicast."""
+    if transport == "ip":
+        return f"{group or 'unicast'} over IP protocol 113"
+    if not group:
+        return f"unicast, port {port}"
+    return f"[{group}]:{port}" if ":" in group else f"{group}:{port}"
+
+
 @attrs.frozen
 class SegmentPlan:
     """One segment as one node sees it. `address` is None for a receiver that takes its interface's address."""
 
     name: str
-    group: Address
+    group: Address  # the unspecified address on a unicast leg
     port: int
     unicast_port: int
     interface: str  # a name, an address or a CIDR
@@ -34,6 +43,15 @@ class SegmentPlan:
     upstream: bool
     downstream: bool
     impairment: Impairment = Impairment()  # losses injected into what this node reads here
+    transport: str = "udp"  # or "ip": protocol 113 itself
+    peers: tuple[Address, ...] | None = None  # of a unicast leg: everybody else there; None on a multicast domain
+
+    @property
+    def where(self) -> str:
+        """Where what is for all goes, as people write it."""
+        if self.peers is not None:
+            return spell_where("", self.unicast_port, self.transport)
+        return spell_where(self.group, self.port, self.transport)
 
 
 @attrs.frozen

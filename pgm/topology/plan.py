@@ -10,12 +10,14 @@ from pgm.impairments import Impairment
 from pgm.parameters import ROWS
 from pgm.topology.check import check
 from pgm.topology.locate import KeyPath
-from pgm.topology.model import Node, Place, Stream, Topology
+from pgm.topology.model import Count, Node, Place, Stream, Topology
 from pgm.topology.node_plan import Address, NodePlan, Role, SegmentPlan, StreamPlan
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules_shape import number_of
 from pgm.topology.tree import Tree
+
+_NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # what stands for the group where there is none
 
 
 def plan_node(topology: Topology, name: str) -> NodePlan:
@@ -43,6 +45,12 @@ def plan_all(topology: Topology, counts: Mapping[str, int] | None = None) -> dic
         if name not in patterns:
             raise _error(topology, ("nodes",), f"there is no pattern {name!r} to count", suggestion(name, patterns))
     patterns |= counts or {}
+    if counts:  # which decides whom a unicast leg reaches
+        nodes = {
+            node.name: attrs.evolve(node, count=Count(patterns[node.name])) if node.is_pattern else node
+            for node in tree.nodes
+        }
+        tree = Tree.of(attrs.evolve(topology, nodes=nodes))
     plans: dict[str, NodePlan] = {}
     for node in tree.nodes:
         plan = plan_entry(tree, node)
@@ -78,8 +86,11 @@ def _instance(tree: Tree, plan: NodePlan, pattern: Node, number: int) -> NodePla
             f"{name!r} has no address: {pattern.name!r} has {pattern.addresses.size} ({pattern.addresses.spelling})"
         )
         raise _error(tree.topology, ("nodes", pattern.name, "addresses"), message, "extend the range")
-    seat = attrs.evolve(plan.segments[0], address=pattern.addresses.address(number - 1))
-    return attrs.evolve(plan, name=name, segments=(seat,))
+    seat, address = plan.segments[0], pattern.addresses.address(number - 1)
+    if seat.peers is not None:
+        peers = tuple(peer for peer in seat.peers if peer != address)
+        seat = attrs.evolve(seat, interface=seat.interface or address, peers=peers)
+    return attrs.evolve(plan, name=name, segments=(attrs.evolve(seat, address=address),))
 
 
 def plan_entry(tree: Tree, node: Node) -> NodePlan:
@@ -107,15 +118,23 @@ def _segment(topology: Topology, node: Node, place: Place) -> SegmentPlan:
     segment = topology.segments[place.segment]
     return SegmentPlan(
         name=segment.name,
-        group=segment.group,
+        group=segment.group or _NO_GROUP[topology.version_on(segment.name)],
         port=segment.port,
         unicast_port=segment.own_port,
-        interface=segment.interface,
+        interface=segment.interface or place.address or "",
         address=place.address,
         upstream=place == node.up,
         downstream=place in node.downs,
         impairment=place.loss or node.loss or segment.loss or Impairment(),
+        transport=segment.transport,
+        peers=_peers(topology, segment.name, place.address) if segment.unicast else None,
     )
+
+
+def _peers(topology: Topology, segment: str, own: Address | None) -> tuple[Address, ...]:
+    """Everybody on a unicast leg but the node itself; of a pattern's nodes, all until each knows its own address."""
+    known = (address for node in topology.nodes.values() for address in node.addresses_on(segment))
+    return tuple(address for address in known if address != own)
 
 
 def _streams(topology: Topology, node: Node) -> tuple[StreamPlan, ...]:

@@ -1,6 +1,6 @@
 """Which value a parameter has at one node, and why.
 
-From weak to strong: default, profile, the file's `[parameters]`, stream, segment, node. A relay sits on several
+From weak to strong: default, what follows from IPv6, profile, the file's `[parameters]`, stream, segment, node. A relay sits on several
 segments: a parameter that sources read too is about answering and comes from the segments below, any other is
 about asking and comes from the segment above. Where streams or segments disagree, the first named wins;
 `check` reports it.
@@ -8,7 +8,7 @@ about asking and comes from the segment above. Where streams or segments disagre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,6 +18,8 @@ from pgm.topology.locate import KeyPath
 from pgm.topology.model import Node, Overrides, Place, Stream, Topology
 from pgm.topology.node_plan import Role
 from pgm.units import format_duration
+
+_LONGER_HEADER = 20  # octets: IPv6's against IPv4's
 
 
 @attrs.frozen
@@ -45,7 +47,7 @@ def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None
     base = topology.parameters.get("txw_max_rte", ROWS["txw_max_rte"].default)
     rates = {stream.name: _rate_of(stream) for stream in streams}
     total = sum(rate or int(base) for rate in rates.values()) if any(rates.values()) else int(base)
-    found = _of_profile(topology, total)
+    found = _of_ipv6(topology, node, streams) | _of_profile(topology, total)
     found |= _given(topology, ("parameters",), topology.parameters, "file")
     for stream in reversed(streams):
         found |= _given(topology, ("streams", stream.name, "parameters"), stream.parameters, f"stream {stream.name}")
@@ -77,6 +79,34 @@ def _of_profile(topology: Topology, rate: int) -> dict[str, Setting]:
     reason = f"profile {topology.profile}, rtt {format_duration(topology.rtt)}"
     values = PROFILES[topology.profile](inputs)
     return {key: Setting(value, reason, ("profile",)) for key, value in values.items()}
+
+
+def _of_ipv6(topology: Topology, node: Node, streams: Sequence[Stream]) -> dict[str, Setting]:
+    """A source whose streams come to an IPv6 segment makes packets that fit an Ethernet frame there."""
+    if node.role is not Role.SOURCE:
+        return {}
+    for segment in _reached(topology, node, streams):
+        if topology.version_on(segment) == 6:
+            value = int(ROWS["max_tpdu"].default) - _LONGER_HEADER
+            return {"max_tpdu": Setting(value, f"IPv6 on segment {segment}", ("segments", segment))}
+    return {}
+
+
+def _reached(topology: Topology, node: Node, streams: Sequence[Stream]) -> Iterator[str]:
+    """The segments to which relays carry a source's streams, its own first."""
+    carried = {stream.name for stream in streams}
+    waiting = [place.segment for place in node.downs]
+    seen: set[str] = set()
+    while waiting:
+        segment = waiting.pop(0)
+        if segment in seen or segment not in topology.segments:
+            continue
+        seen.add(segment)
+        yield segment
+        for relay in topology.nodes.values():
+            hears = relay.is_relay and relay.upstream is not None and relay.upstream.segment == segment
+            if hears and (not relay.streams or carried.intersection(relay.streams)):
+                waiting += [place.segment for place in relay.downstream]
 
 
 def _given(topology: Topology, table: KeyPath, overrides: Overrides, who: str) -> dict[str, Setting]:

@@ -140,7 +140,12 @@ def _missing_in(table: object, kind: type[attrs.AttrsInstance], path: KeyPath) -
     known = keys_of(kind)
     unknown = [key for key in table if key not in known]
     for key, spec in known.items():
-        if spec.is_required and key not in table and not difflib.get_close_matches(key, unknown):
+        if (
+            spec.is_required
+            and key not in table
+            and table.get(spec.unless) is not True
+            and not difflib.get_close_matches(key, unknown)
+        ):
             yield Flaw(path, f"{_spell(path) or 'the file'} has no {key}", f"add {key} = {spec.example}")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs, Row, Unit
-from pgm.topology import rules_addresses, rules_shape, rules_timers, rules_tree
+from pgm.topology import rules_addresses, rules_shape, rules_timers, rules_transport, rules_tree
 from pgm.topology.model import Cache, Node, Place, Segment, Stream, Topology, keys_of
 from pgm.topology.rule import Rule
 from pgm.topology.structure import IMPAIRMENT_KEYS
@@ -37,7 +37,7 @@ Unknown keys are errors, and all errors come at once, each with file, line and r
 
 ## Layouts
 
-A **segment** is one multicast domain. A **relay** has one segment `upstream` and others `downstream`, and carries the data
+A **segment** is one multicast domain, or a **unicast leg** where the network between its nodes carries no multicast. A **relay** has one segment `upstream` and others `downstream`, and carries the data
 from the one to the others; it is the only node that speaks SPMs below, save for a standby that stays silent until it
 is needed. An aggregator or repairer with one `segment` is **on-LAN**: the data reach everybody by themselves, and it only
 deals in repairs. A node whose name holds one `*` is a **pattern**: any number of receivers, `desk-*` being `desk-1`,
@@ -51,7 +51,7 @@ _PRECEDENCE = """\
 
 From weak to strong:
 
-1. the default of the table below,
+1. the default of the table below; for `max_tpdu` of a source whose streams come to an IPv6 segment 20 octets less,
 2. the profile, computed from `rtt` and `repair_budget`,
 3. `[parameters]`,
 4. the stream: `parameters`, `window` (at its source), `rate`,
@@ -91,7 +91,8 @@ def _keys(title: str, intro: str, kind: type[attrs.AttrsInstance]) -> str:
     def rows() -> Iterator[list[str]]:
         for name, key in keys_of(kind).items():
             example = f"`{key.example}`" if key.example else "tables"
-            yield [f"`{name}`", "yes" if key.is_required else "", example, key.doc]
+            must = f"yes, unless `{key.unless}`" if key.unless else "yes"
+            yield [f"`{name}`", must if key.is_required else "", example, key.doc]
 
     return f"## {title}\n\n{intro}\n\n{_table(['key', 'must be there', 'as in', 'meaning'], rows())}"
 
@@ -159,6 +160,7 @@ def _rules() -> str:
         "Entries": rules_shape.RULES,
         "The tree": rules_tree.RULES,
         "Addresses": rules_addresses.RULES,
+        "Transport": rules_transport.RULES,
         "Timers and sizes": rules_timers.RULES,
     }
     intro = "A warning does not keep the tree from running."

@@ -14,6 +14,7 @@ from pgm.topology.rule import Finding, Rule
 from pgm.topology.tree import Tree
 
 Range = tuple[IpAddress, IpAddress]
+_NO_PORT = 0
 
 
 def _segments(tree: Tree) -> Iterator[Segment]:
@@ -31,11 +32,12 @@ def _group(tree: Tree) -> Iterator[Finding]:
 def _segment_clash(tree: Tree) -> Iterator[Finding]:
     seen: dict[tuple[str, int], list[Segment]] = {}
     for segment in _segments(tree):
-        others = seen.setdefault((segment.group, segment.port), [])
+        # IP protocol 113 has no ports: there the group alone tells segments apart.
+        others = seen.setdefault((segment.group, segment.port if segment.transport == "udp" else _NO_PORT), [])
         for other in others:
             if may_overlap(other.interface, segment.interface):
                 message = (
-                    f"segments {other.name!r} and {segment.name!r} share the group {segment.group}:{segment.port} "
+                    f"segments {other.name!r} and {segment.name!r} share the group {segment.where} "
                     f"on {other.interface} and {segment.interface}"
                 )
                 yield Finding(("segments", segment.name, "group"), message, f"give {segment.name!r} a group of its own")
@@ -77,9 +79,11 @@ def _family(tree: Tree) -> Iterator[Finding]:
     for node in tree.nodes:
         for path, name, pair in _held(node):
             known = tree.topology.segments.get(name)
-            if known and known.group and ipaddress.ip_address(known.group).version != pair[0].version:
-                message = f"{node.name!r} has the address {_spell(pair)} on {name}, whose group is {known.group}"
-                yield Finding(path, message, f"give it an IPv{ipaddress.ip_address(known.group).version} address")
+            wanted = tree.topology.version_on(name) if known and (known.group or known.unicast) else None
+            if known and wanted not in (None, pair[0].version):
+                whose = f"whose group is {known.group}" if known.group else f"where others have IPv{wanted}"
+                message = f"{node.name!r} has the address {_spell(pair)} on {name}, {whose}"
+                yield Finding(path, message, f"give it an IPv{wanted} address")
 
 
 def _unicast(tree: Tree) -> Iterator[Finding]:
@@ -110,17 +114,23 @@ def _missing(tree: Tree) -> Iterator[Finding]:
             if node.role is not Role.RECEIVER:
                 message = f"the {node.role.value} {node.name!r} has no address on {place.segment}"
                 yield Finding(path, message, f'write address = "{_example(segment)}": children send their NAKs there')
-            elif is_loopback(segment.interface):
-                message = f"the receiver {node.name!r} has no address on {place.segment}, which is on loopback"
-                remedy = f'write address = "{_example(segment)}": on loopback every node needs one of its own'
+            elif segment.needs_addresses:
+                message = f"the receiver {node.name!r} has no address on {place.segment}, which is {_kind(segment)}"
+                remedy = f'write address = "{_example(segment)}": there every node needs one of its own'
                 yield Finding(path, message, remedy)
+
+
+def _kind(segment: Segment) -> str:
+    return "a unicast leg" if segment.unicast else "on loopback"
 
 
 def _example(segment: Segment, number: int = 2) -> str:
     """An address that would do on a segment, for a remedy."""
     network = network_of(segment.interface)
     if network is None or network.num_addresses <= number:
-        network = ipaddress.ip_network("127.0.0.0/8" if is_loopback(segment.interface) else "10.0.0.0/8")
+        is_v6 = ":" in segment.group or version_of(segment.interface) == 6
+        anywhere = "fd00::/64" if is_v6 else "10.0.0.0/8"
+        network = ipaddress.ip_network("127.0.0.0/8" if is_loopback(segment.interface) and not is_v6 else anywhere)
     return str(network[number])
 
 
@@ -130,8 +140,8 @@ def _pool(tree: Tree) -> Iterator[Finding]:
         if not node.is_pattern or segment is None:
             continue
         path = ("nodes", node.name)
-        if node.addresses is None and is_loopback(segment.interface):
-            message = f"the pattern {node.name!r} has no addresses on {segment.name}, which is on loopback"
+        if node.addresses is None and segment.needs_addresses:
+            message = f"the pattern {node.name!r} has no addresses on {segment.name}, which is {_kind(segment)}"
             first, last = _example(segment, 10), _example(segment, 9 + max(1, node.instances))
             remedy = f'write addresses = "{first}-{last}", one for each'
             yield Finding(path, message, remedy)
@@ -142,22 +152,23 @@ def _pool(tree: Tree) -> Iterator[Finding]:
 
 
 def _socket_clash(tree: Tree) -> Iterator[Finding]:
-    """Two sockets on one (address, unicast port): the second process would get EADDRINUSE."""
+    """Two sockets on one (address, unicast port), or on one address without ports: the second process would fail."""
     held = []
     for node in tree.nodes:
         for path, name, pair in _held(node):
             segment = tree.topology.segments.get(name)
             if segment is not None:
-                held.append((pair[0].version, segment.own_port, int(pair[0]), int(pair[1]), path, node, pair))
+                port = segment.own_port if segment.transport == "udp" else _NO_PORT
+                held.append((pair[0].version, port, int(pair[0]), int(pair[1]), path, node, pair))
     held.sort(key=lambda one: one[:4])
     for index, (version, port, _, last, _, node, pair) in enumerate(held):
         end = bisect_left(held, (version, port, last + 1), index, key=lambda one: one[:3])
         for *_, path, other, clash in held[index + 1 : end]:
             who = f"{node.name!r} and {other.name!r}" if node is not other else f"two places of {node.name!r}"
-            message = f"{who} both use {_spell(clash)} port {port}" + (
-                f" (within {_spell(pair)})" if pair != clash else ""
-            )
-            yield Finding(path, message, "give each its own address, or their segments different unicast_port")
+            where = f"{_spell(clash)} port {port}" if port else f"IP protocol 113 on {_spell(clash)}"
+            message = f"{who} both use {where}" + (f" (within {_spell(pair)})" if pair != clash else "")
+            remedy = "give each its own address" + (", or their segments different unicast_port" if port else "")
+            yield Finding(path, message, remedy)
 
 
 def _loopback_ipv6(tree: Tree) -> Iterator[Finding]:
@@ -169,12 +180,28 @@ def _loopback_ipv6(tree: Tree) -> Iterator[Finding]:
 
 RULES: Iterable[Rule] = (
     Rule("group", "A group is a multicast address.", _group),
-    Rule("segment-clash", "Two segments on one interface differ in group or port.", _segment_clash),
+    Rule(
+        "segment-clash",
+        "Two segments on one interface differ in group or port; over IP protocol 113 in group.",
+        _segment_clash,
+    ),
     Rule("family", "Group, interface and addresses of a segment are all IPv4 or all IPv6.", _family),
     Rule("unicast", "A node's address is neither a group nor the unspecified address.", _unicast),
     Rule("inside", "An address lies within the network that its segment names as interface.", _inside),
-    Rule("address", "Sources and elements have an address on every segment, on loopback receivers too.", _missing),
-    Rule("pool", "A pattern has an address for each of its nodes, or, off loopback, none at all.", _pool),
-    Rule("socket-clash", "Two nodes do not share an address and unicast port.", _socket_clash),
+    Rule(
+        "address",
+        "Sources and elements have an address on every segment, on loopback and unicast legs receivers too.",
+        _missing,
+    ),
+    Rule(
+        "pool",
+        "A pattern has an address for each of its nodes, or, off loopback and unicast legs, none at all.",
+        _pool,
+    ),
+    Rule(
+        "socket-clash",
+        "Two nodes do not share an address and unicast port; over IP protocol 113, which has no ports, no address.",
+        _socket_clash,
+    ),
     Rule("loopback-ipv6", "Loopback multicast is IPv4 only.", _loopback_ipv6, is_warning=True),
 )

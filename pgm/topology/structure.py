@@ -64,6 +64,12 @@ def _whole(value: object, low: int, high: int, what: str) -> int:
     )
 
 
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise UnitError(f"{short(value)} is neither true nor false", remedy="write true or false, without quotes")
+
+
 def _version(value: object) -> int:
     if value == VERSION and not isinstance(value, bool):
         return VERSION
@@ -198,6 +204,7 @@ def _choice(choices: Iterable[str]) -> Reader:
 _READERS: Mapping[Any, Reader] = {
     str: _text,
     int: _version,
+    bool: _switch,
     Port: lambda value: _whole(value, 1, 65_535, "a port"),
     Count: lambda value: _whole(value, 0, _MOST_NODES, "a number of nodes"),
     Duration: _from_row(_BUDGET),

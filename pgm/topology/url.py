@@ -33,6 +33,7 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "interface": ("segment", "Interface by name, address or network. Must be there."),
     "data_port": ("stream", "PGM's data-destination port. Must be there."),
     "address": ("node", "The node's own address; without it the interface's."),
+    "transport": ("segment", "`udp`, or `ip` for IP protocol 113 without UDP."),
     "unicast_port": ("segment", "UDP port of that address; without it the group's."),
     "parents": ("", "Addresses to ask for repairs, in order, with commas between them."),
     "stream": ("", "What the stream is called."),

@@ -106,6 +106,15 @@ CASES = [
     case("socket-clash", ('address = "10.0.0.11"', 'address = "10.0.0.10" # clash'), mark="# clash", says=("'exchange' and 'core-repairer' both use 10.0.0.10 port 3056",), remedy="unicast_port"),
     case("socket-clash", ('address = "10.0.1.2"', 'address = "10.0.1.15"'), mark="10.0.1.15", says=("both use 10.0.1.15 port 3056 (within 10.0.1.10-10.0.1.19)",), remedy="its own address"),
     case("loopback-ipv6", (DESK, f'[segments.six]\ngroup = "ff15::9"\ninterface = "::1"\n{DESK}'), mark="ff15::9", says=("'six' has the IPv6 group ff15::9 on loopback",), remedy="veth"),
+    case("segment-clash", ('"239.192.0.2"', '"239.192.0.1" # twice\nport = 4000\ntransport = "ip"'), ('"239.192.0.1"', '"239.192.0.1"\ntransport = "ip"'), ("10.0.1.0/24", "10.0.0.0/16"), mark='group = "239.192.0.1" # twice', says=("share the group 239.192.0.1 over IP protocol 113",), remedy="group of its own"),
+    case("socket-clash", ('"239.192.0.1"', '"239.192.0.1"\ntransport = "ip"'), ('"239.192.0.2"', '"239.192.0.2"\ntransport = "ip"\nunicast_port = 4000'), ("10.0.1.0/24", "10.0.0.0/16"), ('"10.0.1.2"', '"10.0.0.11" # clash'), mark="# clash", says=("'core-repairer' and 'floor-repairer' both use IP protocol 113 on 10.0.0.11",), remedy="its own address"),
+    case("family", ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', "unicast = true"), ('"10.0.1.2"', '"fd00::2"'), mark="fd00::2", says=("'floor-repairer' has the address fd00::2 on floor, where others have IPv4",), remedy="IPv4 address"),
+    case("address", ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', "unicast = true"), ("desk-*", "desk"), ('count = 4\naddresses = "10.0.1.10-10.0.1.19"\n', ""), mark='nodes."desk"', says=("receiver 'desk' has no address on floor, which is a unicast leg",), remedy='address = "10.0.0.2"'),
+    case("pool", ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', "unicast = true"), ('addresses = "10.0.1.10-10.0.1.19"\n', ""), mark="desk-*", says=("'desk-*' has no addresses on floor, which is a unicast leg",), remedy='addresses = "10.0.0.10-10.0.0.13"'),
+    # Transport
+    case("leg", ('"239.192.0.2"', '"239.192.0.2"\nunicast = true'), mark="239.192.0.2", says=("'floor' is a unicast leg and has the group 239.192.0.2",), remedy="remove group"),
+    case("leg", (DESK, f"[segments.wan]\nunicast = true\n{DESK}"), mark="segments.wan", says=("nobody on the unicast leg 'wan' has an address",), remedy="relays at both its ends"),
+    case("copies", ('group = "239.192.0.2"', "unicast = true"), ("count = 4", "count = 9"), mark="unicast = true", says=("on the unicast leg 'floor' is sent 11 times",), remedy="multicast segment"),
     # Timers
     case("increment", ('window = "10s"', 'window = "10s"\nparameters = { txw_adv_secs = "11s" }'), mark='window = "10s"', says=("txw_adv_secs = 11s is above txw_secs = 10s (exchange)",), remedy='txw_secs = "11s" or more'),
     case("heartbeat", ('name = "good"', 'name = "good"\nparameters = { ihb_min = "3s" }'), mark="ihb_min", says=("ihb_min = 3s is above ihb_max = 2s (exchange)",), remedy='ihb_min = "2s" or less'),

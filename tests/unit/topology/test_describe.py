@@ -87,3 +87,19 @@ def test_window_is_told_in_its_own_measure(written: str, told: str):
 def test_broken_tree_is_not_described():
     with pytest.raises(TopologyError):
         topology_lines(topology(("239.192.0.2", "10.1.1.1")))
+
+
+def test_what_carries_a_segment_is_told():
+    leg = topology(
+        ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', 'unicast = true\ntransport = "ip"'),
+        ('"239.192.0.1"', '"239.192.0.1"\ntransport = "ip"'),
+    )
+    text = "\n".join(topology_lines(leg))
+    assert "segment core: 239.192.0.1 over IP protocol 113 on 10.0.0.0/24" in text
+    assert "segment floor: unicast over IP protocol 113\n" in text
+    floor = topology_json(leg)["segments"][1]
+    assert (floor["group"], floor["interface"], floor["transport"], floor["unicast"]) == (None, None, "ip", True)
+    seat = plan_json(plan_node(leg, "floor-repairer"))["segments"][0]
+    assert (seat["transport"], len(seat["peers"])) == ("ip", 6)
+    six = topology(('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', "unicast = true"))
+    assert "segment floor: unicast, port 3056\n" in "\n".join(topology_lines(six))

@@ -291,3 +291,11 @@ def _spell(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + "".join(one if one.isalnum() or one in " .-*_/:%" else f"\\U{ord(one):08x}" for one in text) + '"'
+
+
+def test_unicast_leg_needs_neither_group_nor_interface():
+    leg = 'group = "239.192.0.2"\ninterface = "10.0.1.0/24"'
+    assert topology((leg, "unicast = true")).segments["floor"].unicast
+    assert len(problems_of(changed((leg, "unicast = false")))) == 2
+    (problem,) = problems_of(changed((leg, 'unicast = "yes"\n' + leg)))
+    assert "segments.floor.unicast: 'yes' is neither true nor false" in problem

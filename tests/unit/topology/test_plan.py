@@ -162,3 +162,39 @@ def test_broken_tree_is_not_planned():
     with pytest.raises(TopologyError) as caught:
         plan_node(broken, "exchange")
     assert len(caught.value.problems) == 2
+
+
+def test_unicast_leg_reaches_everybody_else_on_it():
+    leg = topology(('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', "unicast = true"))
+    relay, desk = plan_node(leg, "relay"), plan_node(leg, "desk-2")
+    seat = relay.downstream[0]
+    assert (seat.group, seat.interface, seat.address) == ("0.0.0.0", "10.0.1.1", "10.0.1.1")
+    assert seat.peers == ("10.0.1.3", "10.0.1.2", *(f"10.0.1.{number}" for number in range(10, 14)))
+    assert relay.upstream.peers is None
+    assert (desk.upstream.address, desk.upstream.interface) == ("10.0.1.11", "10.0.1.11")
+    assert desk.upstream.peers == ("10.0.1.1", "10.0.1.3", "10.0.1.2", "10.0.1.10", "10.0.1.12", "10.0.1.13")
+    more = plan_all(leg, {"desk-*": 6})
+    assert more["relay"].downstream[0].peers == (*seat.peers, "10.0.1.14", "10.0.1.15")
+
+
+def test_source_makes_packets_that_fit_the_ipv6_segments_it_reaches():
+    six = (
+        ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', 'group = "ff15::2"\ninterface = "fd00:1::/64"'),
+        ('"10.0.1.1"', '"fd00:1::1"'),
+        ('"10.0.1.3"', '"fd00:1::3"'),
+        ('"10.0.1.2"', '"fd00:1::2"'),
+        ("10.0.1.10-10.0.1.19", "fd00:1::10-fd00:1::19"),
+    )
+    plan = plan_node(topology(*six), "exchange")
+    assert plan.parameters.max_tpdu == 1500 - 40 - 8
+    assert dict(plan.reasons)["max_tpdu"] == "IPv6 on segment floor"
+    told = (*six, ("[segments.core]", 'parameters = { max_tpdu = "1400B" }\n[segments.core]'))
+    assert plan_node(topology(*told), "exchange").parameters.max_tpdu == 1400
+    elsewhere = (*six, ('streams = ["quotes"]\n[nodes.core', 'streams = ["other"]\n[nodes.core'))
+    beside = ("[segments.core]", "[streams.other]\ndata_port = 7501\n[segments.core]")
+    narrow = ("repairers = [", 'streams = ["quotes"]\nrepairers = [')
+    source = ("[nodes.relay]", '[nodes.second]\nrole = "source"\nsegment = "core"\naddress = "10.0.0.77"\nstreams = ["quotes"]\n[nodes.relay]')  # fmt: skip
+    standby = ('standby_of = "relay"', 'standby_of = "relay"\nstreams = ["quotes"]')
+    both = topology(*elsewhere, beside, narrow, source, standby)
+    assert plan_node(both, "exchange").parameters.max_tpdu == 1472
+    assert plan_node(both, "second").parameters.max_tpdu == 1452

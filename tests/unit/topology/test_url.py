@@ -45,6 +45,21 @@ def test_source():
     assert (plan.parameters.txw_max_rte, plan.parameters.txw_sqns) == (1_000_000, 5000)
 
 
+def test_protocol_113_instead_of_udp():
+    assert plan_url(f"{PLAIN}&transport=ip", Role.RECEIVER).segments[0].transport == "ip"
+    assert plan_url(PLAIN, Role.RECEIVER).segments[0].transport == "udp"
+    with pytest.raises(UsageError, match="transport"):
+        plan_url(f"{PLAIN}&transport=tcp", Role.RECEIVER)
+
+
+def test_ipv6_source_fills_a_frame():
+    plan = plan_url("pgm://[ff15::1]?interface=eth0&data_port=7500&address=fd00::1", Role.SOURCE)
+    assert plan.parameters.max_tpdu == 1500 - 40 - 8
+    assert dict(plan.reasons)["max_tpdu"] == "IPv6 on segment url"
+    own = plan_url("pgm://[ff15::1]?interface=eth0&data_port=7500&address=fd00::1&max_tpdu=8900B", Role.SOURCE)
+    assert own.parameters.max_tpdu == 8900
+
+
 def test_ipv6_group_without_port():
     plan = plan_url("pgm://[FF15::1]?interface=eth0&data_port=7500&parents=fd00::1", Role.RECEIVER)
     assert (plan.segments[0].group, plan.segments[0].port, plan.parents) == ("ff15::1", 3056, ("fd00::1",))
