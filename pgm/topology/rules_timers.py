@@ -187,7 +187,9 @@ def _served(key: str) -> Callable[[Tree], Iterator[Finding]]:
 
 def _elimination(tree: Tree) -> Iterator[Finding]:
     elements = _of_roles(tree, Role.AGGREGATOR, Role.REPAIRER)
-    return _findings(_pair(node, own, "nak_elim_ivl", "ne_nak_rdata_ivl") for node, own in elements)
+    return _findings(
+        _pair(node, own, "nak_elim_ivl", "ne_nak_rdata_ivl", factor=2, may_equal=True) for node, own in elements
+    )
 
 
 def _cache(tree: Tree) -> Iterator[Finding]:
@@ -228,7 +230,7 @@ RULES = (
         "`rdata_hold_ivl` of whoever repairs < `nak_rdata_ivl` of those who ask, also through aggregators.",
         _served("rdata_hold_ivl"),
     ),
-    Rule("elimination", "`nak_elim_ivl` < `ne_nak_rdata_ivl` at an element.", _elimination),
+    Rule("elimination", "2 x `nak_elim_ivl` <= `ne_nak_rdata_ivl` at an element (RFC 7.4: a small fraction).", _elimination),
     Rule(
         "cache",
         "`cache.bytes` of a repairer holds `cache.seconds` at the rate of its streams.",

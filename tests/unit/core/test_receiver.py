@@ -210,7 +210,7 @@ def test_first_spm_does_not_make_everybody_ask_at_once():
     assert min(asked_after) > 0
 
 
-@pytest.mark.rfc("SPMR-02", "SPMR-03", "RCV-50")
+@pytest.mark.rfc("SPMR-01", "SPMR-02", "SPMR-03", "RCV-50")
 def test_spm_request_goes_to_the_group_and_to_the_source_of_the_data():
     reader = Reader(spmr_bo_ivl=250 * MS)
     reader.hear(data_train([0]))

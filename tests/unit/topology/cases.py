@@ -125,7 +125,7 @@ CASES = [
     case("takeover", ('window = "10s"', 'parameters = { ambient_spm_ivl = "5s" }'), mark="ambient_spm_ivl", says=("ambient_spm_ivl = 5s (exchange) is not below relay_takeover_ivl = 5s (relay, standby)",), remedy='ambient_spm_ivl = "2500ms" or less'),
     case("ignore", ("cache = {", 'parameters = { rdata_ignore_ivl = "200ms" }\ncache = {'), mark="rdata_ignore_ivl", says=("rdata_ignore_ivl = 200ms (core-repairer) is not below nak_rdata_ivl = 200ms (floor-repairer, desk-*)",), remedy='rdata_ignore_ivl = "100ms" or less'),
     case("hold", ("cache = {", 'parameters = { rdata_hold_ivl = "300ms" }\ncache = {'), mark="rdata_hold_ivl", says=("rdata_hold_ivl = 300ms (core-repairer) is not below nak_rdata_ivl = 200ms",), remedy='nak_rdata_ivl = "600ms" or more'),
-    case("elimination", ("repairers = [", 'parameters = { nak_elim_ivl = "2s" }\nrepairers = ['), mark="nak_elim_ivl", says=("nak_elim_ivl = 2s is not below ne_nak_rdata_ivl = 2s (relay)",), remedy='nak_elim_ivl = "1s" or less'),
+    case("elimination", ("repairers = [", 'parameters = { nak_elim_ivl = "2s" }\nrepairers = ['), mark="nak_elim_ivl", says=("2 x nak_elim_ivl = 4s is above ne_nak_rdata_ivl = 2s (relay)",), remedy='nak_elim_ivl = "1s" or less'),
     case("cache", ('bytes = "4GiB"', 'bytes = "1GiB"'), mark="1GiB", says=("holds 1GiB: less than 400Mbit/s x 1min = 2862MiB",), remedy='bytes = "2862MiB", or seconds = 21'),
 ]
 # fmt: on

@@ -1,0 +1,142 @@
+"""Sources and receivers: identity, SPM requests, and whom a false packet cannot mislead (RFC 3.1, 8, 10, 13)."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import socket
+
+import pytest
+
+from pgm.core.session import ReceiverSetup
+from pgm.net.open import new_tsi
+from pgm.units import SECOND
+from pgm.wire.formats import PacketType
+from tests.reference import DATA_PORT, TSI
+from tests.rfc.bench import BELOW, SOURCE, UP, A, B, Bench
+from tests.unit.core.makers import MS, PARENT, SEGMENT, data_train, sent_control, spm_packet
+from tests.unit.core.reader import Reader
+from tests.unit.topology.trees import changed, report
+
+T = PacketType
+STRANGER = "10.0.0.66"
+
+
+@pytest.mark.rfc("W-12")
+def test_a_session_is_named_by_the_host_and_a_random_port():
+    """The port is not the data-destination port, and another one for each start."""
+    tsis = [new_tsi(DATA_PORT) for _ in range(200)]
+    assert len({tsi[:6] for tsi in tsis}) == 1
+    ports = {int.from_bytes(tsi[6:], "big") for tsi in tsis}
+    assert len(ports) > 190
+    assert all(1024 <= port < 65_536 and port != DATA_PORT for port in ports)
+
+
+@pytest.mark.rfc("W-13")
+def test_the_global_source_id_is_the_tail_of_the_md5_of_the_hosts_name():
+    digest = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()
+    assert len(digest) == 16
+    assert new_tsi(DATA_PORT)[:6] == digest[10:]
+
+
+@pytest.mark.rfc("SPMR-07", "W-14")
+def test_an_spm_request_is_a_header_with_its_ports_in_upstream_order():
+    """To the group, then to whoever sent the data; not to the path of any SPM."""
+    reader = Reader(ReceiverSetup(SEGMENT, parents=(PARENT,)))
+    reader.hear(data_train([0]), peer=SOURCE)
+    reader.wait(300 * MS)
+    octets = [bytes(send.octets) for _, send in reader.sent]
+    assert [(send.to, send.hops) for _, send in reader.sent] == [(None, 1), (SOURCE, None)]
+    for packet in octets:
+        assert len(packet) == 16
+        assert packet[:4] == DATA_PORT.to_bytes(2, "big") + TSI[6:]
+        assert (packet[4], packet[8:14]) == (0x0C, TSI[:6])
+
+
+@pytest.mark.rfc("SPMR-09", "RCV-21")
+def test_naks_go_where_the_spm_says_and_not_where_the_request_went():
+    reader = Reader(open_hold_ivl=MS)
+    reader.hear(data_train([0, 1, 4]), peer=STRANGER)
+    reader.wait(300 * MS)
+    assert [send.to for _, send in reader.sent] == [None, STRANGER]
+    reader.hear(spm_packet(1, 0, 4, path_nla=PARENT), peer=STRANGER)
+    reader.sent.clear()
+    reader.wait(100 * MS)
+    assert reader.asked() == {2, 3}
+    assert {send.to for _, send in reader.sent} == {PARENT}
+
+
+@pytest.mark.rfc("SPMR-06")
+def test_an_unanswered_request_is_repeated_after_a_pause_and_a_new_delay():
+    reader = Reader(spmr_bo_ivl=250 * MS, spmr_spm_ivl=SECOND, open_hold_ivl=MS)
+    begun = reader.now
+    reader.hear(data_train([0]))
+    for _ in range(20):
+        reader.hear(data_train([0]), after=SECOND)
+    times = [at - begun for at, send in reader.sent if send.to is None]
+    gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
+    assert len(gaps) > 10
+    assert all(SECOND <= gap <= SECOND + 250 * MS for gap in gaps)
+    assert len(set(gaps)) == len(gaps)
+
+
+@pytest.mark.rfc("NE-23")
+@pytest.mark.parametrize(("elim", "is_good"), [("1s", True), ("1001ms", False), ("2s", False)])
+def test_configuration_keeps_elimination_a_fraction_of_the_repair_interval(elim, is_good):
+    text = changed(("repairers = [", f'parameters = {{ nak_elim_ivl = "{elim}" }}\nrepairers = ['))
+    assert ("elimination" not in {one.rule for one in report(text).errors}) == is_good
+
+
+# False packets
+
+
+@pytest.mark.rfc("SEC-02")
+def test_a_false_spm_does_not_take_the_naks_of_who_knows_its_parents():
+    """What the topology names comes before any path an SPM claims; the claim is counted."""
+    reader = Reader(ReceiverSetup(SEGMENT, parents=(PARENT,)))
+    reader.hear(spm_packet(1, 0, -1, path_nla=PARENT), peer=PARENT)
+    reader.hear(data_train([0]))
+    reader.hear(spm_packet(2, 0, 0, path_nla=STRANGER), peer=STRANGER)
+    reader.hear(data_train([3]))
+    reader.wait(20 * MS)
+    assert [send.to for _, send in reader.sent] == [PARENT]
+    assert reader.core.counters.path_mismatches == 1
+    bench = Bench().begin()
+    bench.hear(spm_packet(2, 0, 19, path_nla=STRANGER), UP, STRANGER)
+    bench.nak(A, 5)
+    assert [send.to for _, send, _ in bench.sent(T.NAK)] == [SOURCE]
+
+
+@pytest.mark.rfc("SEC-03")
+def test_false_ncfs_delay_a_repair_and_do_not_prevent_it():
+    """An NCF with nothing behind it costs NAK_RDATA_IVL at most, and a retry."""
+    reader = Reader(nak_rdata_ivl=200 * MS)
+    reader.hear(spm_packet(1, 0, -1))
+    reader.hear(data_train([0, 2]))
+    ncf = sent_control(Bench().begin().nak(A, 1), T.NCF)[0]
+    reader.hear(ncf, peer=STRANGER)
+    reader.wait(199 * MS)
+    assert reader.naks() == []
+    reader.wait(20 * MS)
+    assert reader.naks() == [[1]]
+
+
+@pytest.mark.rfc("SEC-04")
+def test_a_repair_on_a_segment_below_ends_nobody_elses():
+    bench = Bench().begin()
+    bench.nak(A, 5)
+    bench.nak(B, 5)
+    bench.hear(data_train([5], kind=T.RDATA), A, BELOW[A.index])
+    assert bench.sent(T.RDATA) == []
+    bench.rdata(5)
+    assert bench.where(T.RDATA) == [("b", (5,))]
+
+
+@pytest.mark.rfc("SEC-02", "RCV-20")
+def test_an_spm_that_is_out_of_sequence_changes_no_path():
+    reader = Reader()
+    reader.hear(spm_packet(5, 0, -1, path_nla=PARENT))
+    reader.hear(spm_packet(5, 0, -1, path_nla=STRANGER))
+    reader.hear(data_train([0, 2]))
+    reader.wait(20 * MS)
+    assert [send.to for _, send in reader.sent] == [PARENT]
