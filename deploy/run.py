@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import select
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -97,6 +98,11 @@ async def read_stdin() -> bytes:
     return await trio.to_thread.run_sync(
         read, cast("io.BufferedReader", sys.stdin.buffer), _STDIN_CHUNK, abandon_on_cancel=True
     )
+
+
+def has_stdin() -> bool:
+    """Whether `read_stdin` would return at once, be it with the end."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 async def send_lines(source: Source) -> int:

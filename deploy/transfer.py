@@ -1,6 +1,6 @@
 """`pgm send` and `pgm recv`: a stream as a pipe.
 
-Without `--lines` standard input is sent octet by octet as it comes, cut into messages of packet size, and
+Without `--lines` standard input is sent octet by octet as it comes, cut into messages of packet size at most, and
 received octets are written as they are: what comes out is what went in.
 """
 
@@ -15,7 +15,7 @@ import click
 import trio
 
 from deploy.output import EXIT_FAILED, command, print_json, warn
-from deploy.run import read_stdin, send_lines
+from deploy.run import has_stdin, read_stdin, send_lines
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import ProcessError, UsageError
 from pgm.net.items import Batch, BatchItem
@@ -86,15 +86,23 @@ async def _send(target: str, node: str | None, stream: str | None, lines: bool, 
 
 
 async def _send_octets(source: Source, meter: Meter) -> tuple[int, int]:
+    """Send standard input in full packets; what does not fill one waits for more only while more is there already."""
     size = source.max_tpdu - DATA_HEADER_OCTETS
     messages = octets = 0
+    rest = b""
     while chunk := await read_stdin():
-        payloads = [chunk[at : at + size] for at in range(0, len(chunk), size)]
+        rest += chunk
+        end = len(rest) - len(rest) % size if has_stdin() else len(rest)
+        payloads = [rest[at : at + size] for at in range(0, end, size)]
+        rest = rest[end:]
         for at in range(0, len(payloads), 64):
             await source.send_batch(payloads[at : at + 64])
         messages += len(payloads)
-        octets += len(chunk)
+        octets += end
         meter.show(octets)
+    if rest:
+        await source.send(rest)
+        messages, octets = messages + 1, octets + len(rest)
     return messages, octets
 
 
