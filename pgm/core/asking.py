@@ -63,7 +63,7 @@ class Asker:
         for sqns in lists:
             packet = nak_packet(self.path, segment.group, sqns)
             naks.append(control(segment, packet, to=parent))
-            if self._parameters.nak_group_copy:
+            if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg it would ask everybody
                 naks.append(control(segment, packet, hops=1))
             self._counters.nak_packets += 1
             self._counters.nak_sqns += len(sqns)

@@ -9,14 +9,18 @@ from pgm.wire.formats import Nla
 
 @attrs.frozen
 class Segment:
-    """One multicast domain and this node's place on it. On-LAN nodes have one that is both up and down."""
+    """One multicast domain, or unicast leg, and this node's place on it. On-LAN nodes have one that is both up and down.
+
+    On a unicast leg what is for all goes to each of `peers`, and everything arrives by unicast.
+    """
 
     index: int
     name: str
     address: Nla  # this node's own; its identity on the segment
-    group: Nla
+    group: Nla  # the unspecified address on a unicast leg
     upstream: bool
     downstream: bool
+    peers: tuple[Nla, ...] | None = None  # everybody else on a unicast leg; None on a multicast domain
 
 
 @attrs.frozen

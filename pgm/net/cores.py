@@ -14,7 +14,7 @@ from pgm.errors import UsageError
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
 
-ANY_ADDRESS = "0.0.0.0"
+_ANY_ADDRESS = {False: "0.0.0.0", True: "::"}  # by whether it is IPv6
 
 
 def segments_of(plan: NodePlan) -> list[Segment]:
@@ -23,10 +23,11 @@ def segments_of(plan: NodePlan) -> list[Segment]:
         Segment(
             index=index,
             name=segment.name,
-            address=segment.address or ANY_ADDRESS,
+            address=segment.address or _ANY_ADDRESS[":" in segment.group],
             group=segment.group,
             upstream=segment.upstream,
             downstream=segment.downstream,
+            peers=segment.peers,
         )
         for index, segment in enumerate(plan.segments)
     ]

@@ -49,13 +49,14 @@ def _local_addresses() -> list[_Local]:
     return found
 
 
-def find_interface(spec: str, family: int, address: str | None) -> Interface:
+def find_interface(spec: str, family: int, address: str | None, *, is_unicast: bool = False) -> Interface:
     """The interface that `spec` names, for IPv4 (4) or IPv6 (6), with `address` or else its own first one.
 
-    Raises `TransportError` when there is none, or when it cannot do multicast.
+    Raises `TransportError` when there is none, when it is down, or, unless `is_unicast`, when it cannot do multicast.
     """
     local = [one for one in _local_addresses() if one.address.version == family]
-    matches = [one for one in local if _matches(one, spec)]
+    # An address that works without a scope goes before a link-local one.
+    matches = sorted((one for one in local if _matches(one, spec)), key=lambda one: one.address.is_link_local)
     if not matches:
         known = ", ".join(f"{one.name} {one.address}/{one.network.prefixlen}" for one in local) or "none"
         raise TransportError(
@@ -65,7 +66,7 @@ def find_interface(spec: str, family: int, address: str | None) -> Interface:
     if address is not None:
         wanted = ipaddress.ip_address(address)
         chosen = next((one for one in matches if one.address == wanted), chosen)
-    _require_multicast(chosen, family)
+    _require_flags(chosen, family, is_unicast=is_unicast)
     return Interface(chosen.name, chosen.index, address or str(chosen.address))
 
 
@@ -87,6 +88,16 @@ def _matches(local: _Local, spec: str) -> bool:
     return local.address in network or (local.address.is_loopback and network.network_address in local.network)
 
 
+def needs_scope(address: str) -> bool:
+    """Whether an address means something only together with an interface: IPv6 of link or interface scope."""
+    octets = ipaddress.ip_address(address).packed
+    if len(octets) == 4:
+        return False
+    if octets[0] == 0xFF:
+        return octets[1] & 0x0F in (1, 2)
+    return octets[0] == 0xFE and octets[1] & 0xC0 == 0x80
+
+
 def _flags(name: str) -> int:
     """The interface's flags, asked of the kernel: /sys may show another network namespace's interfaces."""
     request = _IFREQ.pack(name.encode(), 0)
@@ -95,10 +106,12 @@ def _flags(name: str) -> int:
     return int(_IFREQ.unpack(answer)[1])
 
 
-def _require_multicast(local: _Local, family: int) -> None:
+def _require_flags(local: _Local, family: int, *, is_unicast: bool) -> None:
     flags = _flags(local.name)
     if not flags & _IFF_UP:
         raise TransportError(f"interface {local.name} is down", remedy=f"ip link set {local.name} up")
+    if is_unicast:
+        return
     if flags & _IFF_LOOPBACK:
         if family == 6:
             raise TransportError(

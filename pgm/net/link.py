@@ -1,8 +1,14 @@
-"""One segment on the wire: trains in, trains out, one system call each where the kernel can (UDP GSO and GRO)."""
+"""One segment on the wire: trains in, trains out, one system call each where the kernel can (UDP GSO and GRO).
+
+Over IP protocol 113 it cannot: there a train in is one packet, and a train out is a call for each of its packets. On a
+unicast leg what is for all is sent to each peer in turn, as if it lay behind one another as often as there are peers.
+"""
 
 from __future__ import annotations
 
 import errno
+import functools
+import ipaddress
 import socket
 import struct
 from collections.abc import Sequence
@@ -14,9 +20,12 @@ from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Send
 from pgm.impairments import Injector
-from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT, SegmentSockets, open_sockets
+from pgm.net.raw import ROUTER_ALERT, Ancillary, strip_header
+from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT, SegmentSockets, open_sockets, socket_name
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, SegmentPlan
+from pgm.wire.alert import wants_router_alert
+from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 
 _ANCILLARY = socket.CMSG_SPACE(4) * 2
@@ -28,8 +37,14 @@ _BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
 
+@functools.lru_cache(maxsize=4096)
+def _spelled(host: str) -> Nla:
+    """An IPv6 address as all else spells it, without the scope that the kernel adds."""
+    return str(ipaddress.ip_address(host.partition("%")[0]))
+
+
 class WouldBlock(Exception):
-    """The link takes no more now; `at` is the octet to go on from."""
+    """The link takes no more now; `at` is the octet to go on from, counted over all peers of a unicast leg."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -58,21 +73,22 @@ class Link:
     ) -> None:
         self.plan = plan
         self.sockets: SegmentSockets = open_sockets(plan, parameters)
-        self.segment = Segment(
-            index, plan.name, self.sockets.interface.address, plan.group, plan.upstream, plan.downstream
-        )
+        address = self.sockets.interface.address
+        self.segment = Segment(index, plan.name, address, plan.group, plan.upstream, plan.downstream, plan.peers)
         self.injector = injector
         self._arena = arena
         self.counters = Counters()  # until a driver puts the core's here
+        self._is_raw = plan.transport == "ip"
+        self._is_v6 = self.sockets.family == socket.AF_INET6
         self._own_name: tuple[str, int] = self.sockets.own.getsockname()[:2]
         self._group_channel = Channel(self.segment, True)
         self._unicast_channel = Channel(self.segment, False)
         self._kernel_drops: dict[socket.socket, int] = {}
 
     @property
-    def inputs(self) -> tuple[socket.socket, socket.socket]:
+    def inputs(self) -> tuple[socket.socket, ...]:
         """The sockets to wait on."""
-        return self.sockets.group, self.sockets.own
+        return self.sockets.inputs
 
     def close(self) -> None:
         """Leave the group and free the ports."""
@@ -95,7 +111,9 @@ class Link:
                 if error.errno in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH):
                     continue  # an earlier unicast met a closed port: its own timer deals with that
                 raise
-            if name[:2] == self._own_name or not count:
+            if self._is_raw and not self._is_v6:
+                count = strip_header(chunk, at, count)
+            if self._is_own(name) or not count:
                 continue
             stride = self._read_ancillary(sock, ancillary) or count
             if flags & socket.MSG_TRUNC:
@@ -109,7 +127,11 @@ class Link:
             self.counters.trains_in += 1
             self.counters.packets_in += train.count
             channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
-            return Arrival(train, channel, name[0].partition("%")[0])
+            return Arrival(train, channel, _spelled(name[0]) if self._is_v6 else name[0])
+
+    def _is_own(self, name: tuple[str, int]) -> bool:
+        """Whether this is what we multicast ourselves; over protocol 113 there is but the address to know it by."""
+        return name[0] == self._own_name[0] and (self._is_raw or name[1] == self._own_name[1])
 
     def keep(self, train: Train) -> None:
         """Say that the octets of the last train read must stay where they are."""
@@ -138,19 +160,28 @@ class Link:
 
     # Out
 
-    def _destination(self, send: Send) -> tuple[str | int, ...]:
-        host, port = (self.plan.group, self.plan.port) if send.to is None else (send.to, self.plan.unicast_port)
-        if self.sockets.family == socket.AF_INET6:
-            return host, port, 0, self.sockets.interface.index if host.lower().startswith(("fe80", "ff02")) else 0
-        return host, port
-
     def send(self, send: Send, at: int = 0) -> None:
         """Send a train from octet `at` on. Raises `WouldBlock` where the link takes no more."""
-        destination = self._destination(send)
-        ancillary: list[tuple[int, int, bytes]] = []
-        if send.hops is not None and send.to is None:
-            ancillary.append(self._hop_limit(send.hops))
+        if send.to is not None:
+            self._send_to(send.to, send, at)
+        elif self.plan.peers is None:
+            self._send_to(None, send, at)
+        else:
+            length = len(send.octets)
+            first, at = divmod(at, length)
+            for number in range(first, len(self.plan.peers)):
+                try:
+                    self._send_to(self.plan.peers[number], send, at)
+                except WouldBlock as blocked:
+                    raise WouldBlock(number * length + blocked.at) from None
+                at = 0
+
+    def _send_to(self, to: Nla | None, send: Send, at: int) -> None:
+        """Send to an address, or to the group."""
+        host, port = (self.plan.group, self.plan.port) if to is None else (to, self.plan.unicast_port)
+        destination = socket_name(host, 0 if self._is_raw else port, self.sockets.interface, self.sockets.family)
         view = memoryview(send.octets)  # type: ignore[arg-type]
+        ancillary = self._ancillary(view[: send.stride], to, send.hops)
         if self.sockets.gso and len(view) - at > send.stride:
             done = self._send_once(view[at:], [*ancillary, (SOL_UDP, UDP_SEGMENT, _U16.pack(send.stride))], destination)
             if done is None:
@@ -162,8 +193,17 @@ class Link:
             if self._send_once(view[start : start + send.stride], ancillary, destination) is None:
                 raise WouldBlock(start)
 
+    def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
+        """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""
+        found: list[Ancillary] = []
+        if hops is not None and to is None:
+            found.append(self._hop_limit(hops))
+        if self._is_raw and wants_router_alert(packet, is_unicast=to is not None):
+            found.append(ROUTER_ALERT[self.sockets.family])
+        return found
+
     def _send_once(
-        self, octets: memoryview, ancillary: list[tuple[int, int, bytes]], destination: tuple[str | int, ...]
+        self, octets: memoryview, ancillary: list[Ancillary], destination: tuple[str | int, ...]
     ) -> bool | None:
         """True when gone or counted as an error, False when the kernel will not segment, None when it is busy."""
         try:
@@ -177,7 +217,7 @@ class Link:
             self.counters.send_errors += 1
         return True
 
-    def _hop_limit(self, hops: int) -> tuple[int, int, bytes]:
+    def _hop_limit(self, hops: int) -> Ancillary:
         if self.sockets.family == socket.AF_INET6:
             return socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT, _INT.pack(hops)
         return socket.IPPROTO_IP, socket.IP_TTL, _INT.pack(hops)

@@ -1,9 +1,9 @@
 """Opening the sockets of a segment.
 
-Per (node, segment) there are two. The group's socket is bound to (group, port), shares the port with others on the
+Per (node, segment) there are two; on a unicast leg only the second. The group's socket is bound to (group, port), shares the port with others on the
 host, and takes only the membership it joined itself. The node's own socket is bound to (address,
 unicast port) exclusively and sends everything: its address is the node's identity, and a second process
-gets EADDRINUSE instead of stealing NAKs.
+gets EADDRINUSE instead of stealing NAKs. Over IP protocol 113 there are no ports: see `pgm.net.raw`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import contextlib
 import errno
 import socket
 import struct
+from collections.abc import Sequence
 
 import attrs
 
 from pgm.errors import TransportError
-from pgm.net.interfaces import Interface, find_interface
+from pgm.net.interfaces import Interface, find_interface, needs_scope
+from pgm.net.raw import claim, open_raw
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import SegmentPlan
 
@@ -56,53 +58,99 @@ class Buffers:
 
 @attrs.define
 class SegmentSockets:
-    """The two sockets of a segment."""
+    """The sockets of a segment; on a unicast leg there is no group."""
 
     interface: Interface
     family: socket.AddressFamily
-    group: socket.socket
+    group: socket.socket | None
     own: socket.socket
     gso: bool
     gro: bool
     buffers: Buffers
+    claim: socket.socket | None = None  # of the address, where there are no ports
+
+    @property
+    def inputs(self) -> tuple[socket.socket, ...]:
+        """What can be read, the group first."""
+        return (self.own,) if self.group is None else (self.group, self.own)
 
     def close(self) -> None:
-        """Close both."""
-        self.group.close()
-        self.own.close()
+        """Close all."""
+        for sock in (self.group, self.own, self.claim):
+            if sock is not None:
+                sock.close()
+
+
+@attrs.frozen
+class _Seat:
+    """What opening the sockets of a segment is about."""
+
+    plan: SegmentPlan
+    interface: Interface
+    family: socket.AddressFamily
+
+    @property
+    def is_raw(self) -> bool:
+        return self.plan.transport == "ip"
+
+    @property
+    def own_port(self) -> int:
+        """A receiver that nobody addresses takes any free port; several such may share an address."""
+        is_addressed = self.plan.address is not None or self.plan.downstream
+        return self.plan.unicast_port if is_addressed and not self.is_raw else 0
+
+    @property
+    def group_port(self) -> int:
+        return 0 if self.is_raw else self.plan.port
+
+    def socket(self) -> socket.socket:
+        """A new one of the segment's transport."""
+        if self.is_raw:
+            return open_raw(self.family, self.plan.name)
+        return socket.socket(self.family, socket.SOCK_DGRAM)
+
+    def name(self, host: str, port: int) -> tuple[str | int, ...]:
+        return socket_name(host, port, self.interface, self.family)
+
+
+def socket_name(host: str, port: int, interface: Interface, family: socket.AddressFamily) -> tuple[str | int, ...]:
+    """What `bind` and `sendmsg` take for an address."""
+    if family != socket.AF_INET6:
+        return host, port
+    return host, port, 0, interface.index if needs_scope(host) else 0
 
 
 def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
     """Open, bind and join. Raises `TransportError` with the remedy; leaves nothing open then."""
     is_v6 = ":" in plan.group
     family = socket.AF_INET6 if is_v6 else socket.AF_INET
-    interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address)
+    interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address, is_unicast=plan.peers is not None)
+    seat = _Seat(plan, interface, family)
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(_own_socket(plan, interface, family, parameters))
-        group = stack.enter_context(_group_socket(plan, interface, family))
-        gro = parameters.gro and all(_try_option(one, SOL_UDP, UDP_GRO, 1) for one in (own, group))
-        gso = parameters.gso and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
-        buffers = _size_buffers(own, group, parameters)
-        for one in (own, group):
+        own = stack.enter_context(_own_socket(seat, parameters))
+        claimed = stack.enter_context(claim(interface, plan.name)) if seat.is_raw else None
+        group = stack.enter_context(_group_socket(seat)) if plan.peers is None else None
+        inputs = (own,) if group is None else (group, own)
+        gro = parameters.gro and not seat.is_raw and all(_try_option(one, SOL_UDP, UDP_GRO, 1) for one in inputs)
+        gso = parameters.gso and not seat.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
+        buffers = _size_buffers(own, inputs, parameters)
+        for one in inputs:
             _try_option(one, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
             one.setblocking(False)
         stack.pop_all()
-    return SegmentSockets(interface, family, group, own, gso, gro, buffers)
+    return SegmentSockets(interface, family, group, own, gso, gro, buffers, claimed)
 
 
-def _own_socket(
-    plan: SegmentPlan, interface: Interface, family: socket.AddressFamily, parameters: Parameters
-) -> socket.socket:
-    # A receiver that nobody addresses takes any free port; several such may share an address.
-    port = plan.unicast_port if plan.address is not None or plan.downstream else 0
-    sock = socket.socket(family, socket.SOCK_DGRAM)
+def _own_socket(seat: _Seat, parameters: Parameters) -> socket.socket:
+    sock = seat.socket()
     try:
-        sock.bind(_address(interface.address, port, interface, family))
-        _choose_interface(sock, interface, family, parameters.multicast_hops)
-        _require_route(plan, interface, family)
+        sock.bind(seat.name(seat.interface.address, seat.own_port))
+        if seat.plan.peers is None:
+            _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        _require_route(seat)
     except OSError as error:
         sock.close()
-        raise _explain(error, plan, interface, port) from error
+        raise _explain(error, seat, seat.own_port) from error
     except TransportError:
         sock.close()
         raise
@@ -120,38 +168,39 @@ def _choose_interface(sock: socket.socket, interface: Interface, family: socket.
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
 
 
-def _require_route(plan: SegmentPlan, interface: Interface, family: socket.AddressFamily) -> None:
-    """Ask the kernel for a route to the group the way sending will, so that a missing one shows now."""
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        _choose_interface(probe, interface, family, 1)
-        probe.connect(_address(plan.group, plan.port, interface, family))
+def _require_route(seat: _Seat) -> None:
+    """Ask the kernel for a route to the group or the peers the way sending will, so that a missing one shows now."""
+    plan = seat.plan
+    for host in (plan.group,) if plan.peers is None else plan.peers:
+        with socket.socket(seat.family, socket.SOCK_DGRAM) as probe:
+            if plan.peers is None:
+                _choose_interface(probe, seat.interface, seat.family, 1)
+            else:
+                probe.bind(seat.name(seat.interface.address, 0))
+            probe.connect(seat.name(host, plan.port))
 
 
-def _group_socket(plan: SegmentPlan, interface: Interface, family: socket.AddressFamily) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_DGRAM)
+def _group_socket(seat: _Seat) -> socket.socket:
+    plan, interface = seat.plan, seat.interface
+    sock = seat.socket()
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
+        if seat.family == socket.AF_INET6:
             _try_option(sock, socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
-            sock.bind(_address(plan.group, plan.port, interface, family))
-            request = _MREQ6.pack(socket.inet_pton(family, plan.group), interface.index)
+            # Unlike IPv4, the kernel does not ask on which interface a group was joined.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.name.encode())
+            sock.bind(seat.name(plan.group, seat.group_port))
+            request = _MREQ6.pack(socket.inet_pton(seat.family, plan.group), interface.index)
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
         else:
             _try_option(sock, socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-            sock.bind((plan.group, plan.port))
+            sock.bind(seat.name(plan.group, seat.group_port))
             request = _MREQN.pack(socket.inet_aton(plan.group), bytes(4), interface.index)
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
     except OSError as error:
         sock.close()
-        raise _explain(error, plan, interface, plan.port) from error
+        raise _explain(error, seat, plan.port) from error
     return sock
-
-
-def _address(host: str, port: int, interface: Interface, family: socket.AddressFamily) -> tuple[str | int, ...]:
-    if family != socket.AF_INET6:
-        return host, port
-    needs_scope = host.lower().startswith(("fe80:", "ff01:", "ff02:", "ff11:", "ff12:"))
-    return host, port, 0, interface.index if needs_scope else 0
 
 
 def _try_option(sock: socket.socket, level: int, option: int, value: int) -> bool:
@@ -162,34 +211,43 @@ def _try_option(sock: socket.socket, level: int, option: int, value: int) -> boo
     return True
 
 
-def _size_buffers(own: socket.socket, group: socket.socket, parameters: Parameters) -> Buffers:
+def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters) -> Buffers:
     """Ask for the buffers and read back what was granted. The kernel doubles what it grants for its own use."""
-    for sock in (own, group):
+    for sock in inputs:
         if not _try_option(sock, socket.SOL_SOCKET, SO_RCVBUFFORCE, parameters.so_rcvbuf):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, parameters.so_rcvbuf)
     if not _try_option(own, socket.SOL_SOCKET, SO_SNDBUFFORCE, parameters.so_sndbuf):
         own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, parameters.so_sndbuf)
-    rcvbuf = group.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+    rcvbuf = inputs[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     sndbuf = own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
     return Buffers(parameters.so_rcvbuf, rcvbuf, parameters.so_sndbuf, sndbuf)
 
 
-def _explain(error: OSError, plan: SegmentPlan, interface: Interface, port: int) -> TransportError:
+def _explain(error: OSError, seat: _Seat, port: int) -> TransportError:
+    plan, interface = seat.plan, seat.interface
     where = f"segment {plan.name} ({interface.name})"
+    is_v6 = seat.family == socket.AF_INET6
     if error.errno == errno.EADDRINUSE:
         return TransportError(
             f"{where}: {interface.address} port {port} is in use by another process",
             remedy=f"find it with: ss -lunp 'sport = :{port}'; or give this node an address of its own",
         )
     if error.errno == errno.EADDRNOTAVAIL:
+        found_out = ", and wait until the kernel has seen that nobody else has it" if is_v6 else ""
         return TransportError(
             f"{where}: {interface.address} is not an address of this host",
-            remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}",
+            remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}{found_out}",
         )
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENODEV):
+        if plan.peers is not None:
+            return TransportError(
+                f"{where}: no route from {interface.address} to all of {', '.join(plan.peers)}: {error.strerror}",
+                remedy="ip route add ..., on both ends of the unicast leg",
+            )
+        groups = "-6 route add multicast ff00::/8 table local" if is_v6 else "route add 224.0.0.0/4"
         return TransportError(
             f"{where}: no route to group {plan.group}: {error.strerror}",
-            remedy=f"ip link set {interface.name} up; ip route add 224.0.0.0/4 dev {interface.name}",
+            remedy=f"ip link set {interface.name} up; ip {groups} dev {interface.name}",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         return TransportError(

@@ -1,5 +1,7 @@
 """Segments that carry octets between nodes: multicast to everybody attached but the sender, unicast by address.
 
+On a unicast leg what is for all crosses to every peer by itself, each copy with losses of its own on the way out.
+
 Nothing leaves a segment, so every hop limit of 1 or more reaches all of it; what joins segments is a relay, which is a node. The octets
 of a `Send` become one `Train`, and all receivers behind links that did nothing to it get the same object:
 its parse is remembered, so a thousand receivers cost one.
@@ -115,13 +117,21 @@ class Network:
         """Carry the train of a `Send` to whomever it is for."""
         if send.hops == 0:
             return
+        peers = source.segment.peers
+        if send.to is not None or peers is None:
+            self._leave(source, send.to, train, now_ns)
+            return
+        for peer in peers:
+            self._leave(source, peer, train, now_ns)
+
+    def _leave(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
         at_ns = source.egress.pass_whole(train, now_ns)
         arrivals = [(at_ns, train)] if at_ns >= 0 else source.egress.carry(train, now_ns)
         for left_ns, survived in arrivals:
             if left_ns == now_ns:
-                self._spread(source, send.to, survived, now_ns)
+                self._spread(source, to, survived, now_ns)
             else:
-                self._schedule(left_ns, _Crossing(self, source, send.to, survived, left_ns))
+                self._schedule(left_ns, _Crossing(self, source, to, survived, left_ns))
 
     def _spread(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
         """From the segment to the nodes on it. Nodes whose links do nothing to the train share one event."""

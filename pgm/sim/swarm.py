@@ -50,7 +50,7 @@ def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFac
             return factory(plan, rng, tsi, now_ns)
         place = plan.segments[0]
         assert place.address is not None
-        segment = Segment(0, place.name, place.address, place.group, place.upstream, place.downstream)
+        segment = Segment(0, place.name, place.address, place.group, place.upstream, place.downstream, place.peers)
         setup = SourceSetup(tsi, segment, plan.streams[0].data_port, first_sqns[plan.name], now_ns)
         return SourceCore(setup, plan.parameters, now_ns)
 

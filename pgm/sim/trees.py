@@ -1,9 +1,11 @@
 """Trees built by hand: names in, node plans out, as the planner of topology files would make them.
 
-For scenarios that are drawn or written in code. Addresses are 10.segment.x.y in order of naming.
+For scenarios that are drawn or written in code. Addresses are 10.segment.x.y in order of naming, or fd00:segment::n.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import attrs
 
@@ -34,8 +36,11 @@ class _Wish:
 class Tree:
     """A tree in the making. Name nodes in any order, then take `plans`."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, *, legs: Collection[str] = (), ipv6: Collection[str] = ()) -> None:
+        """`legs` are the segments carried by unicast, `ipv6` those with IPv6 addresses."""
         self._parameters = parameters
+        self._legs = frozenset(legs)
+        self._ipv6 = frozenset(ipv6)
         self._wishes: dict[str, _Wish] = {}
         self._segments: dict[str, dict[str, str]] = {}  # segment -> node -> address
 
@@ -90,7 +95,9 @@ class Tree:
         for segment in wish.segments:
             nodes = self._segments.setdefault(segment, {})
             place = len(nodes) + 1
-            nodes[name] = f"10.{list(self._segments).index(segment) + 1}.{place >> 8}.{place & 255}"
+            number = list(self._segments).index(segment) + 1
+            is_v6 = segment in self._ipv6
+            nodes[name] = f"fd00:{number:x}::{place:x}" if is_v6 else f"10.{number}.{place >> 8}.{place & 255}"
         return name
 
     @property
@@ -111,20 +118,7 @@ class Tree:
             raise UsageError(f"{name} is not on segment {segment}", remedy="name nodes of the same segment") from None
 
     def _plan(self, wish: _Wish) -> NodePlan:
-        names = list(self._segments)
-        segments = tuple(
-            SegmentPlan(
-                name=segment,
-                group=f"239.192.{names.index(segment) + 1}.1",
-                port=3056,
-                unicast_port=3056,
-                interface="lo",
-                address=self.address(wish.name, segment),
-                upstream=segment == wish.up,
-                downstream=segment in wish.downs,
-            )
-            for segment in wish.segments
-        )
+        segments = tuple(self._segment(wish, segment) for segment in wish.segments)
         above = wish.up or wish.downs[0]
         return NodePlan(
             topology="simulated",
@@ -139,6 +133,27 @@ class Tree:
             is_standby=wish.standby_of is not None,
             local_repairers=self._repairers_on(above) if wish.role is Role.RECEIVER else frozenset(),
             asks_below_trail=any(self._wishes[parent].role is Role.REPAIRER for parent in wish.parents),
+        )
+
+    def _segment(self, wish: _Wish, segment: str) -> SegmentPlan:
+        number = list(self._segments).index(segment) + 1
+        is_v6 = segment in self._ipv6
+        address = self.address(wish.name, segment)
+        if segment in self._legs:
+            group = "::" if is_v6 else "0.0.0.0"
+            peers = tuple(other for other in self._segments[segment].values() if other != address)
+        else:
+            group, peers = (f"ff15::{number:x}" if is_v6 else f"239.192.{number}.1"), None
+        return SegmentPlan(
+            name=segment,
+            group=group,
+            port=3056,
+            unicast_port=3056,
+            interface="lo",
+            address=address,
+            upstream=segment == wish.up,
+            downstream=segment in wish.downs,
+            peers=peers,
         )
 
     def _repairers(self, wish: _Wish) -> tuple[tuple[str, ...], ...]:

@@ -128,13 +128,16 @@ class World:
         return node
 
     def _with_addresses(self, plan: NodePlan) -> NodePlan:
-        """A plan whose open addresses are filled in: 10.x.y.z by segment and order of attaching."""
+        """A plan whose open addresses are filled in: 10.x.y.z or fd00:x::n by segment and order of attaching."""
         segments = []
         for segment in plan.segments:
             if segment.address is None:
                 names = [*self.network.segments, segment.name]
                 place = len(self.network.members(segment.name)) + 1
-                address = f"10.{128 + names.index(segment.name)}.{place >> 8}.{place & 255}"
+                number = 128 + names.index(segment.name)
+                address = f"10.{number}.{place >> 8}.{place & 255}"
+                if ":" in segment.group:
+                    address = f"fd00:{number:x}::{place:x}"
                 segment = attrs.evolve(segment, address=address)
             segments.append(segment)
         return attrs.evolve(plan, segments=tuple(segments))
@@ -144,7 +147,7 @@ class World:
         if ingress.impairment.is_lossless and not plan.impairment.is_lossless:
             ingress = attrs.evolve(ingress, impairment=plan.impairment)
         assert plan.address is not None
-        segment = Segment(index, plan.name, plan.address, plan.group, plan.upstream, plan.downstream)
+        segment = Segment(index, plan.name, plan.address, plan.group, plan.upstream, plan.downstream, plan.peers)
         seed = f"{self.seed}:{node.name}:{plan.name}"
         return Attachment(node, segment, Link(wiring.egress, f"{seed}:out"), Link(ingress, f"{seed}:in"))
 
