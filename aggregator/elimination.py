@@ -20,7 +20,7 @@ from pgm.core.counters import Counters
 from pgm.core.parents import Parents
 from pgm.core.ranges import Span, TimedRange, TimedRanges
 from pgm.parameters import Parameters
-from pgm.units import NEVER, SECOND
+from pgm.units import NEVER
 from pgm.wire.formats import Nla
 
 
@@ -39,6 +39,8 @@ class Repair(TimedRange):
     segments: int = 0
     route: Parents | None = None  # the targets in order, for the segment that asked first
     target: Nla | None = None
+    asked_ns: int = 0
+    repeats: int = 0
     tries: int = 0  # targets that did not answer
     repeat_until_ns: int = 0
     elim_until_ns: int = 0
@@ -105,16 +107,17 @@ class Elimination:
         route.before_asking(now_ns)
         repair.state = ElementState.PENDING
         repair.route, repair.target, repair.tries = route, route.current, 0
-        self._start_repeating(repair, now_ns)
+        self._start_repeating(repair, route, now_ns)
         return repair.target
 
-    def _start_repeating(self, repair: Repair, now_ns: int) -> None:
-        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl
-        self.repairs.arm(repair, min(now_ns + self._repeat_ivl, repair.repeat_until_ns))
+    def _start_repeating(self, repair: Repair, route: Parents, now_ns: int) -> None:
+        """Repeat at NAK_RPT_RTE for NAK_RPT_IVL, or slower and longer while the target takes longer to confirm."""
+        repair.asked_ns, repair.repeats = now_ns, 0
+        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl * route.patience.tries
+        self._repeat_later(repair, route, now_ns)
 
-    @property
-    def _repeat_ivl(self) -> int:
-        return SECOND // self._parameters.ne_nak_rpt_rte
+    def _repeat_later(self, repair: Repair, route: Parents, now_ns: int) -> None:
+        self.repairs.arm(repair, min(now_ns + route.patience.ivl_ns, repair.repeat_until_ns))
 
     def confirm(
         self, spans: Iterable[Span], now_ns: int, answers: Callable[[Repair], bool], *, anticipate: bool
@@ -134,6 +137,8 @@ class Elimination:
         self._keep_bound()
 
     def _confirmed(self, repair: Repair, now_ns: int) -> None:
+        if repair.route is not None and repair.state is ElementState.PENDING and not repair.repeats:
+            repair.route.patience.answered(now_ns - repair.asked_ns)
         repair.state = ElementState.OUTSTANDING
         repair.elim_until_ns = now_ns + self._parameters.nak_elim_ivl
         repair.lives_until_ns = now_ns + self._parameters.ne_nak_rdata_ivl
@@ -157,22 +162,24 @@ class Elimination:
         """Repeat pending NAKs, try the next target, drop what is over (NE-11, NE-12, NE-14, DLR-35)."""
         repeats: dict[Nla, Repeat] = {}
         for repair in self.repairs.take_due(now_ns):
-            if repair.state is ElementState.OUTSTANDING:
+            route = repair.route
+            if repair.state is ElementState.OUTSTANDING or route is None:
                 self.repairs.remove(repair)
                 continue
-            if now_ns >= repair.repeat_until_ns and not self._try_next(repair, now_ns):
+            repair.repeats += 1
+            route.patience.in_vain(now_ns)
+            if now_ns >= repair.repeat_until_ns and not self._try_next(repair, route, now_ns):
                 self.repairs.remove(repair)
                 continue
-            self.repairs.arm(repair, min(now_ns + self._repeat_ivl, repair.repeat_until_ns))
+            self._repeat_later(repair, route, now_ns)
             if repair.target is not None:
                 repeat = repeats.setdefault(repair.target, Repeat(repair.target, []))
                 repeat.spans.append((repair.first, repair.end))
         return list(repeats.values())
 
-    def _try_next(self, repair: Repair, now_ns: int) -> bool:
+    def _try_next(self, repair: Repair, route: Parents, now_ns: int) -> bool:
         """Go on to the next target; False when all have failed."""
-        route = repair.route
-        if route is None or repair.target is None:
+        if repair.target is None:
             return False
         repair.tries += 1
         following = route.failed(repair.target, now_ns)

@@ -22,6 +22,7 @@ from pgm.core.ranges import Span, lists_of
 from pgm.core.relay import ElementSetup, Relay
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
+from pgm.units import SECOND
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.options import MAX_NAK_LIST
@@ -42,10 +43,12 @@ class AggregatorSession:
         self.confirmer = Confirmer(parameters, counters, self.brakes)
         self.elimination = Elimination(parameters, counters)
         self._gaps = Gaps(parameters)
-        self._upstream = Parents(setup.parents, parameters, counters)
+        repeat_ivl = SECOND // parameters.ne_nak_rpt_rte
+        self._upstream = Parents(setup.parents, parameters, counters, repeat_ivl)
         repairers = setup.repairers or ((),) * len(setup.downs)
         self._routes = [
-            Parents((*local, *setup.parents), parameters, counters) if local else self._upstream for local in repairers
+            Parents((*local, *setup.parents), parameters, counters, repeat_ivl) if local else self._upstream
+            for local in repairers
         ]
         self._all_parents = list({id(one): one for one in (self._upstream, *self._routes)}.values())
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}

@@ -192,6 +192,7 @@ class Parameters:
     reorder_ivl: int = _ivl(MILLISECOND, _ASKERS, "6.3", "Added to the back-off of a new gap, so that reordered packets are not asked for.", high=SECOND)
     nak_rpt_ivl: int = _ivl(50 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for an NCF before the NAK is repeated.", low=MILLISECOND, high=60 * SECOND)
     nak_rdata_ivl: int = _ivl(200 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for RDATA after an NCF: covers a parent that must ask its own parent first.", low=MILLISECOND, high=60 * SECOND)
+    nak_max_ivl: int = _ivl(SECOND, _ASKERS, "6.3", "What nak_rpt_ivl and nak_rdata_ivl may grow to while answers take longer than they say. Soon enough after an outage, rare enough for a parent that is overloaded.", low=MILLISECOND, high=60 * SECOND)
     nak_ncf_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without an NCF before the packet is given up.", low=1, high=10_000)
     nak_data_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without RDATA before the packet is given up.", low=1, high=10_000)
     nak_max_outstanding: int = _count(1008, ("receiver", "repairer"), "-", "Most sqns asked for at a time, oldest first: 16 NAK lists. What is behind waits without using up its retries.", low=63)

@@ -31,7 +31,7 @@ class Arrivals:
             self.end = run.end
             return [run], 0
         known_end = min(run.end, self.end)
-        found = self._recovery.arrived(run.first, known_end)
+        found = self._recovery.arrived(run.first, known_end, now_ns)
         parts = [run.part(first, end) for first, end in found]
         filled = sum(end - first for first, end in found)
         if run.end > self.end:

@@ -10,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgm.core.counters import Counters
+from pgm.core.patience import Patience
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla
 
 
 class Parents:
-    """The parents of one node for one session."""
+    """The parents of one node for one session. `patience` is for the NCF of the current one."""
 
-    def __init__(self, configured: Sequence[Nla], parameters: Parameters, counters: Counters) -> None:
+    def __init__(
+        self, configured: Sequence[Nla], parameters: Parameters, counters: Counters, confirm_ivl: int | None = None
+    ) -> None:
+        floor = parameters.nak_rpt_ivl if confirm_ivl is None else confirm_ivl
+        self.patience = Patience(floor, max(floor, parameters.nak_max_ivl))
         self._configured = tuple(configured)
         self._parameters = parameters
         self._counters = counters
@@ -92,4 +97,5 @@ class Parents:
     def _move_to(self, index: int) -> None:
         self._index = index
         self._unanswered = 0
+        self.patience.start_anew()
         self._counters.parent_changes += 1

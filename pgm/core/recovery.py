@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import attrs
 
 from pgm.core.counters import Counters
+from pgm.core.patience import Patience
 from pgm.core.ranges import Span, TimedRange, TimedRanges, lists_of
 from pgm.core.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
 from pgm.parameters import Parameters
@@ -33,6 +34,7 @@ class Missing(TimedRange):
     ncf_retries: int = 0
     data_retries: int = 0
     found_at_ns: int = 0
+    since_ns: int = 0  # when it came to wait as it does
     asked: Nla | None = None
 
     def is_like(self, other: Missing) -> bool:
@@ -58,12 +60,19 @@ class Recovery:
     """The missing packets of one session. `may_ask` is off until the path is known (RCV-22)."""
 
     def __init__(
-        self, parameters: Parameters, rng: random.Random, counters: Counters, table: RepairTable = RECEIVER
+        self,
+        parameters: Parameters,
+        rng: random.Random,
+        counters: Counters,
+        ncf_patience: Patience,
+        table: RepairTable = RECEIVER,
     ) -> None:
         self._parameters = parameters
         self._rng = rng
         self._counters = counters
         self._table = table
+        self.ncf_patience = ncf_patience
+        self.data_patience = Patience(parameters.nak_rdata_ivl, max(parameters.nak_rdata_ivl, parameters.nak_max_ivl))
         self.missing: TimedRanges[Missing] = TimedRanges()
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.old_repair_ns = 0  # when something missing below the trail last arrived
@@ -140,18 +149,22 @@ class Recovery:
                 if found.state is RepairState.BACK_OFF:
                     self._counters.naks_suppressed += 1
                 if event is RepairEvent.NCF_HEARD and peer in (None, found.asked):
+                    if found.asked is not None and not found.ncf_retries:
+                        self.ncf_patience.answered(now_ns - found.since_ns)
                     found.asked = None
                 self._step(found, event, now_ns, 0)
             if len(pieces) > 1:
                 self._join(pieces)
 
-    def arrived(self, first: int, end: int) -> list[Span]:
-        """Note data. Returns which of its sqns had been missing."""
+    def arrived(self, first: int, end: int, now_ns: int | None = None) -> list[Span]:
+        """Note data that came now, or sqns that are wanted no more. Returns which of them had been missing."""
         if not self.missing:
             return []
         found = self.missing.discard(first, end)
         for one in found:
             self._settle(one)
+            if now_ns is not None and one.state is RepairState.WAIT_DATA and not one.data_retries:
+                self.data_patience.answered(now_ns - one.since_ns)
         return [(one.first, one.end) for one in found]
 
     def give_up_before(self, sqn: int) -> list[Span]:
@@ -167,6 +180,7 @@ class Recovery:
         """
         step = Step([], [], [], [])
         waiting: list[Missing] = []
+        late: list[Patience] = []
         back_off = self._nak_rb_ivl()  # shared by what falls due together, so that it fits one NAK list
         for found in self._in_order(self.missing.take_due(now_ns), trail):
             if found.state is RepairState.BACK_OFF:
@@ -180,13 +194,17 @@ class Recovery:
             if is_unanswered and found.asked not in step.unanswered:
                 step.unanswered.append(found.asked)  # once: one NAK may have listed many ranges
             found.asked = None
-            self._step(found, RepairEvent.TIMER, now_ns, back_off, counts=may_give_up)
+            patience = self.ncf_patience if found.state is RepairState.WAIT_NCF else self.data_patience
+            late.append(patience)
+            self._step(found, RepairEvent.TIMER, now_ns, back_off, tries=patience.tries if may_give_up else 0)
             if may_give_up and (self._is_exhausted(found) or self._is_beyond_caches(found, trail, now_ns)):
                 self.missing.remove(found)
                 self._settle(found)
                 step.given_up.append((found.first, found.end))
             else:
                 waiting.append(found)
+        for patience in late:
+            patience.in_vain(now_ns)
         self._join(waiting)
         step.asking = self._join(step.asking)
         step.naks = list(lists_of(sorted((one.first, one.end) for one in step.asking), MAX_NAK_LIST + 1))
@@ -238,20 +256,22 @@ class Recovery:
             self.missing.arm(rest, now_ns + self._parameters.nak_rpt_ivl)
         return found
 
-    def _step(self, found: Missing, event: RepairEvent, now_ns: int, back_off: int, *, counts: bool = True) -> None:
+    def _step(self, found: Missing, event: RepairEvent, now_ns: int, back_off: int, *, tries: int = 1) -> None:
         row = self._table[found.state, event]
+        if row.next_state is not found.state:
+            found.since_ns = now_ns
         self._outstanding += self._is_outstanding(row.next_state, found) - self._is_outstanding(found.state, found)
         found.state = row.next_state
         if row.counts is Retries.NCF:
-            found.ncf_retries += counts
+            found.ncf_retries += tries
         elif row.counts is Retries.DATA:
-            found.data_retries += counts
+            found.data_retries += tries
         if row.restarts is Interval.NAK_RB_IVL:
             self.missing.arm(found, now_ns + back_off)
         elif row.restarts is Interval.NAK_RPT_IVL:
-            self.missing.arm(found, now_ns + self._parameters.nak_rpt_ivl)
+            self.missing.arm(found, now_ns + self.ncf_patience.ivl_ns)
         else:
-            self.missing.arm(found, now_ns + self._parameters.nak_rdata_ivl)
+            self.missing.arm(found, now_ns + self.data_patience.ivl_ns)
 
     @staticmethod
     def _is_outstanding(state: RepairState, found: Missing) -> int:

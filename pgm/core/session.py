@@ -66,10 +66,9 @@ class Session:
         self._parameters = parameters
         self._counters = counters
         self.path = Path(tsi, data_port, parameters, counters)
-        self._recovery = Recovery(parameters, rng, counters, setup.repair_table)
-        self._asker = Asker(
-            self.path, Parents(setup.parents, parameters, counters), self._recovery, parameters, counters
-        )
+        parents = Parents(setup.parents, parameters, counters)
+        self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table)
+        self._asker = Asker(self.path, parents, self._recovery, parameters, counters)
         self.window = ReceiveWindow(tsi, self._recovery, room, parameters, counters)
         self._spm_request = SpmRequest(parameters, rng, counters)
         self._state = _State.WAITING
@@ -91,6 +90,11 @@ class Session:
     def missing_ranges(self) -> int:
         """Ranges of sqns being recovered now: what `rxw_gaps` bounds."""
         return len(self._recovery.missing)
+
+    @property
+    def intervals_ns(self) -> tuple[int, int]:
+        """How long it waits for an NCF, and for RDATA: `nak_rpt_ivl` and `nak_rdata_ivl`, or longer while answers are late."""
+        return self._recovery.ncf_patience.ivl_ns, self._recovery.data_patience.ivl_ns
 
     def is_missing(self, sqn: int) -> bool:
         """Whether this sqn is being recovered now."""

@@ -6,7 +6,8 @@ second it must have asked or been told.
 
 * After a NAK of its own, or of another receiver, it waits NAK_RPT_IVL.
 * After an NCF it waits NAK_RDATA_IVL; a NAK heard while it does so starts that wait anew.
-* A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL.
+* A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL. While answers are late
+  a wait may last up to `nak_max_ivl`.
 
 Nothing is demanded of a receiver that has not heard an SPM (RCV-22), and nothing while it may not ask for more
 at a time.
@@ -58,6 +59,7 @@ class _Ear:
     resumed_ns: int = -1  # when the process last went on after a stop ...
     slept_from_ns: int = 0  # ... which no timer was served since
     busy_ns: int = -NEVER  # when more was missing than may be asked for at a time
+    late_ns: int = -NEVER  # when it last waited longer than the parameters say, since answers are late
     waits: dict[int, _Wait] = attrs.field(factory=dict)
     due: list[tuple[int, int]] = attrs.field(factory=list)  # (ask_by_ns, sqn), stale entries included
     fresh: list[tuple[int, int]] = attrs.field(factory=list)  # spans that may be new gaps
@@ -82,6 +84,12 @@ class _Ear:
     def is_missing(self, sqn: int) -> bool:
         """Whether the receiver lacks it."""
         return self.core.is_missing(self.tsi, sqn)
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether the receiver waits longer than NAK_RPT_IVL or NAK_RDATA_IVL."""
+        session = self.core.sessions.get(self.tsi)
+        return session is not None and session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
 
     @property
     def is_busy(self) -> bool:
@@ -225,6 +233,8 @@ class NakRhythm(Checker):
                 self._find(ear)
             if ear.is_busy:
                 ear.busy_ns = self.world.now_ns
+            if ear.is_patient:
+                ear.late_ns = self.world.now_ns
             if ear.due and ear.due[0][0] < self.world.now_ns:
                 self._overdue(ear)
 
@@ -246,6 +256,7 @@ class NakRhythm(Checker):
     def _overdue(self, ear: _Ear) -> None:
         now_ns, limits = self.world.now_ns, ear.limits
         patience = limits.nak_rpt_ivl + limits.nak_bo_ivl
+        longest = limits.nak_max_ivl + limits.nak_bo_ivl
         while ear.due and ear.due[0][0] < now_ns:
             at_ns, sqn = heapq.heappop(ear.due)
             wait = ear.waits.get(sqn)
@@ -253,7 +264,7 @@ class NakRhythm(Checker):
                 continue
             if not ear.is_missing(sqn):
                 del ear.waits[sqn]
-            elif not ear.has_path or now_ns - ear.busy_ns <= patience:
+            elif not ear.has_path or now_ns - ear.busy_ns <= patience or now_ns - ear.late_ns <= longest:
                 ear.set(sqn, wait, now_ns + patience)
             else:
                 ear.node.fail(f"{sqn} is missing, a NAK was due {now_ns - at_ns} ns ago")

@@ -10,6 +10,7 @@ from pgm.sim.invariant import InvariantBroken
 from pgm.sim.swarm import run
 from pgm.sim.world import CoreFactory
 from pgm.topology.node_plan import Role
+from pgm.units import MILLISECOND
 
 # Scenarios with losses, several receivers to a segment, and NAKs that are also multicast.
 SEEDS = (6, 13, 1, 8)
@@ -37,13 +38,14 @@ BROKEN: dict[tuple[RepairState, RepairEvent], tuple[Transition, Transition]] = {
 
 
 def factory_with(table: RepairTable) -> CoreFactory:
-    """Receivers follow another table; everybody else is as always."""
+    """Receivers follow another table, by intervals that do not grow; everybody else is as always."""
 
     def build(plan, rng, tsi, now_ns):
         core = build_core(plan, rng, tsi, now_ns)
         if plan.role is not Role.RECEIVER:
             return core
-        return ReceiverCore(attrs.evolve(core._setup, repair_table=table), plan.parameters, rng)
+        strict = attrs.evolve(plan.parameters, nak_max_ivl=MILLISECOND)
+        return ReceiverCore(attrs.evolve(core._setup, repair_table=table), strict, rng)
 
     return build
 

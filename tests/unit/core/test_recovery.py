@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
+from pgm.core.parents import Parents
 from pgm.core.recovery import Recovery
 from pgm.core.repair_table import RECEIVER, Interval, RepairEvent, RepairState, Retries, Transition
 from pgm.units import NEVER, SECOND
@@ -21,11 +22,17 @@ S, E = RepairState, RepairEvent
 REORDER, RPT, RDATA = 1 * MS, 50 * MS, 200 * MS
 # A back-off drawn from 1 to 1 ns is exact; the drawing has tests of its own.
 BACK_OFF = 1
-EXACT = parameters(reorder_ivl=REORDER, nak_bo_ivl=BACK_OFF, nak_rpt_ivl=RPT, nak_rdata_ivl=RDATA)
+EXACT = parameters(
+    reorder_ivl=REORDER,
+    nak_bo_ivl=BACK_OFF,
+    nak_rpt_ivl=RPT,
+    nak_rdata_ivl=RDATA,
+    nak_max_ivl=MS,  # intervals that do not grow: see test_patience
+)
 
 
 def recovery(settings=EXACT, seed=1):
-    made = Recovery(settings, random.Random(seed), Counters())
+    made = Recovery(settings, random.Random(seed), Counters(), Parents((), settings, Counters()).patience)
     made.may_ask = True
     return made
 
@@ -555,7 +562,7 @@ def test_table_can_be_exchanged():
     """E-08 is switchable: the prose of the RFC, where a NAK heard in BACK_OFF means that data is awaited."""
     prose = dict(RECEIVER)
     prose[S.BACK_OFF, E.NAK_HEARD] = Transition(S.WAIT_DATA, Interval.NAK_RDATA_IVL)
-    made = Recovery(EXACT, random.Random(1), Counters(), prose)
+    made = Recovery(EXACT, random.Random(1), Counters(), Parents((), EXACT, Counters()).patience, prose)
     made.may_ask = True
     made.detect(10, 11, SECOND)
     made.overheard([(10, 11)], SECOND)

@@ -1,0 +1,59 @@
+"""How long an answer may take before it is asked for again.
+
+The parameter is the floor. Above it the interval follows what answers really take, by the estimator of RFC 6298: an
+overloaded parent answers late, and asking it again at a fixed interval would only add to its load, for ever. As there,
+only answers to what was asked once are measured, and an interval that passed in vain is doubled until one is.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+_GAIN = 8  # of the mean, as 1 to 8 (RFC 6298, 2.3)
+_DEVIATION_GAIN = 4  # of the deviation
+_DEVIATIONS = 4  # added to the mean
+
+
+@attrs.define
+class Patience:
+    """One interval, ns, between `floor_ns` and `ceiling_ns`."""
+
+    floor_ns: int
+    ceiling_ns: int
+    _mean_ns: int = 0
+    _deviation_ns: int = 0
+    _factor: int = 1
+    _grown_until_ns: int = 0
+
+    @property
+    def ivl_ns(self) -> int:
+        """How long to wait now."""
+        measured = self._mean_ns + _DEVIATIONS * self._deviation_ns
+        return max(self.floor_ns, min(self.ceiling_ns, self._factor * max(self.floor_ns, measured)))
+
+    @property
+    def tries(self) -> int:
+        """How many waits at the floor one wait is worth now: retries are counted so, and giving up comes no later."""
+        return max(1, self.ivl_ns // self.floor_ns)
+
+    def answered(self, took_ns: int) -> None:
+        """Note how long the answer took to something asked once."""
+        if self._mean_ns == 0:
+            self._mean_ns, self._deviation_ns = took_ns, took_ns // 2
+        else:
+            self._deviation_ns += (abs(took_ns - self._mean_ns) - self._deviation_ns) // _DEVIATION_GAIN
+            self._mean_ns += (took_ns - self._mean_ns) // _GAIN
+        self._factor = 1
+
+    def in_vain(self, now_ns: int) -> None:
+        """Note a wait without an answer; those that end together, or began before the last doubling, count once."""
+        if now_ns < self._grown_until_ns:
+            return
+        if self.ivl_ns < self.ceiling_ns:
+            self._factor *= 2
+        self._grown_until_ns = now_ns + self.ivl_ns
+
+    def start_anew(self) -> None:
+        """Somebody else is asked from now on."""
+        self._mean_ns = self._deviation_ns = self._grown_until_ns = 0
+        self._factor = 1

@@ -1,0 +1,155 @@
+"""Waits that follow what answers take, and double while none comes (RFC 6298 applied to RFC 3208, 6.3)."""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgm.core.counters import Counters
+from pgm.core.patience import Patience
+from pgm.core.recovery import Recovery
+from pgm.units import SECOND
+from tests.unit.core.makers import MS, parameters
+
+FLOOR, CEILING = 50 * MS, 1000 * MS
+
+
+def test_quick_answers_leave_the_floor():
+    patience = Patience(FLOOR, CEILING)
+    for _ in range(20):
+        patience.answered(2 * MS)
+    assert patience.ivl_ns == FLOOR
+    assert patience.tries == 1
+
+
+def test_late_answers_are_waited_for():
+    patience = Patience(FLOOR, CEILING)
+    for _ in range(40):
+        patience.answered(200 * MS)
+    assert 200 * MS <= patience.ivl_ns <= 210 * MS
+    assert patience.tries == 4
+    for _ in range(60):
+        patience.answered(MS)
+    assert patience.ivl_ns == FLOOR
+
+
+def test_waits_in_vain_double_up_to_the_ceiling_and_one_answer_ends_that():
+    patience = Patience(FLOOR, CEILING)
+    now, waits = 0, []
+    for _ in range(7):
+        waits.append(patience.ivl_ns // MS)
+        now += patience.ivl_ns
+        patience.in_vain(now)
+    assert waits == [50, 100, 200, 400, 800, 1000, 1000]
+    patience.answered(2 * MS)
+    assert patience.ivl_ns == FLOOR
+
+
+def test_waits_that_ran_side_by_side_count_once():
+    patience = Patience(FLOOR, CEILING)
+    for late in range(30):
+        patience.in_vain(SECOND + late * MS)
+    assert patience.ivl_ns == 2 * FLOOR
+
+
+def test_another_parent_is_met_without_prejudice():
+    patience = Patience(FLOOR, CEILING)
+    patience.answered(300 * MS)
+    patience.in_vain(SECOND)
+    patience.start_anew()
+    assert patience.ivl_ns == FLOOR
+
+
+@given(
+    st.integers(1, 10**9),
+    st.integers(0, 10**10),
+    st.lists(st.one_of(st.integers(0, 10**11), st.none()), max_size=60),
+)
+def test_the_bounds_hold_whatever_happens(floor, more, events):
+    patience = Patience(floor, floor + more)
+    now = 0
+    for took in events:
+        now += patience.ivl_ns
+        if took is None:
+            patience.in_vain(now)
+        else:
+            patience.answered(took)
+        assert floor <= patience.ivl_ns <= floor + more
+        assert patience.tries >= 1
+
+
+def recovering(**changes):
+    settings = parameters(reorder_ivl=MS, nak_bo_ivl=1, nak_rpt_ivl=FLOOR, nak_rdata_ivl=200 * MS, **changes)
+    patience = Patience(settings.nak_rpt_ivl, settings.nak_max_ivl)
+    made = Recovery(settings, random.Random(1), Counters(), patience)
+    made.may_ask = True
+    return made
+
+
+def ask(made, first, end, now):
+    made.detect(first, end, now, at_once=True)
+    step = made.handle_deadline(made.deadline_ns, may_give_up=True)
+    for found in step.asking:
+        found.asked = "parent"
+    return step
+
+
+def test_an_overloaded_parent_is_asked_ever_more_rarely():
+    """A thousand gaps of one sqn that nobody answers for ten seconds: the NAKs per second fall twentyfold."""
+    made = recovering(nak_ncf_retries=10_000, nak_max_outstanding=1008)
+    now = SECOND
+    for sqn in range(0, 2000, 2):
+        made.detect(sqn, sqn + 1, now)
+    asked = {}
+    while made.deadline_ns < 11 * SECOND:
+        step = made.handle_deadline(made.deadline_ns, may_give_up=True)
+        for sqns in step.naks:
+            second = step.asking[0].since_ns // SECOND
+            asked[second] = asked.get(second, 0) + len(sqns)
+    assert asked[1] >= 3000
+    assert 0 < asked[9] + asked[10] <= 2 * 1008 + 1008
+
+
+def test_late_ncfs_are_measured_and_later_gaps_wait_for_them():
+    made = recovering()
+    now = SECOND
+    for sqn in range(0, 80, 2):
+        ask(made, sqn, sqn + 1, now)
+        made.confirmed([(sqn, sqn + 1)], now + MS + 30 * MS, "parent")
+        made.arrived(sqn, sqn + 1, now + MS + 40 * MS)
+        now += SECOND
+    assert made.ncf_patience.ivl_ns == FLOOR
+    for sqn in range(100, 180, 2):
+        ask(made, sqn, sqn + 1, now)
+        made.confirmed([(sqn, sqn + 1)], now + MS + 45 * MS, "parent")
+        made.arrived(sqn, sqn + 1, now + 190 * MS)
+        now += SECOND
+    assert FLOOR <= made.ncf_patience.ivl_ns < 2 * FLOOR
+    assert made.data_patience.ivl_ns == 200 * MS
+
+
+def test_what_was_asked_twice_is_not_measured():
+    """Karn: nobody can tell which of the NAKs was answered."""
+    made = recovering()
+    ask(made, 10, 11, SECOND)
+    made.handle_deadline(made.deadline_ns, may_give_up=True)  # the wait for the NCF is over
+    made.handle_deadline(made.deadline_ns, may_give_up=True)  # asked again
+    before = attrs.asdict(made.ncf_patience)
+    made.confirmed([(10, 11)], 2 * SECOND, None)
+    assert attrs.asdict(made.ncf_patience) == before
+
+
+def test_giving_up_comes_no_later_than_with_waits_that_do_not_grow():
+    """`nak_ncf_retries` bounds the time: a wait of four floors counts as four retries."""
+    ends = {}
+    for most in (MS, SECOND):
+        made = recovering(nak_ncf_retries=40, nak_max_ivl=max(most, FLOOR))
+        made.detect(10, 11, SECOND)
+        while made.is_missing(10):
+            now = made.deadline_ns
+            made.handle_deadline(now, may_give_up=True)
+        ends[most] = now
+    assert ends[SECOND] <= ends[MS] + SECOND
