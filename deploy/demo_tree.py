@@ -18,7 +18,7 @@ class DemoTree:
     loss: float = 0.02  # random, on every last hop
     burst_loss: float = 0.02  # in bursts of mean 8, on every last hop
     uplink_loss: float = 0.002
-    rate: int = 7_500_000  # octets/s
+    rate: int = 4_500_000  # octets/s: twenty processes share a few cores
 
     @property
     def last_hop_asked(self) -> float:
@@ -75,8 +75,9 @@ _HEAD = """\
 # A repair tree on the loopback interface, made by `pgm demo`.
 version = 1
 name = "demo"
-profile = "lan"
+profile = "lossy"
 rtt = "5ms"                # twenty processes share a few cores
+repair_budget = "30s"      # as long as the window
 
 [streams.numbers]
 data_port = 7500
