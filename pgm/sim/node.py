@@ -243,11 +243,12 @@ class Node:
         attachment = self.attachments[send.segment.index]
         octets = send.octets
         train = Train.of(octets, send.stride)
-        if not attachment.egress.has_room(train.length, world.now_ns):
+        leaving = train.length * _copies(send)
+        if not attachment.egress.has_room(leaving, world.now_ns):
             if is_pull and send.is_data:
                 assert self._held is None, "one train of data a call"
                 self._held = (attachment, send, train)
-                world.at(attachment.egress.room_at_ns(train.length), self._release)
+                world.at(attachment.egress.room_at_ns(leaving), self._release)
                 return
             assert self.core is not None
             self.core.counters.sends_dropped += train.count
@@ -266,8 +267,9 @@ class Node:
         if self._held is None:
             return
         attachment, send, train = self._held
-        if not attachment.egress.has_room(train.length, self.world.now_ns):
-            self.world.at(attachment.egress.room_at_ns(train.length) + 1, self._release)
+        leaving = train.length * _copies(send)
+        if not attachment.egress.has_room(leaving, self.world.now_ns):
+            self.world.at(attachment.egress.room_at_ns(leaving) + 1, self._release)
             return
         self._held = None
         if self.core is None:
@@ -275,3 +277,9 @@ class Node:
         self._put(attachment, send, train)
         self._armed_ns = NEVER
         self.rearm()
+
+
+def _copies(send: Send) -> int:
+    """How often a train leaves the node: on a unicast leg what is for all goes to each."""
+    peers = send.segment.peers
+    return 1 if send.to is not None or peers is None else max(1, len(peers))

@@ -24,6 +24,7 @@ from pgm.units import KIB, MIB, MICROSECOND, MILLISECOND, SECOND
 START_NS = 2 * SECOND  # traffic begins when every relay has found its voice and everybody has heard an SPM
 _MOST_PACKETS = 1500  # in a run, so that each takes about a second
 _REPAIR_NS = 8 * SECOND  # from the last fault and the last message to the close of the sources
+_CARRIED_OTHERWISE = 0.2  # of the segments are unicast legs, and as many are IPv6
 
 
 @attrs.define
@@ -67,7 +68,7 @@ class _Artist:
         self._rng = random.Random(f"scenario:{seed}")
         self._worst = self._rng.choice([0.0, 0.02, 0.02, 0.1, 0.1, 0.3])
         self._parameters = self._draw_parameters()
-        self._tree = Tree(self._parameters)
+        self._tree = Tree(self._parameters, legs=self._some_segments("legs"), ipv6=self._some_segments("ipv6"))
         self._sources: list[str] = []
         self._receivers: list[str] = []
         self._on_lan: list[str] = []
@@ -77,6 +78,12 @@ class _Artist:
 
     def _chance(self, share: float) -> bool:
         return self._rng.random() < share
+
+    def _some_segments(self, purpose: str) -> frozenset[str]:
+        """Segments that are carried in another way, by a generator of its own: everything else is drawn as without it."""
+        rng = random.Random(f"{purpose}:{self._seed}")
+        names = ["core", *(f"tier-{tier}-{index}-{letter}" for tier in (1, 2) for index in (0, 1) for letter in "ab")]
+        return frozenset(name for name in names if rng.random() < _CARRIED_OTHERWISE)
 
     def draw(self) -> Scenario:
         """All of it, in an order that never changes."""

@@ -65,5 +65,9 @@ def test_scenarios_cover_what_they_promise():
     assert any(len(one.traffic) == 3 for one in drawn)
     assert sum(any(sqn > 2**31 for sqn in one.first_sqns.values()) for one in drawn) > 100
     assert any(plan.parameters.nak_group_copy for one in drawn for plan in one.plans.values())
+    seats = [seat for one in drawn for plan in one.plans.values() for seat in plan.segments]
+    assert {(seat.peers is not None, ":" in seat.group) for seat in seats} == {
+        (a, b) for a in (True, False) for b in (True, False)
+    }
     worst = max(way.ingress.impairment.loss for one in drawn for ways in one.wirings.values() for way in ways.values())
     assert 0.25 < worst <= 0.3
