@@ -62,6 +62,7 @@ class StreamPlan:
     data_port: int
     order: str = "ordered"
     flow: str = "rate"
+    framing: str = "plain"  # or "zeromq": messages of parts, framed as ZeroMQ does it
     parameters: Parameters | None = None  # of a source with several streams: what holds for this one
 
 

@@ -145,7 +145,7 @@ def _streams(topology: Topology, node: Node) -> tuple[StreamPlan, ...]:
 
 def _stream(topology: Topology, node: Node, stream: Stream, is_shared: bool) -> StreamPlan:
     own = parameters_of(settings_of(topology, node, [stream])) if is_shared else None
-    return StreamPlan(stream.name, stream.data_port, stream.order, stream.flow, own)
+    return StreamPlan(stream.name, stream.data_port, stream.order, stream.flow, stream.framing, own)
 
 
 def _addresses_on(place: Place, nodes: list[Node]) -> tuple[Address, ...]:

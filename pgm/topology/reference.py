@@ -177,7 +177,8 @@ def _address() -> str:
     intro = (
         "A source or receiver also opens without a file:\n\n"
         "```\npgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.9&nak_bo_ivl=50ms&parents=127.0.0.1,127.0.0.2\n```\n\n"
-        "An IPv6 group stands in brackets. Besides these keys every parameter may be given."
+        "An IPv6 group stands in brackets. Besides these keys every parameter may be given. ZeroMQ's addresses, "
+        "`epgm://eth0;239.192.1.1:5555`, take the same keys behind a question mark; see [zeromq.md](zeromq.md)."
     )
     return f"## Without a file\n\n{intro}\n\n{_table(['key', 'meaning'], rows)}"
 

@@ -1,5 +1,7 @@
 """A node without a file: `pgm://GROUP:PORT?interface=lo&data_port=7500&...` becomes a plan.
 
+ZeroMQ's addresses are read too: `epgm://INTERFACE;GROUP:PORT`, with the same keys behind a question mark.
+
 The address is turned into the tables of a topology file with one stream, one segment and one node, so
 that every key means what it means there and every value is read by the same readers.
 """
@@ -27,6 +29,11 @@ from pgm.topology.tree import Tree
 
 _NAME = "url"  # what the one stream and the one segment are called
 _EXAMPLE = "pgm://239.192.0.1:3056?interface=lo&data_port=7500"
+_ZEROMQ_EXAMPLE = "epgm://eth0;239.192.1.1:5555"
+_ZEROMQ = re.compile(r"epgm://(?P<interface>[^;/?#]*);(?P<group>[^;,/?#]+):(?P<port>[0-9]{1,9})(\?(?P<query>[^#]*))?")
+# What ZeroMQ's sockets are set to when nobody says otherwise, and the address of its own says.
+_ZEROMQ_DEFAULTS = {"framing": "zeromq", "profile": "legacy", "rate": "100kbit/s", "multicast_hops": "1"}
+_ZEROMQ_OWN = ("interface", "data_port", "unicast_port", "framing")
 
 # Key of the address -> table of the file, and what it means.
 KEYS: Mapping[str, tuple[str, str]] = {
@@ -41,6 +48,7 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "window": ("stream", "As in the file."),
     "order": ("stream", "As in the file."),
     "flow": ("stream", "As in the file."),
+    "framing": ("stream", "As in the file."),
     "profile": ("topology", "As in the file."),
     "rtt": ("topology", "As in the file."),
     "repair_budget": ("topology", "As in the file."),
@@ -85,27 +93,51 @@ def plan_url(url: str, role: Role) -> NodePlan:
 
 def _split(url: str) -> tuple[str, int, dict[str, str]]:
     """Group, port and query of an address."""
+    if url.startswith("epgm:"):
+        return _split_zeromq(url)
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise UsageError(f"{url!r} is no address: {error}", remedy=f"write it as in {_EXAMPLE}") from None
-    if parts.scheme == "epgm":
-        remedy = "use pgm:// between nodes of this project"
-        raise UsageError(f"{url}: ZeroMQ's framing (epgm://) is not supported yet", remedy=remedy)
     if parts.scheme != "pgm" or not host or parts.path.strip("/") or parts.fragment or parts.username is not None:
         raise UsageError(f"{url!r} is no address of a group", remedy=f"write it as in {_EXAMPLE}")
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    query = _query(url, parts.query)
+    for key in ("interface", "data_port"):
+        if not query.get(key):
+            raise UsageError(f"{url}: {key} is missing", remedy=f"add it, as in {_EXAMPLE}")
+    return _host(url, host), DEFAULT_PORT if port is None else port, query
+
+
+def _split_zeromq(url: str) -> tuple[str, int, dict[str, str]]:
+    """Group, port and query of an address of ZeroMQ: one port is that of UDP, both ways, and PGM's too (INT-Z2)."""
+    match = _ZEROMQ.fullmatch(url)
+    if match is None or not match["interface"]:
+        # Without an interface OpenPGM takes whichever the host's name leads to, often loopback.
+        raise UsageError(
+            f"{url!r} names no interface, group and port",
+            remedy=f"write it as in {_ZEROMQ_EXAMPLE}, with one group, and the interface by name, address or network",
+        )
+    query = _query(url, match["query"] or "")
+    for key in _ZEROMQ_OWN:
+        if key in query:
+            raise UsageError(
+                f"{url}: {key} does not go with epgm://, which says it by itself",
+                remedy=f"remove it, or write pgm:// as in {_EXAMPLE}&framing=zeromq",
+            )
+    said = {"interface": unquote(match["interface"]), "data_port": match["port"]}
+    return _host(url, match["group"].strip("[]")), int(match["port"]), {**_ZEROMQ_DEFAULTS, **said, **query}
+
+
+def _query(url: str, text: str) -> dict[str, str]:
+    pairs = parse_qsl(text, keep_blank_values=True)
     query = dict(pairs)
     for key in query:
         if key not in KEYS and key not in ROWS:
             raise UsageError(f"{url}: unknown key {key!r}", remedy=suggestion(key, [*KEYS, *ROWS]))
         if sum(name == key for name, _ in pairs) > 1:
             raise UsageError(f"{url}: {key} is there twice", remedy="write it once")
-    for key in ("interface", "data_port"):
-        if not query.get(key):
-            raise UsageError(f"{url}: {key} is missing", remedy=f"add it, as in {_EXAMPLE}")
-    return _host(url, host), DEFAULT_PORT if port is None else port, query
+    return query
 
 
 def _host(url: str, text: str) -> str:

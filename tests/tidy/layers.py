@@ -8,6 +8,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
     "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),
+    "messages": (("pgm.messages",), ("errors, units",), ("attrs", "numpy")),
     "core": (("pgm.core",), ("errors, units", "parameters", "wire"), ("attrs", "numpy")),
     "topology": (("pgm.topology",), ("errors, units", "parameters", "impairments"), ("attrs", "cattrs")),
     "telemetry": (("pgm.telemetry",), ("errors, units", "core", "topology"), ("attrs",)),
@@ -18,7 +19,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
-        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
+        ("errors, units", "parameters", "impairments", "wire", "messages", "core", "topology", "telemetry"),
         ("attrs", "numpy", "trio", "cbor2", "ifaddr"),
     ),
     "sim": (
@@ -42,7 +43,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 
 # What the sans-IO layers must not reach, whatever they are called with.
-PURE = ("wire", "core", "elements")
+PURE = ("wire", "messages", "core", "elements")
 IMPURE_MODULES = frozenset(
     {
         "asyncio",

@@ -65,10 +65,48 @@ def test_ipv6_group_without_port():
     assert (plan.segments[0].group, plan.segments[0].port, plan.parents) == ("ff15::1", 3056, ("fd00::1",))
 
 
+def test_addresses_of_zeromq():
+    """INT-Z2, INT-Z9: one port for everything, the interface before the group, and ZeroMQ's own settings."""
+    plan = plan_url("epgm://Eth0;239.192.1.1:5555", Role.SOURCE)
+    (seat,) = plan.segments
+    assert (seat.interface, seat.group, seat.port, seat.unicast_port) == ("Eth0", "239.192.1.1", 5555, 5555)
+    assert [(stream.data_port, stream.framing) for stream in plan.streams] == [(5555, "zeromq")]
+    own = plan.parameters
+    assert (own.txw_max_rte, own.txw_secs, own.multicast_hops) == (12_500, 10 * SECOND, 1)
+    assert (own.private_options, own.nak_bo_ivl, own.peer_expiry) == (False, 50 * MILLISECOND, 300 * SECOND)
+
+
+def test_addresses_of_zeromq_take_the_same_keys():
+    plan = plan_url(
+        "epgm://10.0.0.0/24;239.192.1.1:5555?rate=40Mbit/s&address=10.0.0.7&multicast_hops=4&max_tpdu=1400B"
+        "&parents=10.0.0.1&window=500",
+        Role.RECEIVER,
+    )
+    own = plan.parameters
+    assert (plan.segments[0].interface, plan.segments[0].address) == ("10.0.0.0/24", "10.0.0.7")
+    assert (own.txw_max_rte, own.multicast_hops, own.max_tpdu) == (5_000_000, 4, 1400)
+    assert plan.parents == ("10.0.0.1",)
+    assert plan_url("epgm://eth0;[FF15::1]:5555", Role.RECEIVER).segments[0].group == "ff15::1"
+
+
+def test_the_framing_of_zeromq_with_ports_of_our_own():
+    plan = plan_url(f"{PLAIN}&framing=zeromq", Role.RECEIVER)
+    assert plan.streams[0].framing == "zeromq"
+    assert plan_url(PLAIN, Role.RECEIVER).streams[0].framing == "plain"
+
+
 @pytest.mark.parametrize(
     ("url", "says", "remedy"),
     [
-        ("epgm://lo;239.192.0.1:5555", "epgm://) is not supported yet", "use pgm://"),
+        ("epgm://239.192.0.1:5555", "names no interface, group and port", "epgm://eth0;239.192.1.1:5555"),
+        ("epgm://;239.192.0.1:5555", "names no interface, group and port", "epgm://eth0;239.192.1.1:5555"),
+        ("epgm://lo;239.192.0.1", "names no interface, group and port", "epgm://eth0;239.192.1.1:5555"),
+        ("epgm://lo;239.192.0.1,239.192.0.2;239.192.0.3:5555", "names no interface, group and port", "one group"),
+        ("epgm://lo;239.192.0.1:99999", "data_port: 99999 is not a port", "whole number"),
+        ("epgm://lo;10.0.0.1:5555", "10.0.0.1", "239.192.0.0/14"),
+        ("epgm://lo;239.192.0.1:5555?data_port=7500", "data_port does not go with epgm://", "framing=zeromq"),
+        ("epgm://lo;239.192.0.1:5555?rat=1Mbit/s", "unknown key 'rat'", "did you mean 'rate'?"),
+        (f"{PLAIN}&framing=zmq", "'zmq' is unknown", "did you mean 'zeromq'?"),
         ("http://239.192.0.1?interface=lo&data_port=7500", "no address of a group", "pgm://239"),
         ("pgm://?interface=lo&data_port=7500", "no address of a group", "pgm://239"),
         ("pgm://239.192.0.1/path?interface=lo&data_port=7500", "no address of a group", "pgm://239"),
@@ -131,7 +169,7 @@ _TEXTS = st.one_of(
 )
 
 
-@given(st.text(max_size=60) | st.lists(st.tuples(_KEYS, _TEXTS), max_size=5).map(
+@given(st.text(max_size=60) | st.text(max_size=30).map(lambda text: f"epgm://{text}") | st.lists(st.tuples(_KEYS, _TEXTS), max_size=5).map(
     lambda pairs: "pgm://239.192.0.1?" + "&".join(f"{key}={text}" for key, text in pairs)
 ))  # fmt: skip
 def test_any_text_is_a_plan_or_refused(text: str):

@@ -1,0 +1,1 @@
+"""What applications put into PGM's messages where that has a form of its own. Pure; no sockets, no clock."""
