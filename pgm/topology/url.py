@@ -30,7 +30,7 @@ from pgm.topology.tree import Tree
 _NAME = "url"  # what the one stream and the one segment are called
 _EXAMPLE = "pgm://239.192.0.1:3056?interface=lo&data_port=7500"
 _ZEROMQ_EXAMPLE = "epgm://eth0;239.192.1.1:5555"
-_ZEROMQ = re.compile(r"epgm://(?P<interface>[^;/?#]*);(?P<group>[^;,/?#]+):(?P<port>[0-9]{1,9})(\?(?P<query>[^#]*))?")
+_ZEROMQ = re.compile(r"epgm://(?P<interface>[^;?#]*);(?P<group>[^;,/?#]+):(?P<port>[0-9]{1,9})(\?(?P<query>[^#]*))?")
 # What ZeroMQ's sockets are set to when nobody says otherwise, and the address of its own says.
 _ZEROMQ_DEFAULTS = {"framing": "zeromq", "profile": "legacy", "rate": "100kbit/s", "multicast_hops": "1"}
 _ZEROMQ_OWN = ("interface", "data_port", "unicast_port", "framing")
