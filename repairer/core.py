@@ -1,4 +1,4 @@
-"""The repairer core: sessions, their shared cache and their shared rate."""
+"""The repairer core: sessions, their shared cache and their shared rate on every segment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RepairerCore:
         self._parameters = parameters
         self._rng = rng
         self.cache = Cache(parameters)
-        self._pacer = Pacer(parameters)
+        self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
         self.sessions: Sessions[RepairerSession] = Sessions(parameters.max_sessions, self.counters)
 
     @property
@@ -101,7 +101,7 @@ class RepairerCore:
             item.data_port,
             self._setup,
             self.cache.open_session(),
-            self._pacer,
+            self._pacers,
             self._parameters,
             self._rng,
             self.counters,

@@ -8,6 +8,7 @@ pass ODATA on without having been asked.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import attrs
 
@@ -42,6 +43,20 @@ class _Wanted(Range):
     segments: int
 
 
+@attrs.frozen
+class _Line:
+    """What one session owes to one segment below, and the rate at which repairs leave there."""
+
+    responder: Responder
+    pacer: Pacer
+
+    @property
+    def ready_ns(self) -> int:
+        """When a repair may leave; NEVER when none is owed."""
+        due_ns = self.responder.deadline_ns
+        return due_ns if due_ns == NEVER else max(due_ns, self.pacer.repair_ready_at(self.responder.next_octets()))
+
+
 class RepairerSession:
     """The repairer's side of one TSI."""
 
@@ -51,7 +66,7 @@ class RepairerSession:
         data_port: int,
         setup: ElementSetup,
         cache: SessionCache,
-        pacer: Pacer,
+        pacers: Sequence[Pacer],
         parameters: Parameters,
         rng: random.Random,
         counters: Counters,
@@ -61,7 +76,6 @@ class RepairerSession:
         self._counters = counters
         self._rng = rng
         self.cache = cache
-        self._pacer = pacer
         self.path = Path(tsi, data_port, parameters, counters)
         self.relay = Relay(tsi, data_port, setup, parameters, counters)
         self.brakes = Brakes(parameters, counters)
@@ -70,7 +84,10 @@ class RepairerSession:
         self._recovery = Recovery(parameters, rng, counters, self._parents.patience)
         self._arrivals = Arrivals(self._recovery)
         self._asker = Asker(self.path, self._parents, self._recovery, parameters, counters)
-        self._responder = Responder(cache, setup.downs, parameters, counters)
+        self._lines = {
+            segment.index: _Line(Responder(cache, segment, parameters, counters), pacer)
+            for segment, pacer in zip(setup.downs, pacers, strict=True)
+        }
         self._wanted: RangeTable[_Wanted] = RangeTable()
 
     @property
@@ -82,10 +99,7 @@ class RepairerSession:
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         at = min(self._confirmer.deadline_ns, self._recovery.deadline_ns, self.relay.deadline_ns)
-        if self._responder.deadline_ns != NEVER:
-            ready = self._pacer.repair_ready_at(self._responder.next_octets())
-            at = min(at, max(ready, self._responder.deadline_ns))
-        return at
+        return min(at, *(line.ready_ns for line in self._lines.values()))
 
     def status(self, now_ns: int) -> SessionStatus:
         """This session for operators."""
@@ -96,7 +110,7 @@ class RepairerSession:
             trail=self.path.trail,
             lead=self.path.lead,
             missing_sqns=self._recovery.missing.sqns,
-            pending_sqns=self._responder.pending_sqns,
+            pending_sqns=sum(line.responder.pending_sqns for line in self._lines.values()),
             held_octets=self.cache.store.pinned_octets,
             parent=self._parents.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
@@ -125,7 +139,7 @@ class RepairerSession:
         is_from_above = channel.segment.upstream
         effects: list[Effect] = []
         if is_repair and channel.segment.downstream:
-            self._responder.heard_repair(first, first + data.count, channel.segment, now_ns)
+            self._responder(channel.segment).heard_repair(first, first + data.count, now_ns)
             self._forget_wanted(first, first + data.count, channel.segment)
         if is_from_above and self.relay.speaks:
             effects += self._pass_down(data, parts, now_ns)
@@ -157,7 +171,7 @@ class RepairerSession:
             rows = build_first_sending(part)
             sends += self.relay.pass_down(rows.reshape(-1), part.stride, self._setup.downs)
             for segment in self._setup.downs:
-                self._responder.heard_repair(part.first, part.end, segment, now_ns)
+                self._responder(segment).heard_repair(part.first, part.end, now_ns)
                 self._forget_wanted(part.first, part.end, segment)
         return sends
 
@@ -202,7 +216,7 @@ class RepairerSession:
         self._recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             hold = self._rng.randint(0, self._parameters.rdata_hold_ivl)
-            self._responder.request(spans, channel.segment, now_ns, hold)
+            self._responder(channel.segment).request(spans, now_ns, hold)
 
     def _reveal(self, end: int, now_ns: int) -> None:
         """Somebody above speaks of packets that have not come: they exist, unless they lie too far ahead."""
@@ -229,7 +243,7 @@ class RepairerSession:
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.nak_sqns_in += len(nak.sqns)
-        lacking = self._responder.request(spans, segment, now_ns)
+        lacking = self._responder(segment).request(spans, now_ns)
         is_parent = self._parents.is_parent(peer)
         if lacking:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent)
@@ -271,7 +285,7 @@ class RepairerSession:
             for wanted in self._wanted.discard(part.first, part.end):
                 for index, segment in enumerate(self._setup.downs):
                     if wanted.segments >> index & 1:
-                        self._responder.request([(wanted.first, wanted.end)], segment, now_ns, 0)
+                        self._responder(segment).request([(wanted.first, wanted.end)], now_ns, 0)
 
     def _forget_wanted(self, first: int, end: int, segment: Segment) -> None:
         bit = 1 << self._setup.downs.index(segment)
@@ -296,11 +310,14 @@ class RepairerSession:
         return effects
 
     def next_repair(self, now_ns: int) -> Effect | None:
-        """One train of RDATA, if one is due and the rate allows it."""
-        responder, pacer = self._responder, self._pacer
-        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
+        """One train of RDATA, if one is due and the rate allows it: each segment has its own, since each is a line of its own."""
+        line = min(self._lines.values(), key=lambda one: one.ready_ns)
+        if line.ready_ns > now_ns:
             return None
-        send = responder.next_train(pacer.repair_room(now_ns), self.path.trail, now_ns)
+        send = line.responder.next_train(line.pacer.repair_room(now_ns), self.path.trail, now_ns)
         if send is not None:
-            pacer.repair_sent(len(send.octets), now_ns)
+            line.pacer.repair_sent(len(send.octets), now_ns)
         return send
+
+    def _responder(self, segment: Segment) -> Responder:
+        return self._lines[segment.index].responder

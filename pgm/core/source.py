@@ -50,7 +50,7 @@ class SourceCore:
         self.window = TransmitWindow(setup.tsi, setup.data_port, parameters, setup.first_sqn)
         self._brakes = Brakes(parameters, self.counters)
         self._confirmer = Confirmer(parameters, self.counters, self._brakes)
-        self._responder = Responder(self.window, [setup.segment], parameters, self.counters)
+        self._responder = Responder(self.window, setup.segment, parameters, self.counters)
         self._pacer = Pacer(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
         self._spm_sqn = 0
@@ -145,7 +145,7 @@ class SourceCore:
         self.counters.nak_sqns_in += len(sqns)
         self._last_nak_ns, self._has_left = now_ns, False
         self.window.note_nak(min(sqns), now_ns)
-        self._responder.request(spans_of(sqns), self._segment, now_ns)
+        self._responder.request(spans_of(sqns), now_ns)
         return self._confirmer.confirm(nak, self._segment, now_ns)
 
     def _on_spmr(self, now_ns: int) -> Effects:

@@ -148,20 +148,21 @@ class _Level:
 
 
 class Rates(Checker):
-    """RDATA of every node within its share, everything of a source within TXW_MAX_RTE, over every interval (SRC-03).
+    """RDATA of every node on every segment within its share, all of a source within TXW_MAX_RTE, over any time (SRC-03).
 
     SPMs are control: they go at once and are charged afterwards, so a source may be ahead by one of them.
     """
 
     def __init__(self) -> None:
-        self._repairs: dict[int, _Level] = {}
+        self._repairs: dict[tuple[int, int], _Level] = {}  # by node and segment
         self._all: dict[int, _Level] = {}
 
     def started(self, node: Node) -> None:
         """A new process begins with full buckets."""
         parameters = node.parameters
         share = max(1, round(parameters.txw_max_rte * parameters.rdata_share))
-        self._repairs[node.index] = _Level(share, _bucket(parameters, share))
+        for segment in range(len(node.plan.segments)):
+            self._repairs[node.index, segment] = _Level(share, _bucket(parameters, share))
         spm = _MOST_SPM_OCTETS * SECOND
         rate = parameters.txw_max_rte
         self._all[node.index] = _Level(rate, _bucket(parameters, rate) + spm)
@@ -173,7 +174,7 @@ class Rates(Checker):
             return  # an aggregator passes on what others paced
         now_ns = self.world.now_ns
         repairs = sum(one.count * one.stride for one in data_of(train) if one.type is PacketType.RDATA)
-        if repairs and not self._repairs[node.index].add(repairs, now_ns):
+        if repairs and not self._repairs[node.index, send.segment.index].add(repairs, now_ns):
             node.fail(f"{repairs} octets of RDATA exceed rdata_share")
         if role is not Role.SOURCE or not (send.is_data or _is_spm(train)):
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,17 +15,16 @@ from pgm.wire.train import MAX_TRAIN_PACKETS
 from tests.unit.core.makers import MS, SEGMENT, chunk_of_runs, parameters, payload_of, run_of, sent_items, sent_sqns
 
 HOLD, IGNORE = MS, 20 * MS
-OTHER = attrs.evolve(SEGMENT, index=1, name="other")
 SETTINGS = parameters(rdata_hold_ivl=HOLD, rdata_ignore_ivl=IGNORE)
 ANY = 65_400
 
 
-def responder(*runs, segments=(SEGMENT,)):
+def responder(*runs):
     store = RunStore()
     for run in runs:
         store.add(run)
     counters = Counters()
-    return Responder(store, segments, SETTINGS, counters), store, counters
+    return Responder(store, SEGMENT, SETTINGS, counters), store, counters
 
 
 def sqns(send):
@@ -37,10 +35,10 @@ def sqns(send):
 def test_a_repair_is_held_to_collect_naks_and_then_sent():
     made, _, counters = responder(run_of(10, 10))
     assert made.deadline_ns == NEVER
-    assert made.request([(12, 14)], SEGMENT, SECOND) == []
+    assert made.request([(12, 14)], SECOND) == []
     assert made.deadline_ns == SECOND + HOLD
     assert made.next_train(ANY, 0, SECOND + HOLD - 1) is None
-    made.request([(13, 15), (18, 19)], SEGMENT, SECOND + HOLD // 2)
+    made.request([(13, 15), (18, 19)], SECOND + HOLD // 2)
     assert made.pending_sqns == 4
     send = made.next_train(ANY, 0, SECOND + HOLD + HOLD // 2)
     assert sqns(send) == [12, 13, 14, 18]
@@ -52,8 +50,8 @@ def test_a_repair_is_held_to_collect_naks_and_then_sent():
 
 def test_what_is_not_yet_due_waits_for_its_own_time():
     made, _, _ = responder(run_of(10, 10))
-    made.request([(12, 14)], SEGMENT, SECOND)
-    made.request([(15, 16)], SEGMENT, SECOND + HOLD // 2)
+    made.request([(12, 14)], SECOND)
+    made.request([(15, 16)], SECOND + HOLD // 2)
     assert sqns(made.next_train(ANY, 0, SECOND + HOLD)) == [12, 13]
     assert made.deadline_ns == SECOND + HOLD + HOLD // 2
     assert made.next_train(ANY, 0, SECOND + HOLD) is None
@@ -62,14 +60,14 @@ def test_what_is_not_yet_due_waits_for_its_own_time():
 
 def test_hold_can_be_chosen():
     made, _, _ = responder(run_of(10, 10))
-    made.request([(12, 14)], SEGMENT, SECOND, 0)
+    made.request([(12, 14)], SECOND, 0)
     assert sqns(made.next_train(ANY, 0, SECOND)) == [12, 13]
 
 
 @pytest.mark.rfc("W-31", "SRC-07")
 def test_repairs_carry_the_present_trail_and_the_payload_as_it_was():
     made, _, _ = responder(run_of(10, 10))
-    made.request([(12, 14)], SEGMENT, SECOND, 0)
+    made.request([(12, 14)], SECOND, 0)
     [data] = sent_items([made.next_train(ANY, 11, SECOND)])
     assert (data.type, data.wire_sqn, data.count, data.wire_trail) == (PacketType.RDATA, 12, 2, 11)
     assert [row.tobytes() for row in data.run(12).payloads] == [payload_of(12), payload_of(13)]
@@ -79,76 +77,53 @@ def test_repairs_carry_the_present_trail_and_the_payload_as_it_was():
 def test_echoes_are_ignored_for_a_while():
     """NAKs that crossed the repair are not served twice."""
     made, _, counters = responder(run_of(10, 10))
-    made.request([(12, 14)], SEGMENT, SECOND, 0)
+    made.request([(12, 14)], SECOND, 0)
     made.next_train(ANY, 0, SECOND)
-    assert made.request([(11, 16)], SEGMENT, SECOND + IGNORE - 1, 0) == []
+    assert made.request([(11, 16)], SECOND + IGNORE - 1, 0) == []
     assert counters.repairs_ignored == 2
     assert sqns(made.next_train(ANY, 0, SECOND + IGNORE - 1)) == [11, 14, 15]
-    made.request([(12, 14)], SEGMENT, SECOND + IGNORE, 0)
+    made.request([(12, 14)], SECOND + IGNORE, 0)
     assert sqns(made.next_train(ANY, 0, SECOND + IGNORE)) == [12, 13]
 
 
 def test_a_later_repair_ignores_for_longer():
     made, _, _ = responder(run_of(10, 10))
-    made.heard_repair(12, 16, SEGMENT, SECOND)
-    made.heard_repair(14, 15, SEGMENT, SECOND + IGNORE // 2)
-    made.request([(12, 16)], SEGMENT, SECOND + IGNORE, 0)
+    made.heard_repair(12, 16, SECOND)
+    made.heard_repair(14, 15, SECOND + IGNORE // 2)
+    made.request([(12, 16)], SECOND + IGNORE, 0)
     assert sqns(made.next_train(ANY, 0, SECOND + IGNORE)) == [12, 13, 15]
 
 
 def test_a_repair_that_somebody_else_sent_is_not_sent():
     made, _, counters = responder(run_of(10, 10))
-    made.request([(11, 16)], SEGMENT, SECOND)
-    made.heard_repair(12, 14, SEGMENT, SECOND)
+    made.request([(11, 16)], SECOND)
+    made.heard_repair(12, 14, SECOND)
     assert counters.repairs_cancelled == 2
     assert sqns(made.next_train(ANY, 0, SECOND + HOLD)) == [11, 14, 15]
-    made.request([(12, 14)], SEGMENT, SECOND + HOLD)
+    made.request([(12, 14)], SECOND + HOLD)
     assert made.deadline_ns == NEVER
 
 
 def test_cancelling_everything_leaves_no_deadline():
     made, _, _ = responder(run_of(10, 10))
-    made.request([(11, 16)], SEGMENT, SECOND)
-    made.heard_repair(0, 100, SEGMENT, SECOND)
+    made.request([(11, 16)], SECOND)
+    made.heard_repair(0, 100, SECOND)
     assert made.deadline_ns == NEVER
     assert made.next_octets() == 0
 
 
-@pytest.mark.rfc("NE-30")
-def test_segments_are_apart():
-    """A repair goes where it was asked for, and each segment has its own echoes."""
-    made, _, _ = responder(run_of(10, 10), segments=(SEGMENT, OTHER))
-    made.request([(12, 13)], SEGMENT, SECOND, 0)
-    made.request([(12, 13), (15, 16)], OTHER, SECOND, 0)
-    sent = [made.next_train(ANY, 0, SECOND) for _ in range(3)]
-    assert [(send.segment.index, sqns(send)) for send in sent[:2]] == [(0, [12]), (1, [12, 15])]
-    assert sent[2] is None
-    made.heard_repair(17, 18, SEGMENT, SECOND)
-    made.request([(17, 18)], OTHER, SECOND, 0)
-    assert sqns(made.next_train(ANY, 0, SECOND)) == [17]
-
-
-def test_segments_take_turns():
-    """One segment's flood does not starve another."""
-    made, _, _ = responder(run_of(0, 1000), segments=(SEGMENT, OTHER))
-    made.request([(0, 1000)], SEGMENT, SECOND, 0)
-    made.request([(0, 1000)], OTHER, SECOND, 0)
-    order = [made.next_train(ANY, 0, SECOND).segment.index for _ in range(8)]
-    assert order == [0, 1] * 4
-
-
 def test_what_the_store_lacks_is_told():
     made, _, _ = responder(run_of(10, 5), run_of(20, 5))
-    assert made.request([(8, 12), (13, 22), (24, 30)], SEGMENT, SECOND) == [(8, 10), (15, 20), (25, 30)]
+    assert made.request([(8, 12), (13, 22), (24, 30)], SECOND) == [(8, 10), (15, 20), (25, 30)]
     assert sqns(made.next_train(ANY, 0, SECOND + HOLD)) == [10, 11, 13, 14, 20, 21, 24]
-    assert made.request([(100, 101)], SEGMENT, SECOND + HOLD) == [(100, 101)]
+    assert made.request([(100, 101)], SECOND + HOLD) == [(100, 101)]
     assert made.deadline_ns == NEVER
 
 
 def test_a_train_has_one_size_of_packets():
     """Covers the wire's own rule: what is cut every so many octets must be that long."""
     made, _, _ = responder(run_of(10, 3, 12), run_of(13, 3, 20), run_of(16, 3, 12))
-    made.request([(10, 19)], SEGMENT, SECOND, 0)
+    made.request([(10, 19)], SECOND, 0)
     trains = [made.next_train(ANY, 0, SECOND) for _ in range(3)]
     assert [(send.stride, sqns(send)) for send in trains] == [
         (36, [10, 11, 12]),
@@ -162,17 +137,17 @@ def test_a_train_has_one_size_of_packets():
 def test_runs_of_one_size_share_a_train_oldest_first():
     """A request may span many kept trains, and the oldest sqns leave first."""
     made, _, _ = responder(run_of(10, 5), run_of(15, 5), run_of(20, 5), run_of(30, 5))
-    made.request([(11, 24), (31, 33)], SEGMENT, SECOND, 0)
+    made.request([(11, 24), (31, 33)], SECOND, 0)
     assert sqns(made.next_train(ANY, 0, SECOND)) == [*range(11, 24), 31, 32]
-    made.request([(30, 35)], SEGMENT, SECOND + IGNORE, 0)
-    made.request([(10, 20)], SEGMENT, SECOND + IGNORE, 0)
+    made.request([(30, 35)], SECOND + IGNORE, 0)
+    made.request([(10, 20)], SECOND + IGNORE, 0)
     assert sqns(made.next_train(10 * 36, 0, SECOND + IGNORE)) == [*range(10, 20)]
 
 
 @pytest.mark.parametrize(("octets", "packets"), [(1, 1), (36, 1), (71, 1), (72, 2), (359, 9), (ANY, MAX_TRAIN_PACKETS)])
 def test_a_train_is_as_long_as_the_pacer_says_and_at_least_one_packet(octets, packets):
     made, _, _ = responder(run_of(0, 200))
-    made.request([(0, 200)], SEGMENT, SECOND, 0)
+    made.request([(0, 200)], SECOND, 0)
     assert made.next_octets() == 64 * 36
     assert sqns(made.next_train(octets, 0, SECOND)) == list(range(packets))
     assert made.deadline_ns == SECOND
@@ -182,11 +157,11 @@ def test_a_train_is_as_long_as_the_pacer_says_and_at_least_one_packet(octets, pa
 def test_what_is_no_longer_held_is_no_longer_owed():
     """The window may move between the NAK and the repair."""
     made, store, _ = responder(run_of(10, 10))
-    made.request([(10, 20)], SEGMENT, SECOND)
+    made.request([(10, 20)], SECOND)
     store.drop_before(15)
     assert made.next_octets() == 10 * 36
     assert sqns(made.next_train(ANY, 15, SECOND + HOLD)) == [15, 16, 17, 18, 19]
-    made.request([(15, 18)], SEGMENT, SECOND + SECOND)
+    made.request([(15, 18)], SECOND + SECOND)
     store.drop_before(100)
     assert made.next_train(ANY, 100, 3 * SECOND) is None
     assert made.deadline_ns == NEVER
@@ -197,8 +172,8 @@ def test_what_is_no_longer_held_is_no_longer_owed():
 def test_size_of_the_next_train_is_guessed_from_what_is_held():
     """A guess of nothing would let a whole train past the bucket."""
     made, store, _ = responder(run_of(10, 5), run_of(20, 5))
-    made.request([(10, 15)], SEGMENT, SECOND)
-    made.request([(20, 25)], SEGMENT, SECOND)
+    made.request([(10, 15)], SECOND)
+    made.request([(20, 25)], SECOND)
     store.drop_before(20)
     assert made.next_octets() >= 5 * 36
 
@@ -207,10 +182,9 @@ def test_memory_of_repairs_fades():
     """A repairer hears the others' repairs all day and may never be asked itself."""
     made, _, _ = responder(run_of(10, 10))
     for count in range(5000):
-        made.heard_repair(count, count + 1, SEGMENT, SECOND + count * MS)
-    queue = made._queues[0]
-    assert len(queue.served) < 50
-    assert len(queue.fading) < 50
+        made.heard_repair(count, count + 1, SECOND + count * MS)
+    assert len(made._served) < 50
+    assert len(made._fading) < 50
 
 
 @pytest.mark.rfc("SRC-42", "SRC-43", "SRC-44")
@@ -235,13 +209,13 @@ def test_every_sqn_asked_for_is_sent_once_and_not_for_its_echoes(steps):
         now += wait
         wanted = range(first, first + count)
         if what == "ask":
-            lacking = made.request([(first, first + count)], SEGMENT, now)
+            lacking = made.request([(first, first + count)], now)
             assert [sqn for low, high in lacking for sqn in range(low, high)] == [s for s in wanted if s not in held]
             for sqn in wanted:
                 if sqn in held and served.get(sqn, 0) <= now:
                     owed.setdefault(sqn, now + HOLD)
         elif what == "heard":
-            made.heard_repair(first, first + count, SEGMENT, now)
+            made.heard_repair(first, first + count, now)
             for sqn in wanted:
                 owed.pop(sqn, None)
                 served[sqn] = now + IGNORE

@@ -1,0 +1,90 @@
+"""A relaying repairer with two segments below: what it owes to one is no business of the other."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pgm.core.channel import Channel, Segment
+from pgm.core.effects import Effect, Send
+from pgm.core.relay import ElementSetup
+from pgm.units import SECOND
+from pgm.wire.formats import PacketType
+from repairer.core import RepairerCore
+from tests.unit.core.makers import (
+    GROUP,
+    MS,
+    PEER,
+    SOURCE,
+    data_train,
+    nak_packet,
+    parameters,
+    sends,
+    sent_sqns,
+    spm_packet,
+    train_of,
+)
+
+UP = Segment(0, "up", "10.0.0.2", GROUP, upstream=True, downstream=False)
+LEFT = Segment(1, "left", "10.0.1.1", GROUP, upstream=False, downstream=True)
+RIGHT = Segment(2, "right", "10.0.2.1", GROUP, upstream=False, downstream=True)
+SIZE = 1000
+RATE = 1_000_000
+SHARE = 0.25
+SETTINGS = parameters(txw_max_rte=RATE, rdata_share=SHARE)
+PACKETS = 640
+
+
+@pytest.fixture
+def repairer() -> RepairerCore:
+    """One that holds the sqns from 0 on and owes nothing."""
+    setup = ElementSetup(UP, (LEFT, RIGHT), parents=(SOURCE,))
+    made = RepairerCore(setup, SETTINGS, random.Random(1))
+    for first in range(0, PACKETS, 64):
+        made.receive(data_train(range(first, first + 64), size=SIZE), Channel(UP, True), SOURCE, SECOND)
+    made.receive(train_of(spm_packet(1, 0, PACKETS - 1)), Channel(UP, True), SOURCE, SECOND)
+    return made
+
+
+def ask(repairer: RepairerCore, segment: Segment, first: int, count: int, now_ns: int) -> None:
+    for at in range(first, first + count, 60):
+        nak = nak_packet(*range(at, min(at + 60, first + count)), source_nla=segment.address)
+        repairer.receive(train_of(nak), Channel(segment, False), PEER, now_ns)
+
+
+def run(repairer: RepairerCore, now_ns: int, until_ns: int) -> list[tuple[int, Send]]:
+    """Everything that leaves by a time, with when it does."""
+    sent: list[tuple[int, Send]] = []
+    while repairer.deadline_ns < until_ns:
+        now_ns = max(now_ns, repairer.deadline_ns)
+        effects: list[Effect] = list(repairer.handle_deadline(now_ns))
+        sent += [(now_ns, send) for send in sends(effects)]
+    return sent
+
+
+def repairs_on(segment: Segment, sent: list[tuple[int, Send]]) -> list[Send]:
+    return [send for _, send in sent if send.segment == segment and sent_sqns([send], PacketType.RDATA)]
+
+
+@pytest.mark.rfc("NE-30")
+def test_a_repair_goes_where_it_was_asked_for(repairer: RepairerCore) -> None:
+    """Each segment has its own repairs and its own echoes."""
+    ask(repairer, LEFT, 12, 1, 2 * SECOND)
+    sent = run(repairer, 2 * SECOND, 2 * SECOND + 10 * MS)
+    assert (sent_sqns(repairs_on(LEFT, sent), PacketType.RDATA), repairs_on(RIGHT, sent)) == ([12], [])
+    ask(repairer, RIGHT, 12, 3, 2 * SECOND + 10 * MS)
+    sent = run(repairer, 2 * SECOND + 10 * MS, 2 * SECOND + 50 * MS)
+    assert (repairs_on(LEFT, sent), sent_sqns(repairs_on(RIGHT, sent), PacketType.RDATA)) == ([], [12, 13, 14])
+
+
+def test_every_segment_has_its_own_share_of_the_rate(repairer: RepairerCore) -> None:
+    """One line's flood takes nothing from the repairs of another."""
+    begun_ns, lasts_ns = 2 * SECOND, SECOND
+    for segment in (LEFT, RIGHT):
+        ask(repairer, segment, 0, PACKETS, begun_ns)
+    sent = run(repairer, begun_ns, begun_ns + lasts_ns)
+    for segment in (LEFT, RIGHT):
+        octets = sum(len(send.octets) for send in repairs_on(segment, sent))
+        share = RATE * SHARE * lasts_ns / SECOND
+        assert 0.9 * share < octets < 1.1 * share, segment.name
