@@ -144,6 +144,9 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
 def _own_socket(seat: _Seat, parameters: Parameters) -> socket.socket:
     sock = seat.socket()
     try:
+        if seat.is_raw and seat.family == socket.AF_INET6:
+            # For a raw IPv6 socket every group on the host would do, whatever address it is bound to.
+            sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
         sock.bind(seat.name(seat.interface.address, seat.own_port))
         if seat.plan.peers is None:
             _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
