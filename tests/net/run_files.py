@@ -23,6 +23,7 @@ from tests.net.files import Case, Hop, Outcome, Way, network, transfer  # noqa: 
 from tests.net.lab import why_not  # noqa: E402
 
 _SHOW_S = 10.0  # between two lines of progress where no terminal is
+_MOST_LINES = 40  # of the logs of what failed
 
 # heading, width; text is set to the left
 _COLUMNS = (
@@ -131,7 +132,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--relay", nargs="+", default=["repairer"], choices=("repairer", "aggregator"))
     parser.add_argument("--rate", default="200Mbit/s", help="of the stream (200Mbit/s)")
     parser.add_argument("--patience", type=float, default=900.0, help="seconds until a transfer is given up (900)")
-    parser.add_argument("--log", action="store_true", help="print the processes' logs also of what is whole")
+    parser.add_argument("--log", action="store_true", help="print the processes' logs, all of them")
     options = parser.parse_args()
     parse_rate(options.rate)
     return options
@@ -154,7 +155,8 @@ def main() -> int:
             print("\n".join([*_rows(outcome, _cpu_s() - before_s), _details(outcome)]), flush=True)
             failed += not outcome.is_whole
             if options.log or not outcome.is_whole:
-                print(outcome.log, flush=True)
+                lines = outcome.log.splitlines()
+                print("\n".join(lines if options.log else lines[-_MOST_LINES:]), flush=True)
     return 1 if failed else 0
 
 
