@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from deploy.output import EXIT_USAGE, command, print_json
+from deploy.codes import EXIT_USAGE
+from deploy.output import command, print_json
 from pgm.topology.check import check_file, load_checked
 from pgm.topology.describe import plan_json, plan_lines, report_json, topology_json, topology_lines
 from pgm.topology.plan import plan_node

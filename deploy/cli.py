@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from typing import Any
 
 import click
+
+from deploy.codes import EXIT_INTERRUPTED
 
 # name -> module and one line for the overview
 _COMMANDS = {
@@ -29,6 +33,12 @@ _COMMANDS = {
 
 class _Lazy(click.Group):
     """Finds subcommands by the table, without importing the others."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # while a command is being loaded; later the command itself ends quietly
+            sys.exit(EXIT_INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

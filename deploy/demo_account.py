@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from deploy.demo_tree import DemoTree
+from pgm.impairments import Impairment
 
 _TOLERANCE = 0.2  # the measured loss may differ from what was asked by a fifth
-_LOST_FOR_A_VERDICT = 225  # fewer losses expected, and chance alone exceeds the tolerance: three deviations of 1/15
+_DEVIATIONS = (
+    3  # or by this many standard deviations, where chance alone makes more than a fifth: few packets, long bursts
+)
 
 Snapshots = Mapping[str, Mapping[str, Any]]
 
@@ -78,19 +81,26 @@ def _losses(tree: DemoTree, snapshots: Snapshots) -> dict[str, dict[str, float]]
             injected = segment.get("injected")
             if injected is None:
                 continue
-            kind = "uplink" if abs(injected["asked"] - tree.uplink_loss) < 1e-9 else "last_hop"
+            is_uplink = snapshot["role"] != "receiver" and abs(injected["asked"] - tree.uplink_loss) < 1e-9
+            kind = "uplink" if is_uplink else "last_hop"
             seen[kind] += injected["seen"]
             lost[kind] += injected["lost"]
-    asked = {"last_hop": tree.last_hop_asked, "uplink": tree.uplink_loss}
+    found = {kind: _loss(impairment, seen[kind], lost[kind]) for kind, impairment in tree.losses.items()}
+    return found | {"kernel": _loss(Impairment(), 0, drops)}
+
+
+def _loss(impairment: Impairment, seen: int, lost: int) -> dict[str, float]:
+    """Shares asked and measured, and by what share of the first the second may differ from it."""
+    tolerance = _TOLERANCE
+    if seen and impairment.asked:
+        tolerance = max(tolerance, _DEVIATIONS * impairment.deviation(seen) / impairment.asked)
     return {
-        kind: {
-            "asked": asked[kind],
-            "measured": lost[kind] / max(1, seen[kind]),
-            "seen": seen[kind],
-            "lost": lost[kind],
-        }
-        for kind in asked
-    } | {"kernel": {"asked": 0.0, "measured": 0.0, "seen": 0, "lost": drops}}
+        "asked": impairment.asked,
+        "measured": lost / max(1, seen),
+        "tolerance": tolerance,
+        "seen": seen,
+        "lost": lost,
+    }
 
 
 def _totals(account: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,11 +137,9 @@ def find_problems(account: Mapping[str, Any]) -> list[str]:
             problems.append(f"{row['node']}: {', '.join(wrong)}")
     for kind in ("last_hop", "uplink"):
         loss = account["loss"][kind]
-        expected = loss["asked"] * loss["seen"]
-        if expected < _LOST_FOR_A_VERDICT and loss["asked"] > 0:
-            continue
-        if abs(loss["measured"] - loss["asked"]) > _TOLERANCE * loss["asked"]:
+        if abs(loss["measured"] - loss["asked"]) > loss["tolerance"] * loss["asked"]:
             problems.append(
-                f"{kind.replace('_', ' ')} loss: asked {loss['asked']:.3%}, measured {loss['measured']:.3%} of {loss['seen']} packets"
+                f"{kind.replace('_', '-')} loss: asked {loss['asked']:.3%}, measured {loss['measured']:.3%} of "
+                f"{loss['seen']:,} packets, which is not within {loss['tolerance']:.0%}"
             )
     return problems

@@ -6,7 +6,14 @@ import os
 
 import attrs
 
+from pgm.errors import UsageError
+from pgm.impairments import Impairment
 from pgm.units import format_fraction, format_rate
+
+_BURST_LENGTH = 8
+_FIRST_RELAY = 21  # last number of the address that a subnet's relay has upstream: below the receivers of that segment
+_FIRST_RECEIVER = 100
+_MOST_RECEIVERS = 255 - _FIRST_RECEIVER  # of one subnet
 
 
 @attrs.frozen
@@ -21,9 +28,12 @@ class DemoTree:
     rate: int = 4_500_000  # octets/s: twenty processes share a few cores
 
     @property
-    def last_hop_asked(self) -> float:
-        """The share of packets that last hops lose."""
-        return 1 - (1 - self.loss) * (1 - self.burst_loss)
+    def losses(self) -> dict[str, Impairment]:
+        """What last hops and uplinks lose."""
+        return {
+            "last_hop": Impairment(self.loss, self.burst_loss, _BURST_LENGTH),
+            "uplink": Impairment(self.uplink_loss),
+        }
 
     def receivers_of(self, subnet: int) -> int:
         """How many receivers a subnet has; subnets count from 1."""
@@ -35,13 +45,21 @@ class DemoTree:
 
 
 def demo_topology(tree: DemoTree) -> str:
-    """The topology file. Ports and addresses follow from the process id, so that two demos do not meet."""
+    """The topology file. Ports and addresses follow from the process id, so that two demos do not meet.
+
+    Raises `UsageError` for more receivers than the subnets have addresses for.
+    """
+    if tree.receivers_of(1) > _MOST_RECEIVERS:
+        raise UsageError(
+            f"a subnet of the demo has room for {_MOST_RECEIVERS} receivers, not for {tree.receivers_of(1)}",
+            remedy=f"ask for more subnets: --subnets {-(-tree.receivers // _MOST_RECEIVERS)}",
+        )
     place = os.getpid()
     net = f"127.{64 + place % 150}"
     group = f"239.{192 + place % 60}.{place // 60 % 250}"
     port = 20_000 + place % 20_000
     uplink = f'{{ loss = "{format_fraction(tree.uplink_loss)}" }}'
-    last_hop = f'{{ loss = "{format_fraction(tree.loss)}", burst_loss = "{format_fraction(tree.burst_loss)}", burst_length = 8 }}'
+    last_hop = f'{{ loss = "{format_fraction(tree.loss)}", burst_loss = "{format_fraction(tree.burst_loss)}", burst_length = {_BURST_LENGTH} }}'
     parts = [_HEAD.format(rate=format_rate(tree.rate), group=f"{group}.1", port=port, net=net, uplink=uplink)]
     for subnet in range(1, tree.subnets + 1):
         upstream = tree.upstream_of(subnet)
@@ -56,8 +74,10 @@ def demo_topology(tree: DemoTree) -> str:
             "parent": "core-repairer" if upstream == "core" else f"subnet-{subnet - 1}-repairer",
             "uplink": uplink,
             "last_hop": last_hop,
+            "relay": _FIRST_RELAY + subnet - 1,
             "count": tree.receivers_of(subnet),
-            "last": 99 + tree.receivers_of(subnet),
+            "first": _FIRST_RECEIVER,
+            "last": _FIRST_RECEIVER + tree.receivers_of(subnet) - 1,
         }
         parts.append(_SEGMENT.format(**values))
         parts.append((_RELAYING_REPAIRER if subnet % 3 == 2 else _AGGREGATOR_AND_REPAIRER).format(**values))
@@ -114,7 +134,7 @@ loss = {last_hop}
 _AGGREGATOR_AND_REPAIRER = """
 [nodes.subnet-{n}-aggregator]      # a relay, the only SPM speaker of its subnet
 role = "aggregator"
-upstream = {{ segment = "{upstream}", address = "{net}.{above}.{n}2", loss = {uplink} }}
+upstream = {{ segment = "{upstream}", address = "{net}.{above}.{relay}", loss = {uplink} }}
 downstream = [{{ segment = "subnet-{n}", address = "{net}.{n}.1" }}]
 repairers = ["subnet-{n}-repairer"]
 parents = ["{parent}"]
@@ -130,7 +150,7 @@ loss = {uplink}
 _RELAYING_REPAIRER = """
 [nodes.subnet-{n}-repairer]        # relay and repairer in one
 role = "repairer"
-upstream = {{ segment = "{upstream}", address = "{net}.{above}.{n}2", loss = {uplink} }}
+upstream = {{ segment = "{upstream}", address = "{net}.{above}.{relay}", loss = {uplink} }}
 downstream = [{{ segment = "subnet-{n}", address = "{net}.{n}.1" }}]
 parents = ["{parent}"]
 """
@@ -140,7 +160,7 @@ _RECEIVERS = """
 role = "receiver"
 segment = "subnet-{n}"
 count = {count}
-addresses = "{net}.{n}.100-{net}.{n}.{last}"
+addresses = "{net}.{n}.{first}-{net}.{n}.{last}"
 streams = ["numbers"]
 parents = {parents}
 """

@@ -2,119 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+import attrs
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
+from deploy.account_tables import TRAFFIC, received_table, traffic_table
+from deploy.tables import Cell, Column, table
+
 Snapshots = Mapping[str, Mapping[str, Any]]
+
+_NOW = (
+    Column("node"), Column(""), Column("delivered"), Column("missing now"), Column("repaired"),
+    Column("of that locally", 1), Column("NAKed sqns", 2),
+)  # fmt: skip
+_BAR = 16  # characters of a receiver's bar
+_FRAME = 5  # lines of a table besides its rows: title, headings, rule
 
 
 def _counter(snapshot: Mapping[str, Any], key: str) -> int:
     return int(snapshot["counters"].get(key, 0))
 
 
-def live_view(snapshots: Snapshots, messages: int, phase: str) -> RenderableType:
-    """Receivers with a bar each, elements with their traffic."""
-    receivers = Table(title="receivers", title_justify="left", expand=False)
-    for heading in ("node", "", "delivered", "missing now", "repaired", "of that locally", "NAKed sqns"):
-        receivers.add_column(heading, justify="left" if heading in ("node", "") else "right")
-    elements = Table(title="source and elements", title_justify="left", expand=False)
-    for heading in ("node", "ODATA out", "NAKed sqns in", "NAKed sqns out", "NCFs", "RDATA out", "RDATA passed on"):
-        elements.add_column(heading, justify="left" if heading == "node" else "right", no_wrap=heading == "node")
-    for name, snapshot in snapshots.items():
-        if snapshot["role"] == "receiver":
-            delivered = _counter(snapshot, "delivered_packets")
-            missing = sum(row["missing_sqns"] for row in snapshot["sessions"])
-            receivers.add_row(
-                name,
-                ProgressBar(total=max(1, messages), completed=delivered, width=24),
-                f"{delivered:,}",
-                f"{missing:,}",
-                f"{_counter(snapshot, 'repaired_sqns'):,}",
-                f"{_counter(snapshot, 'repaired_locally'):,}",
-                f"{_counter(snapshot, 'nak_sqns'):,}",
-            )
-        else:
-            keys = ("odata_packets", "nak_sqns_in", "nak_sqns", "ncf_packets", "rdata_packets", "rdata_forwarded")
-            elements.add_row(name, *(f"{_counter(snapshot, key):,}" for key in keys))
-    return Group(Text(phase, style="bold"), receivers, elements)
+@attrs.frozen
+class LiveView:
+    """Receivers with a bar each, elements with their traffic, in as much room as the terminal has.
+
+    Where it has too little for a line per receiver, each subnet gets one.
+    """
+
+    snapshots: Snapshots
+    octets: int  # of the whole stream
+    phase: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.phase, style="bold", no_wrap=True, overflow="ellipsis")
+        receivers = [one for one in self.snapshots.values() if one["role"] == "receiver"]
+        elements = [one for one in self.snapshots.values() if one["role"] != "receiver"]
+        room = console.height - 1 - _FRAME * (bool(receivers) + bool(elements))
+        rows = [self._row(one["node"], [one]) for one in receivers]
+        if len(rows) + len(elements) > room:
+            rows = [self._row(f"{name} ({len(group)})", group) for name, group in _by_segment(receivers).items()]
+        if rows:
+            yield table("receivers", _NOW, _at_most(rows, room - len(elements)), options.max_width)
+        if elements:
+            traffic = [_traffic(one) for one in elements]
+            yield table("source and elements", TRAFFIC, _at_most(traffic, room - len(rows)), options.max_width)
+
+    def _row(self, name: str, group: Sequence[Mapping[str, Any]]) -> list[Cell]:
+        def total(key: str) -> int:
+            return sum(_counter(one, key) for one in group)
+
+        delivered = total("delivered_packets")
+        missing = sum(session["missing_sqns"] for one in group for session in one["sessions"])
+        numbers = (delivered, missing, total("repaired_sqns"), total("repaired_locally"), total("nak_sqns"))
+        bar = ProgressBar(total=max(1, self.octets * len(group)), completed=total("delivered_octets"), width=_BAR)
+        return [name, bar, *(f"{number:,}" for number in numbers)]
 
 
-def account_view(account: Mapping[str, Any]) -> RenderableType:
-    """The account, for people."""
-    totals, loss = account["totals"], account["loss"]
+def _by_segment(receivers: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for one in receivers:
+        found.setdefault(one["segments"][0]["segment"], []).append(one)
+    return found
+
+
+def _at_most(rows: list[list[Cell]], most: int) -> list[list[Cell]]:
+    """The first rows, and how many there are besides."""
+    most = max(2, most)
+    if len(rows) <= most:
+        return rows
+    rest = len(rows) - most + 1
+    return [*rows[: most - 1], [f"{rest} more", *[""] * (len(rows[0]) - 1)]]
+
+
+def _traffic(snapshot: Mapping[str, Any]) -> list[Cell]:
+    keys = ("odata_packets", "nak_sqns_in", "nak_sqns", "ncf_packets", "rdata_packets", "rdata_forwarded")
+    return [snapshot["node"], *(f"{_counter(snapshot, key):,}" for key in keys)]
+
+
+def account_view(account: Mapping[str, Any], width: int) -> RenderableType:
+    """The account, for people, at most `width` characters wide."""
+    totals = account["totals"]
+    source, asked = account["source"]["nak_sqns"], totals["nak_sqns"]
+    ratio = f"(1 to {asked / source:,.0f})" if source else "(none)"
     lines = [
-        f"{account['messages']:,} messages to {len(account['receivers'])} receivers in {account['seconds']} s: "
-        f"{totals['delivered']:,} delivered, {totals['lost']:,} lost, {totals['duplicates']} twice, {totals['out_of_order']} out of order",
-        *(
-            f"{name} loss: asked {loss[key]['asked']:.2%}, measured {loss[key]['measured']:.2%} of {loss[key]['seen']:,} packets"
-            for name, key in (("last-hop", "last_hop"), ("uplink", "uplink"))
-        ),
-        f"dropped by the kernel for want of buffer: {loss['kernel']['lost']:,}",
+        f"{account['messages']:,} messages to {len(account['receivers'])} receivers in {account['seconds']} s:",
+        f"{totals['delivered']:,} delivered, {totals['lost']:,} lost, {totals['duplicates']} twice, "
+        f"{totals['out_of_order']} out of order",
+        *(_loss_line(name, account["loss"][key]) for name, key in (("last-hop", "last_hop"), ("uplink", "uplink"))),
+        f"dropped by the kernel for want of buffer: {account['loss']['kernel']['lost']:,}",
         f"repairs from the own subnet: {totals['local_share']:.2%} of {totals['repaired']:,}",
-        f"sqns NAKed at the source: {account['source']['nak_sqns']:,}, by receivers: {totals['nak_sqns']:,} "
-        f"(1 to {1 / totals['source_nak_share']:.0f})"
-        if totals["source_nak_share"]
-        else f"sqns NAKed at the source: none, by receivers: {totals['nak_sqns']:,}",
+        f"sqns NAKed at the source: {source:,}, by receivers: {asked:,} {ratio}",
     ]
     verdict = Text("everything arrived everywhere, in order, once", style="bold green")
     if account["problems"]:
         verdict = Text("\n".join(["not as it should be:", *account["problems"]]), style="bold red")
-    return Group(_receivers_table(account), _elements_table(account), Text("\n".join(lines)), verdict)
-
-
-def _receivers_table(account: Mapping[str, Any]) -> Table:
-    table = Table(title="receivers", title_justify="left")
-    headings = (
-        "node",
-        "delivered",
-        "repaired locally",
-        "repaired from above",
-        "late",
-        "lost",
-        "NAKed sqns",
-        "checksum",
+    blank = Text("")
+    elements = (account["source"], *account["aggregators"], *account["repairers"])
+    return Group(
+        received_table(account["receivers"], width),
+        blank,
+        traffic_table("source and elements", elements, width),
+        blank,
+        Text("\n".join(lines)),
+        verdict,
     )
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "node" else "right", no_wrap=heading == "node")
-    for row in account["receivers"]:
-        table.add_row(
-            row["node"],
-            f"{row['delivered']:,}",
-            f"{row['repaired_locally']:,}",
-            f"{row['repaired'] - row['repaired_locally']:,}",
-            f"{row['late']:,}",
-            f"{row['lost']:,}",
-            f"{row['nak_sqns']:,}",
-            "equal" if row["sha256_ok"] else "DIFFERS",
-        )
-    return table
 
 
-def _elements_table(account: Mapping[str, Any]) -> Table:
-    table = Table(title="source and elements", title_justify="left")
-    headings = (
-        "node",
-        "ODATA out",
-        "NAKed sqns in",
-        "NAKed sqns out",
-        "NCFs",
-        "RDATA out",
-        "RDATA passed on",
-        "memory",
-        "CPU",
-    )
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "node" else "right", no_wrap=heading == "node")
-    for row in (account["source"], *account["aggregators"], *account["repairers"]):
-        table.add_row(
-            row["node"],
-            *(f"{row[key]:,}" for key in ("odata", "nak_sqns_in", "nak_sqns_out", "ncfs", "rdata", "rdata_forwarded")),
-            f"{row['rss_bytes'] / 1e6:.0f} MB",
-            f"{row['cpu_s']:.1f} s",
-        )
-    return table
+def _loss_line(name: str, loss: Mapping[str, Any]) -> str:
+    line = f"{name} loss: asked {loss['asked']:.2%}, measured {loss['measured']:.2%} of {loss['seen']:,} packets"
+    return f"{line}, may be {loss['tolerance']:.0%} off" if loss["asked"] else line

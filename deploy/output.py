@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
+from typing import IO, Any, NoReturn
 
 import click
 
-from pgm.errors import PgmError, TopologyError, UnitError, UsageError
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
+from deploy.codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from pgm.errors import PgmError, ProcessError, TopologyError, UnitError, UsageError
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, file: IO[str] | None = None) -> None:
     """One JSON object on one line, so that scripts can read line by line."""
-    print(json.dumps(value, separators=(",", ":"), default=str), flush=True)
+    print(json.dumps(value, separators=(",", ":"), default=str), flush=True, file=file)
 
 
 def exit_code_of(error: PgmError) -> int:
@@ -26,10 +25,10 @@ def exit_code_of(error: PgmError) -> int:
     return EXIT_USAGE if isinstance(error, (UsageError, TopologyError, UnitError)) else EXIT_FAILED
 
 
-def fail(error: PgmError, *, as_json: bool) -> NoReturn:
-    """End the command with the error's message, remedy and exit code."""
+def fail(error: PgmError, *, as_json: bool, file: IO[str] | None = None) -> NoReturn:
+    """End the command with the error's message, remedy and exit code. JSON goes to `file`, standard output by default."""
     if as_json:
-        print_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}})
+        print_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}, file)
     else:
         for line in error.message.splitlines():
             print(f"pgm: {line}", file=sys.stderr)
@@ -38,24 +37,74 @@ def fail(error: PgmError, *, as_json: bool) -> NoReturn:
     sys.exit(exit_code_of(error))
 
 
-def command(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a command: adds --json, and turns every `PgmError` into message, remedy and exit code."""
+def command(function: Callable[..., Any], *, is_json_on_stderr: bool = False) -> Callable[..., Any]:
+    """Wrap a command: adds --json, and turns everything that can go wrong into message, remedy and exit code."""
+    where = "standard error, behind what is said there" if is_json_on_stderr else "standard output"
 
-    @click.option("--json", "as_json", is_flag=True, help="Print results as JSON.")
+    @click.option(
+        "--json", "as_json", is_flag=True, help=f"Results and errors as JSON on {where}; see docs/command.md."
+    )
     @wraps(function)
     def wrapper(*args: Any, as_json: bool, **kwargs: Any) -> Any:
         try:
-            return function(*args, as_json=as_json, **kwargs)
-        except PgmError as error:
-            fail(error, as_json=as_json)
-        except KeyboardInterrupt:
-            sys.exit(130)
-        except BrokenPipeError:
-            # Whoever read our output has gone; closing quietly is what other tools do.
-            sys.stderr.close()
-            sys.exit(EXIT_FAILED)
+            try:
+                return function(*args, as_json=as_json, **kwargs)
+            finally:
+                _flush()  # here, where a full disk or a closed pipe can still be told
+        except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
+            _end(error, as_json, sys.stderr if is_json_on_stderr else None)
 
     return wrapper
+
+
+# For commands whose standard output is data.
+data_command = partial(command, is_json_on_stderr=True)
+
+
+def _end(error: BaseException, as_json: bool, file: IO[str] | None) -> NoReturn:
+    """End the command by what one or several of its tasks raised. What nobody foresaw is raised as it is."""
+    causes = list(_leaves(error))
+    for kind in (KeyboardInterrupt, BrokenPipeError, PgmError, OSError):
+        found = next((cause for cause in causes if isinstance(cause, kind)), None)
+        if isinstance(found, KeyboardInterrupt):
+            sys.exit(EXIT_INTERRUPTED)
+        if isinstance(found, BrokenPipeError):
+            _drop_stdout()
+            sys.exit(EXIT_FAILED)
+        if isinstance(found, PgmError):
+            fail(found, as_json=as_json, file=file)
+        if isinstance(found, OSError):
+            _drop_stdout()
+            fail(_refused(found), as_json=as_json, file=file)
+    raise error
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # closed by whoever started us
+        sys.stdout.flush()
+
+
+def _drop_stdout() -> None:
+    """Give up what standard output does not take, or the interpreter would complain of it once more at its end."""
+    try:
+        _flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+
+
+def _refused(error: OSError) -> PgmError:
+    """What the operating system refused outside of sockets: files and pipes, mostly."""
+    what = f"{error.filename}: " if error.filename else ""
+    return ProcessError(f"{what}{error.strerror or error}", remedy="check the path, its permissions and the space left")
 
 
 def warn(text: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
+import os
 import select
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import attrs
 import click
@@ -16,21 +16,24 @@ import trio
 
 import aggregator.process
 import repairer.process
-from deploy.output import command, log, print_json
-from deploy.workload import Account, generate
+from deploy.output import command, log, print_json, warn
+from deploy.workload import Account, generate, payloads_of
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
+from pgm.errors import UsageError
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import open_receiver, open_source
 from pgm.net.process import until_signal
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_node
 from pgm.wire.formats import tsi_text
 
 _STDIN_CHUNK = 1 << 20
+FAULTS = ("lost", "duplicates", "out_of_order", "damaged")  # of a receiver's account, all zero where all is well
 
 
 @attrs.frozen
@@ -46,17 +49,21 @@ class Work:
 
 
 @asynccontextmanager
-async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[None]:
-    """Answer for the status of a node for the length of a block."""
+async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[Callable[[], Snapshot]]:
+    """Answer for the status of a node for the length of a block; gives what takes its snapshot."""
     started_ns = node.driver.now_ns()
+
+    def snapshot() -> Snapshot:
+        return snapshot_of(plan, node.driver, started_ns)
+
     for link in node.links:
         if link.sockets.buffers.complaint:
             log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     async with open_plain_nursery() as nursery:
         path = status_path(plan.topology, plan.name)
-        await nursery.start(serve_status, path, lambda: snapshot_of(plan, node.driver, started_ns))
+        await nursery.start(serve_status, path, snapshot)
         log("ready", f"{plan.role.value} {plan.name} runs")
-        yield
+        yield snapshot
         nursery.cancel_scope.cancel()
 
 
@@ -64,7 +71,7 @@ async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str |
     """Send test messages, or the lines of standard input; returns the account."""
     started = trio.current_time()
     async with open_source(plan, stream=stream, seed=seed, on_notice=lambda one: log(one.code, one.text)) as source:
-        async with _answering(plan, source), open_plain_nursery() as nursery:
+        async with _answering(plan, source) as snapshot, open_plain_nursery() as nursery:
             nursery.start_soon(_cancel_on_signal, nursery.cancel_scope)
             if work.hold:
                 await _stdin_line()
@@ -79,7 +86,7 @@ async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str |
             nursery.cancel_scope.cancel()
         account: dict[str, Any] = {"node": plan.name, "role": "source", "counters": source.counters.snapshot()}
         account["seconds"] = round(trio.current_time() - started, 3)
-        account["snapshot"] = snapshot_of(plan, source.driver, 0)
+        account["snapshot"] = snapshot()
     return account
 
 
@@ -89,15 +96,17 @@ async def _cancel_on_signal(scope: trio.CancelScope) -> None:
 
 
 async def _stdin_line() -> None:
-    await trio.to_thread.run_sync(sys.stdin.buffer.readline, abandon_on_cancel=True)
+    """Wait for a line of standard input, and take nothing behind it."""
+    while await read_stdin(1) not in (b"", b"\n"):
+        pass
 
 
-async def read_stdin() -> bytes:
-    """What standard input has now, waiting for something; empty at its end."""
-    read = io.BufferedReader.read1
-    return await trio.to_thread.run_sync(
-        read, cast("io.BufferedReader", sys.stdin.buffer), _STDIN_CHUNK, abandon_on_cancel=True
-    )
+async def read_stdin(most: int = _STDIN_CHUNK) -> bytes:
+    """What standard input has now, waiting for something; empty at its end.
+
+    Reads from the descriptor: a thread that is left behind in there holds no lock that the interpreter needs to end.
+    """
+    return await trio.to_thread.run_sync(os.read, sys.stdin.fileno(), most, abandon_on_cancel=True)
 
 
 def has_stdin() -> bool:
@@ -105,20 +114,29 @@ def has_stdin() -> bool:
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
-async def send_lines(source: Source) -> int:
-    """Send each line of standard input as a message, without its newline; returns how many."""
-    sent = 0
+def require_stdin() -> None:
+    """Say what is read where somebody may wonder. Raises `UsageError` where there is nothing to read from."""
+    if sys.stdin is None:
+        raise UsageError("standard input is closed", remedy="pipe something into it: pgm send ... < data")
+    if sys.stdin.isatty():
+        warn("reading from the terminal; Ctrl-D on a line of its own ends the stream")
+
+
+async def send_lines(source: Source) -> tuple[int, int]:
+    """Send each line of standard input as a message, without its newline; returns how many and their octets."""
+    sent = octets = 0
     rest = b""
     while chunk := await read_stdin():
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             await source.send_batch(lines)
             sent += len(lines)
+            octets += sum(map(len, lines))
     if rest:
         await source.send(rest)
-        sent += 1
+        sent, octets = sent + 1, octets + len(rest)
     await source.flush()
-    return sent
+    return sent, octets
 
 
 async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
@@ -126,7 +144,7 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str
     account = Account(work.size, work.data_seed)
     lost = 0
     async with open_receiver(plan, stream=stream, seed=seed, on_notice=lambda one: log(one.code, one.text)) as receiver:
-        async with _answering(plan, receiver), open_plain_nursery() as nursery:
+        async with _answering(plan, receiver) as snapshot, open_plain_nursery() as nursery:
             nursery.start_soon(_cancel_on_signal, nursery.cancel_scope)
             async for item in receiver.batches():
                 if isinstance(item, (Lost, Opened, Closed)):
@@ -135,10 +153,11 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str
                     if isinstance(item, Closed) and item.cause is not CloseCause.SILENT and work.until_closed:
                         break
                 elif work.messages:
-                    account.add(item.payloads)
+                    for payloads in payloads_of(item):
+                        account.add(payloads)
             nursery.cancel_scope.cancel()
         row = _receiver_row(plan, receiver, account, lost, work)
-        row["snapshot"] = snapshot_of(plan, receiver.driver, 0)
+        row["snapshot"] = snapshot()
     return row
 
 
@@ -146,6 +165,7 @@ def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: in
     counters = receiver.counters
     row: dict[str, Any] = {
         "node": plan.name,
+        "role": "receiver",
         "segment": plan.upstream.name,
         "delivered": account.delivered if work.messages else counters.delivered_packets,
         "lost": lost,
@@ -172,8 +192,18 @@ def _log_item(item: Lost | Opened | Closed) -> None:
         log("lost", f"session {session} sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
 
 
-async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any] | None:
-    """Run one node until it is done or told to stop; sources and receivers return their account."""
+def account_text(row: Mapping[str, Any]) -> str:
+    """What a node did, in one line."""
+    if row["role"] == "receiver":
+        wrong = [f"{row[key]:,} {key.replace('_', ' ')}" for key in FAULTS if row[key] or key == "lost"]
+        return f"{row['delivered']:,} delivered, {', '.join(wrong)}"
+    counters = row["snapshot"]["counters"]
+    sent = f"{counters.get('odata_packets', 0):,} packets sent, {counters.get('rdata_packets', 0):,} repairs"
+    return f"{sent}, {counters.get('nak_sqns_in', 0):,} sqns asked for"
+
+
+async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+    """Run one node until it is done or told to stop; returns its account."""
     if plan.role is Role.SOURCE:
         return await run_source(plan, stream, work, seed)
     if plan.role is Role.RECEIVER:
@@ -189,7 +219,7 @@ async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | N
 @click.option(
     "--generate",
     "messages",
-    type=int,
+    type=click.IntRange(0),
     default=0,
     metavar="N",
     help="Source: send N test messages instead of standard input. Receiver: check them.",
@@ -201,28 +231,26 @@ async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | N
 @click.option("--until-closed", is_flag=True, help="Receiver: end with the first stream that ends.")
 @click.option("--seed", help="Seed of the losses that the topology injects.")
 @command
-def run(
-    file: Path,
-    node: str,
-    stream: str | None,
-    messages: int,
-    size: int,
-    data_seed: int,
-    hold: bool,
-    idle: bool,
-    until_closed: bool,
-    seed: str | None,
-    as_json: bool,
-) -> None:
+def run(file: Path, node: str, stream: str | None, seed: str | None, as_json: bool, **work: Any) -> None:
     """Run one node of a topology FILE in the foreground until it is done, or SIGTERM or SIGINT.
 
     A source sends the lines of standard input, a receiver counts what it gets and logs openings, losses and
-    closings. `pgm status FILE` shows what a running node has counted.
+    closings, an aggregator or repairer does its work. Logs go to standard error. `pgm status FILE` shows what a
+    running node has counted.
+
+    \b
+    pgm run tree.toml --node floor-2-repairer
+    pgm run tree.toml --node desk-7 --generate 10000 &
+    pgm run tree.toml --node exchange --generate 10000
+
+    Exits with 0 when it was done or stopped.
     """
     plan = plan_node(load_checked(file), node)
-    work = Work(messages, size, data_seed, hold, idle, until_closed)
-    account = trio.run(run_node, plan, stream, work, seed)
+    todo = Work(**work)
+    if plan.role is Role.SOURCE and (todo.hold or not (todo.messages or todo.idle)):
+        require_stdin()
+    account = trio.run(run_node, plan, stream, todo, seed)
     if as_json:
         print_json(account)
-    elif account is not None and "delivered" in account:
-        log("account", f"{account['delivered']} delivered, {account['lost']} lost")
+    else:
+        log("account", account_text(account))

@@ -12,7 +12,8 @@ from typing import Any
 import attrs
 import click
 
-from deploy.output import EXIT_FAILED, command, print_json
+from deploy.codes import EXIT_FAILED
+from deploy.output import command, print_json
 from deploy.roles import build_core
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
@@ -170,31 +171,27 @@ def sim(
         sys.exit(EXIT_FAILED)
 
 
-_MOST_ROWS = 24  # of receivers; the rest is summed up
+_MOST_ROWS = 24  # of a table; the rest is summed up or left to --json
 
 
 def _print(report: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from deploy.account_tables import received_table, traffic_table
+    from deploy.tables import console
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    receivers = Table(title="receivers", title_justify="left")
-    for heading in ("node", "delivered", "repaired locally", "repaired from above", "late", "lost", "NAKed sqns"):
-        receivers.add_column(heading, justify="left" if heading == "node" else "right", no_wrap=heading == "node")
+    terminal = console()
     rows = report["receivers"]
     shown = rows if len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS // 2]
-    for row in [*shown, {"node": f"all {len(rows)}", **report["totals"]}]:
-        above = row["repaired"] - row["repaired_locally"]
-        values = (row["delivered"], row["repaired_locally"], above, row["late"], row["lost"], row["nak_sqns"])
-        receivers.add_row(row["node"], *(f"{value:,}" for value in values))
-    elements = Table(title="sources and elements", title_justify="left")
-    for heading in ("node", "ODATA out", "NAKed sqns in", "NAKed sqns out", "NCFs", "RDATA out", "RDATA passed on"):
-        elements.add_column(heading, justify="left" if heading == "node" else "right", no_wrap=heading == "node")
-    for row in (*report["sources"], *report["aggregators"], *report["repairers"]):
-        keys = ("odata", "nak_sqns_in", "nak_sqns_out", "ncfs", "rdata", "rdata_forwarded")
-        elements.add_row(row["node"], *(f"{row[key]:,}" for key in keys))
-    console.print(receivers)
-    console.print(elements)
+    everybody = {"node": f"all {len(rows)}", **report["totals"]}
+    terminal.print(received_table([*shown, everybody], terminal.width))
+    terminal.print()
+    elements = [*report["aggregators"], *report["repairers"]]
+    busiest = sorted(elements, key=lambda row: -row["nak_sqns_in"])[:_MOST_ROWS]
+    left = len(elements) - len(busiest)
+    title = f"sources and elements{f' (the busiest; --json has {left} more)' if left else ''}"
+    terminal.print(
+        traffic_table(title, [*report["sources"], *(row for row in elements if row in busiest)], terminal.width)
+    )
+    terminal.print()
     for notice in report["notices"]:
         print(f"{notice['at']:10.3f} s {notice['node']}: {notice['text']}")
     print(f"seed {report['seed']}, {report['virtual_seconds']} s of virtual time, {report['events']:,} events")

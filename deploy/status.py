@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from deploy.output import EXIT_FAILED, command, print_json, warn
+from deploy.output import command, print_json, warn
+from deploy.tables import Column, console, table
 from pgm.errors import ProcessError
 from pgm.net.status import ask_status, status_path
 from pgm.topology.check import load_checked
-from pgm.topology.plan import plan_all
+from pgm.topology.plan import plan_all, plan_node
 
-_COLUMNS = {
-    "source": ("odata_packets", "rdata_packets", "nak_sqns_in", "ncf_packets", "spm_packets"),
-    "aggregator": ("odata_packets", "rdata_forwarded", "nak_sqns_in", "nak_sqns", "ncf_packets", "spm_packets"),
-    "repairer": ("received_packets", "rdata_packets", "nak_sqns_in", "nak_sqns", "ncf_packets", "cache_misses"),
-    "receiver": (
-        "delivered_packets",
-        "lost_sqns",
-        "repaired_sqns",
-        "repaired_locally",
-        "nak_sqns",
-        "duplicate_packets",
-    ),
+# For each role its counters, and when they are left out for want of room: the highest rank first, rank 0 never.
+_COUNTERS = {
+    "source": {"odata_packets": 0, "rdata_packets": 0, "nak_sqns_in": 0, "ncf_packets": 3, "spm_packets": 4},
+    "aggregator": {
+        "odata_packets": 0,
+        "rdata_forwarded": 0,
+        "nak_sqns_in": 0,
+        "nak_sqns": 0,
+        "ncf_packets": 3,
+        "spm_packets": 4,
+    },
+    "repairer": {
+        "received_packets": 0,
+        "rdata_packets": 0,
+        "nak_sqns_in": 0,
+        "nak_sqns": 0,
+        "ncf_packets": 3,
+        "cache_misses": 2,
+    },
+    "receiver": {
+        "delivered_packets": 0,
+        "lost_sqns": 0,
+        "repaired_sqns": 0,
+        "repaired_locally": 2,
+        "nak_sqns": 3,
+        "duplicate_packets": 4,
+    },
 }
+_COLUMNS = (Column("missing now"), Column("memory", 5), Column("up", 6))
+_MOST_NAMES = 10  # in a message
 
 
 def gather(file: Path, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The snapshots of the nodes that answer, and the names of those that do not."""
+    """The snapshots of the nodes that answer, and the names of those that do not. Raises `TopologyError`."""
     topology = load_checked(file)
-    names = nodes or tuple(plan_all(topology))
+    names = [plan_node(topology, name).name for name in nodes] or list(plan_all(topology))
     rows, silent = [], []
     for name in names:
         try:
@@ -51,47 +69,71 @@ def gather(file: Path, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], li
 def status(file: Path, nodes: tuple[str, ...], watch: bool, as_json: bool) -> None:
     """Show what the nodes of a topology FILE that run on this machine have counted.
 
-    With --json one object per node and line, with every counter, session and segment. Exits with 1 if no node
-    answers.
+    \b
+    pgm status tree.toml --watch
+    pgm status tree.toml --node desk-7 --json | jq .counters
+
+    A node is found by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID, so ask as
+    the user that runs it. docs/counters.md says what each counter counts. With --json there is one object per
+    node and line, with every counter, session and segment. Exits with 1 if no node answers.
     """
     while True:
         rows, silent = gather(file, nodes)
+        if not rows and not watch:
+            raise _nobody(file, silent)
         if as_json:
             for row in rows:
                 print_json(row)
         else:
             _print(rows, clear=watch)
         if silent and (nodes or not rows):
-            warn(f"not running on this machine: {', '.join(silent[:10])}{' ...' if len(silent) > 10 else ''}")
+            warn(f"not running on this machine: {_some(silent)}")
         if not watch:
-            break
-        time.sleep(1)
-    if not rows:
-        sys.exit(EXIT_FAILED)
+            return
+        try:
+            time.sleep(1)
+        except KeyboardInterrupt:  # the way to end it
+            return
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    )
+
+
+def _nobody(file: Path, names: list[str]) -> ProcessError:
+    return ProcessError(
+        f"none of these nodes runs on this machine as this user: {_some(names)}",
+        remedy=f"start one with: pgm run {file} --node {names[0]}; or all: pgm up {file}",
+    )
 
 
 def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
+    terminal = console()
     if clear:
-        console.clear()
-    for role, columns in _COLUMNS.items():
+        terminal.clear()
+    for role, counters in _COUNTERS.items():
         chosen = [row for row in rows if row["role"] == role]
         if not chosen:
             continue
-        table = Table(title=f"{role}s", title_justify="left")
-        for heading in ("node", "sessions", *columns, "missing now", "memory", "up"):
-            table.add_column(heading.replace("_", " "), justify="left" if heading in ("node", "sessions") else "right")
-        for row in chosen:
-            states = ", ".join(f"{one['state']} to {one['lead']}" for one in row["sessions"]) or "none"
-            table.add_row(
-                row["node"],
-                states,
-                *(f"{row['counters'].get(column, 0):,}" for column in columns),
-                f"{sum(one['missing_sqns'] for one in row['sessions']):,}",
-                f"{row['rss_bytes'] / 1e6:.0f} MB",
-                f"{row['uptime_s']:.0f} s",
-            )
-        console.print(table)
+        headings = (Column(key.replace("_", " "), rank) for key, rank in counters.items())
+        columns = (Column("node"), Column("sessions", 1), *headings, *_COLUMNS)
+        cells = [[row["node"], _sessions(row), *_numbers(row, counters)] for row in chosen]
+        terminal.print(table(f"{role}s", columns, cells, terminal.width))
+        terminal.print()
+
+
+def _sessions(row: dict[str, Any]) -> str:
+    first, *others = [f"{one['state']} to {one['lead']:,}" for one in row["sessions"]] or ["none"]
+    return f"{first} and {len(others)} more" if others else first
+
+
+def _numbers(row: dict[str, Any], counters: Iterable[str]) -> list[str]:
+    missing = sum(one["missing_sqns"] for one in row["sessions"])
+    return [
+        *(f"{row['counters'].get(key, 0):,}" for key in counters),
+        f"{missing:,}",
+        f"{row['rss_bytes'] / 1e6:.0f} MB",
+        f"{row['uptime_s']:.0f} s",
+    ]

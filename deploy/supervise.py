@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import trio
 
+from deploy.codes import SIGNALLED
 from pgm.errors import ProcessError
 from pgm.net.nurseries import open_plain_nursery
 
@@ -95,7 +96,9 @@ class Supervisor:
         async with open_plain_nursery() as nursery:
             nursery.start_soon(self._read_log, child)
             nursery.start_soon(self._read_result, child)
-        await child.process.wait()
+        code = await child.process.wait()
+        if child.has_failed:
+            self._on_log(child.node, f"ended with code {code}")
         child.done.set()
         child.ready.set()  # nobody waits for a node that has ended
 
@@ -141,6 +144,22 @@ class Supervisor:
         for child in self.children.values():
             if child.process.returncode is None:
                 child.process.kill()
+
+
+async def heed_signals(is_running: trio.Event, stop: trio.Event) -> None:
+    """Set `stop` at the first signal while the tree runs; raise `SystemExit` at any other, so that no process is left behind.
+
+    Signals that whoever started us has had ignored stay ignored, such as SIGHUP under nohup.
+    """
+    known = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    wanted = [one for one in known if signal.getsignal(one) is not signal.SIG_IGN]
+    if not wanted:
+        return
+    with trio.open_signal_receiver(*wanted) as signals:
+        async for number in signals:
+            if stop.is_set() or not is_running.is_set():
+                raise SystemExit(SIGNALLED + number)
+            stop.set()
 
 
 async def lines_of(stream: trio.abc.ReceiveStream) -> AsyncIterator[str]:

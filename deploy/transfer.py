@@ -6,6 +6,7 @@ received octets are written as they are: what comes out is what went in.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
@@ -14,11 +15,13 @@ import attrs
 import click
 import trio
 
-from deploy.output import EXIT_FAILED, command, print_json, warn
-from deploy.run import has_stdin, read_stdin, send_lines
+from deploy.codes import EXIT_FAILED, EXIT_INTERRUPTED
+from deploy.output import command, data_command, print_json, warn
+from deploy.run import has_stdin, read_stdin, require_stdin, send_lines
+from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import ProcessError, UsageError
-from pgm.net.items import Batch, BatchItem
+from pgm.net.items import AnyBatch, Batch, BatchItem, MultipartBatch
 from pgm.net.open import open_receiver, open_source
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
@@ -47,10 +50,15 @@ class Meter:
                 f"\r{self._verb} {octets / 1e6:,.1f} MB, {rate:,.1f} MB/s{extra}  ", end="", file=sys.stderr, flush=True
             )
 
+    def leave(self) -> None:
+        """Let what is said next begin on a line of its own."""
+        if self._shown:
+            print(file=sys.stderr)
+            self._shown = 0.0
+
     def end(self) -> float:
         """Leave the line; returns the seconds it took."""
-        if self._is_on and self._shown:
-            print(file=sys.stderr)
+        self.leave()
         return round(time.monotonic() - self._since, 3)
 
 
@@ -67,12 +75,7 @@ async def _send(target: str, node: str | None, stream: str | None, lines: bool, 
                 warn(link.sockets.buffers.complaint)
         # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
         await trio.sleep(settle_s)
-        octets = 0
-        if lines:
-            messages = await send_lines(source)
-            octets = source.counters.odata_octets
-        else:
-            messages, octets = await _send_octets(source, meter)
+        messages, octets = await (send_lines(source) if lines else _send_octets(source, meter))
         await source.flush()
         if sys.stderr.isatty():
             warn("all sent; serving repairs until nobody asks any more")
@@ -112,17 +115,25 @@ async def _send_octets(source: Source, meter: Meter) -> tuple[int, int]:
 @click.option("--stream", help="Stream to send, if the node has several.")
 @click.option("--lines", is_flag=True, help="One message per line, instead of octets as they come.")
 @click.option(
-    "--settle", default="500ms", show_default=True, help="Announce the stream for this long before the first message."
+    "--settle",
+    default="500ms",
+    show_default=True,
+    metavar="DURATION",
+    help="Announce the stream for this long before the first message.",
 )
 @command
 def send(target: str, node: str | None, stream: str | None, lines: bool, settle: str, as_json: bool) -> None:
-    """Publish standard input to TARGET, a topology file or an address.
+    """Publish standard input to TARGET, a topology file or an address, as one stream with a beginning and an end.
 
     \b
     pgm send tree.toml --node exchange < data
     tail -f log | pgm send --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.10'
+
+    After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C cuts the stream short, which
+    receivers are told.
     """
     _where(target, node)
+    require_stdin()
     account = trio.run(_send, target, node, stream, lines, parse_duration(settle) / 1e9)
     if as_json:
         print_json(account)
@@ -138,13 +149,16 @@ class _Reception:
     octets: int = 0
     messages: int = 0
     lost: int = 0
+    cut_short: int = 0  # streams that ended before their source said so
     open: set[bytes] = attrs.field(factory=set)
     has_closed: bool = False
+    counters: Counters = attrs.field(factory=Counters)
 
     def take(self, item: BatchItem) -> bool:
         """Write or tell; returns whether to go on."""
-        if isinstance(item, Batch):
+        if isinstance(item, (Batch, MultipartBatch)):
             return self._write(item)
+        self.meter.leave()
         session = tsi_text(item.tsi)
         if isinstance(item, Opened):
             self.open.add(item.tsi)
@@ -153,43 +167,66 @@ class _Reception:
             self.lost += item.count
             warn(f"session {session} lost sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
         elif isinstance(item, Closed):
-            warn(f"session {session} ends at sqn {item.next_sqn}: {item.cause.value}")
+            warn(f"session {session} {_ENDINGS[item.cause]} at sqn {item.next_sqn}")
             if item.cause is not CloseCause.SILENT:
                 self.open.discard(item.tsi)
                 self.has_closed = True
+                self.cut_short += item.cause is not CloseCause.FIN
         return self.keeps_on or not self.has_closed or bool(self.open)
 
-    def _write(self, batch: Batch) -> bool:
+    def _write(self, batch: AnyBatch) -> bool:
+        end = b"\n" if self.lines else b""
+        payloads = (b"".join(parts) for parts in batch) if isinstance(batch, MultipartBatch) else batch
+        text = b"".join(payload + end for payload in payloads)
         self.messages += len(batch)
-        self.octets += batch.payloads.size
-        if self.lines:
-            sys.stdout.buffer.write(b"".join(payload + b"\n" for payload in batch))
-        else:
-            sys.stdout.buffer.write(batch.payloads.tobytes())
-        sys.stdout.buffer.flush()
+        self.octets += len(text) - len(batch) * len(end)
+        # To the descriptor: a write that was interrupted leaves no lock and no rest that the interpreter would wait for.
+        rest = memoryview(text)
+        while rest:
+            rest = rest[os.write(sys.stdout.fileno(), rest) :]
         self.meter.show(self.octets, f", {self.lost:,} lost" if self.lost else "")
         return True
 
+    def account(self) -> dict[str, Any]:
+        """What was received, with stable keys."""
+        return {
+            "messages": self.messages,
+            "octets": self.octets,
+            "lost": self.lost,
+            "cut_short": self.cut_short,
+            "seconds": self.meter.end(),
+            "counters": self.counters.snapshot(),
+        }
+
+
+_ENDINGS = {
+    CloseCause.FIN: "ends",
+    CloseCause.RESET: "is cut short by its source",
+    CloseCause.SILENT: "is silent for now",
+    CloseCause.EXPIRED: "is given up after a long silence",
+    CloseCause.EVICTED: "is given up for newer ones",
+}
+
 
 async def _receive(
-    target: str, node: str | None, stream: str | None, reception: _Reception, wait_s: float
-) -> dict[str, Any]:
-    async with open_receiver(target, node=node, stream=stream) as receiver:
+    target: str,
+    node: str | None,
+    stream: str | None,
+    subscribe: tuple[str, ...],
+    reception: _Reception,
+    wait_s: float,
+) -> None:
+    prefixes = [os.fsencode(prefix) for prefix in subscribe] or None
+    async with open_receiver(target, node=node, stream=stream, subscribe=prefixes) as receiver:
+        reception.counters = receiver.counters
         for link in receiver.links:
             if link.sockets.buffers.complaint:
                 warn(link.sockets.buffers.complaint)
         await _first(receiver, reception, wait_s)
         async for item in receiver.batches():
-            # Standard output may be slow; the protocol goes on while it is.
-            if not await trio.to_thread.run_sync(reception.take, item):
+            # Standard output may be slow; the protocol goes on while it is, and Ctrl-C does not wait for it.
+            if not await trio.to_thread.run_sync(reception.take, item, abandon_on_cancel=True):
                 break
-        return {
-            "messages": reception.messages,
-            "octets": reception.octets,
-            "lost": reception.lost,
-            "seconds": reception.meter.end(),
-            "counters": receiver.counters.snapshot(),
-        }
 
 
 async def _first(receiver: Receiver, reception: _Reception, wait_s: float) -> None:
@@ -210,29 +247,52 @@ async def _first(receiver: Receiver, reception: _Reception, wait_s: float) -> No
 @click.option("--node", help="Node of the topology file to receive as.")
 @click.option("--stream", help="Stream to take; all of the node without it.")
 @click.option("--lines", is_flag=True, help="Write a newline behind every message.")
+@click.option(
+    "--subscribe",
+    multiple=True,
+    metavar="PREFIX",
+    help="With ZeroMQ's framing: only messages that begin with this, or another one named so.",
+)
 @click.option("--follow", is_flag=True, help="Go on when a stream ends, for the next source.")
-@click.option("--wait", default="60s", show_default=True, help="Give up when no source is heard for this long.")
-@command
+@click.option(
+    "--wait",
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="Give up when no source is heard for this long.",
+)
+@data_command
 def recv(
-    target: str, node: str | None, stream: str | None, lines: bool, follow: bool, wait: str, as_json: bool
+    target: str,
+    node: str | None,
+    stream: str | None,
+    lines: bool,
+    subscribe: tuple[str, ...],
+    follow: bool,
+    wait: str,
+    as_json: bool,
 ) -> None:
     """Write what is received from TARGET, a topology file or an address, to standard output.
 
-    Ends with the stream; exits with 1 if anything of it was lost. Openings, losses and endings go to standard
-    error, and so does the account with --json.
-
     \b
     pgm recv tree.toml --node desk-7 > data
-    pgm recv --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500'
+    pgm recv --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500' | grep ERROR
+
+    Openings, losses, endings and the account go to standard error. Ends with the stream; exits with 0 if all of it was written, with 1
+    if anything was lost, the source cut it short or none was heard, with 130 after Ctrl-C.
     """
     _where(target, node)
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", remedy="send it somewhere: pgm recv ... > data")
     reception = _Reception(lines, follow)
-    account = trio.run(_receive, target, node, stream, reception, parse_duration(wait) / 1e9)
+    code = 0
+    try:
+        trio.run(_receive, target, node, stream, subscribe, reception, parse_duration(wait) / 1e9)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED  # the way to end --follow: the account is wanted all the same
+    account = reception.account()
     if as_json:
-        import json
-
-        print(json.dumps(account), file=sys.stderr)
+        print_json(account, sys.stderr)
     else:
         warn(f"{account['messages']:,} messages, {account['octets']:,} octets, {account['lost']:,} lost")
-    if account["lost"]:
-        sys.exit(EXIT_FAILED)
+    sys.exit(code or (EXIT_FAILED if reception.lost or reception.cut_short else 0))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import trio
 
-from deploy.output import EXIT_FAILED, command, print_json, warn
-from deploy.supervise import Supervisor
+from deploy.codes import EXIT_FAILED
+from deploy.output import command, print_json, warn
+from deploy.run import FAULTS, account_text
+from deploy.supervise import Supervisor, heed_signals
 from pgm.net.nurseries import open_plain_nursery
-from pgm.net.process import until_signal
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
@@ -23,25 +25,30 @@ def start_order(plans: dict[str, NodePlan]) -> list[list[str]]:
     return [by_role[Role.AGGREGATOR] + by_role[Role.REPAIRER], by_role[Role.RECEIVER], by_role[Role.SOURCE]]
 
 
-async def run_tree(file: Path, plans: dict[str, NodePlan], messages: int, size: int) -> dict[str, object]:
+async def run_tree(file: Path, plans: dict[str, NodePlan], messages: int, size: int) -> dict[str, Any]:
     """Run until a signal; returns every node's account. Raises `ProcessError` if a node cannot start."""
     elements, receivers, sources = start_order(plans)
     work = ["--generate", str(messages), "--size", str(size)] if messages else []
     async with open_plain_nursery() as nursery:
-        supervisor = Supervisor(file, nursery, None, lambda node, line: print(f"{node} | {line}", file=sys.stderr))
+        supervisor = Supervisor(file, nursery, None, _heard)
+        is_running, stop = trio.Event(), trio.Event()
+        nursery.start_soon(heed_signals, is_running, stop)
         try:
             await supervisor.start_all(elements)
             await supervisor.start_all(receivers, work)
             await supervisor.start_all(sources, work or ["--idle"])
             warn(f"{len(plans)} nodes run; stop them with Ctrl-C, look at them with: pgm status {file}")
-            await until_signal()
+            is_running.set()
+            await stop.wait()
             await supervisor.stop_all(sources)
             await supervisor.stop_all(receivers)
             await supervisor.stop_all(elements)
         finally:
             supervisor.kill_all()
+        nursery.cancel_scope.cancel()
         failed = [child.node for child in supervisor.children.values() if child.has_failed]
-        return {"nodes": [child.result for child in supervisor.children.values() if child.result], "failed": failed}
+        results = {child.node: child.result for child in supervisor.children.values() if child.result}
+        return {"nodes": [results[name] for name in plans if name in results], "failed": failed}
 
 
 @click.command()
@@ -49,7 +56,7 @@ async def run_tree(file: Path, plans: dict[str, NodePlan], messages: int, size: 
 @click.option(
     "--generate",
     "messages",
-    type=int,
+    type=click.IntRange(0),
     default=0,
     metavar="N",
     help="Let every source send N test messages, and receivers check them.",
@@ -61,11 +68,29 @@ def up(file: Path, messages: int, size: int, as_json: bool) -> None:
 
     Patterns start as many nodes as their `count` says. The addresses of the file must be addresses of this
     machine; 127.x.y.z always are. Logs go to standard error, a line each, behind the node's name.
+
+    \b
+    pgm demo --write tree.toml && pgm up tree.toml --generate 10000
+    pgm up deploy/topologies/loopback-demo.toml
+
+    Without --generate sources only announce themselves. Exits with 0 after Ctrl-C or SIGTERM; with 1 if a node cannot start or ends
+    by itself, or if a receiver lost, doubled, reordered or damaged anything.
     """
     plans = plan_all(load_checked(file))
     accounts = trio.run(run_tree, file, plans, messages, size)
     if as_json:
         print_json(accounts)
+    else:
+        for row in accounts["nodes"]:
+            _heard(row["node"], f"account: {account_text(row)}")
+    unsound = [row["node"] for row in accounts["nodes"] if any(row.get(key) for key in FAULTS)]
     if accounts["failed"]:
-        warn(f"these nodes ended by themselves: {', '.join(map(str, accounts['failed']))}")  # type: ignore[call-overload]
+        warn(f"these nodes ended by themselves: {', '.join(accounts['failed'])}")
+    if unsound:
+        warn(f"these receivers did not get everything once, in order and unharmed: {', '.join(unsound)}")
+    if accounts["failed"] or unsound:
         sys.exit(EXIT_FAILED)
+
+
+def _heard(node: str, line: str) -> None:
+    print(f"{node} | {line}", file=sys.stderr, flush=True)

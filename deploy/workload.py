@@ -13,6 +13,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from pgm.net.items import AnyBatch, Batch
+
 Octets = npt.NDArray[np.uint8]
 
 NUMBER_OCTETS = 8
@@ -37,6 +39,15 @@ def generate(count: int, size: int, seed: int, most: int = 64, first: int = 0) -
             shift = number % _PERIOD
             rows[row, NUMBER_OCTETS:] = pattern[shift : shift + size - NUMBER_OCTETS]
         yield rows
+
+
+def payloads_of(batch: AnyBatch) -> Iterator[Octets]:
+    """The messages of a batch as (count, size) arrays; parts do not matter."""
+    if isinstance(batch, Batch):
+        yield batch.payloads
+    else:
+        for parts in batch:
+            yield np.frombuffer(b"".join(parts), np.uint8).reshape(1, -1)
 
 
 @attrs.define

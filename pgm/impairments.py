@@ -6,6 +6,7 @@ so control packets suffer like data.
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Protocol
 
@@ -38,6 +39,17 @@ class Impairment:
     def asked(self) -> float:
         """The share of packets that will be lost in the long run."""
         return 1 - (1 - self.loss) * (1 - self.burst_loss)
+
+    def deviation(self, count: int) -> float:
+        """The standard deviation of the share that is lost of `count` packets, which bursts make larger.
+
+        Within a burst the fates of two packets at distance k are correlated by `memory` to the power of k.
+        """
+        leave = 1 / max(1.0, self.burst_length)
+        enter = leave * self.burst_loss / (1 - self.burst_loss) if self.burst_loss < 1 else 1.0
+        memory = max(0.0, 1 - leave - enter)
+        together = 2 * (1 - self.loss) ** 2 * self.burst_loss * (1 - self.burst_loss) * memory / (1 - memory)
+        return math.sqrt((self.asked * (1 - self.asked) + together) / max(1, count))
 
     @property
     def is_lossless(self) -> bool:
