@@ -32,9 +32,10 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/%]+)\s*")
 def _split(text: str, what: str, units: dict[str, int] | tuple[str, ...], example: str) -> tuple[Fraction, str]:
     match = _QUANTITY.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None
     if match is None or match[2] not in units:
+        choice = f"one of {', '.join(units)}" if len(units) > 1 else " ".join(units)
         raise UnitError(
             f"{text[:_MOST_CHARACTERS]!r} is not a {what}",
-            remedy=f'write a number and one of {", ".join(units)}, such as "{example}"',
+            remedy=f'write a number and {choice}, such as "{example}"',
         )
     return Fraction(match[1]), match[2]
 

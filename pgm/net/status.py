@@ -76,13 +76,19 @@ def snapshot_of(plan: NodePlan, driver: Driver, started_ns: int) -> Snapshot:
 async def serve_status(
     path: Path, snapshot: Callable[[], Snapshot], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Answer every connection with one snapshot, until cancelled. A stale socket of a dead process is replaced."""
-    _prepare(path)
-    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """Answer every connection with one snapshot, until cancelled. A stale socket of a dead process is replaced.
+
+    Raises `ProcessError` where somebody answers already, or where there can be no socket.
+    """
     try:
-        await sock.bind(str(path))
-        _restrict(path)
-        sock.listen(16)
+        _prepare(path)
+        sock = await _bound(path)
+    except OSError as error:
+        raise ProcessError(
+            f"cannot make the status socket {path}: {error.strerror or error}",
+            remedy="set PGM_RUNTIME_DIR to a folder with a short path in which this user may write",
+        ) from error
+    try:
         listener = trio.SocketListener(sock)
 
         async def answer(stream: trio.SocketStream) -> None:
@@ -98,6 +104,18 @@ async def serve_status(
     finally:
         sock.close()
         _remove(path)
+
+
+async def _bound(path: Path) -> trio.socket.SocketType:
+    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        await sock.bind(str(path))
+        _restrict(path)
+        sock.listen(16)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _restrict(path: Path) -> None:
