@@ -10,7 +10,7 @@ from aggregator.core import AggregatorCore
 from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Send
 from pgm.core.relay import ElementSetup
-from pgm.units import SECOND
+from pgm.units import MILLISECOND, SECOND
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.packets import Packet, decode_control_untrusted, encode
 from pgm.wire.train import Data, Train
@@ -25,8 +25,16 @@ C = Segment(3, "c", "10.3.0.1", "239.3.0.1", upstream=False, downstream=True)
 LAN = Segment(0, "lan", "10.0.0.5", "239.0.0.1", upstream=True, downstream=True)
 BELOW = {A.index: "10.1.0.9", B.index: "10.2.0.9", C.index: "10.3.0.9"}  # a receiver on each
 
-# Exact times: no back-off to draw, no tolerance for reordering, no damping unless a test asks for it.
-EXACT: dict[str, Any] = {"ncf_ivl": 0, "reorder_ivl": 0, "nak_bo_ivl": 1, "rdata_hold_ivl": 0, "rdata_ignore_ivl": 0}
+# Exact times: no back-off to draw, no tolerance for reordering, no damping, and waits that do not follow what answers
+# take, unless a test asks for it.
+EXACT: dict[str, Any] = {
+    "ncf_ivl": 0,
+    "reorder_ivl": 0,
+    "nak_bo_ivl": 1,
+    "nak_max_ivl": MILLISECOND,
+    "rdata_hold_ivl": 0,
+    "rdata_ignore_ivl": 0,
+}
 
 
 def as_received(packet: Packet) -> Packet:
