@@ -130,6 +130,20 @@ class Source:
 class Receiver:
     """A receiver for ordinary threads: iterate over it, or over `batches()`."""
 
+    def advance_trail(self, sqn: int) -> None:
+        """Let go of everything before the message whose first packet is `sqn`."""
+        self._background.call(self._advance_trail, sqn)
+
+    async def _advance_trail(self, sqn: int) -> None:
+        self._inner.advance_trail(sqn)
+
+    def close_window(self) -> None:
+        """Let go of everything sent so far, and tell the receivers at once."""
+        self._background.call(self._close_window)
+
+    async def _close_window(self) -> None:
+        self._inner.close_window()
+
     def __init__(self, background: _Background[_receiver.Receiver], inner: _receiver.Receiver) -> None:
         self._background = background
         self._inner = inner

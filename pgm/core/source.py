@@ -155,7 +155,8 @@ class SourceCore:
     def _spm(self, now_ns: int) -> Effect:
         window = self.window
         # A joiner that heard this knows where it came in, so it may ask for all that follows (RFC 9.4).
-        is_young = now_ns < self._started_ns + self._parameters.join_ivl and window.trail <= self.setup.first_sqn
+        elapsed_ns = window.strategy.elapsed_ns(now_ns - self._started_ns)
+        is_young = elapsed_ns < self._parameters.join_ivl and window.trail <= self.setup.first_sqn
         options: list[Option] = [Join(min_sqn=wrap(self.setup.first_sqn if is_young else window.lead + 1))]
         if self._parameters.private_options:
             start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
@@ -209,7 +210,7 @@ class SourceCore:
             effects.append(self._spm(now_ns))
         train = self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
-            self._schedule.data_sent(now_ns)
+            self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
             effects.append(train)
         return effects
 
@@ -232,7 +233,7 @@ class SourceCore:
             return None
         rows = window.next_train(pacer.train_octets, now_ns)
         if rows is None:
-            self._is_blocked_until_ns = window.retry_at(now_ns)
+            self._is_blocked_until_ns = window.retry_at()
             return None
         pacer.data_sent(rows.size, now_ns)
         self.counters.odata_packets += rows.shape[0]
@@ -255,7 +256,12 @@ class SourceCore:
             )
         ]
 
-    def advance_to(self, sqn: int) -> None:
-        """Application control of the window: nothing before `sqn` need be repaired (RFC 16.4)."""
+    def advance_trail(self, sqn: int) -> None:
+        """Application control of the window: nothing before the message at `sqn` need be repaired (RFC 16.4)."""
         self.window.advance_to(sqn)
         self._is_blocked_until_ns = 0
+
+    def close_window(self, now_ns: int) -> Effects:
+        """Nothing sent so far need be repaired: the window is empty, and an SPM says so at once (RFC 3.5, SRC-15)."""
+        self.advance_trail(self.window.lead + 1)
+        return (self._spm(now_ns),)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pgm.parameters import Parameters
+from pgm.units import NEVER
 
 _CLOSING_DOUBLINGS = 4  # while closing the interval stays within 4 x IHB_MIN, so that some FIN arrives
 
 
 class SpmSchedule:
-    """Two independent timers. Neither ever stops."""
+    """Two independent timers. Neither ever stops, but a window that advances with data drives the ambient one by data.
+
+    Then it is due when as much was sent as TXW_MAX_RTE lets out in an interval (RFC 16.2).
+    """
 
     def __init__(self, parameters: Parameters, now_ns: int) -> None:
         self._parameters = parameters
+        self._is_data_driven = parameters.txw_adv_mode == "data"
+        self._elapsed_ns = self._ambient_after_ns = 0  # by the window's clock
         self._ihb_max = parameters.ihb_max
         self._ihb = parameters.ihb_min
         self._ambient_at_ns = now_ns  # the first SPM goes at once
@@ -22,8 +28,11 @@ class SpmSchedule:
         """When the next SPM is due."""
         return min(self._ambient_at_ns, self._heartbeat_at_ns)
 
-    def data_sent(self, now_ns: int) -> None:
-        """ODATA or RDATA left: heartbeats begin anew at IHB_MIN (SRC-23)."""
+    def data_sent(self, now_ns: int, elapsed_ns: int = 0) -> None:
+        """ODATA or RDATA left: heartbeats begin anew at IHB_MIN (SRC-23). `elapsed_ns` is what the window's clock says."""
+        self._elapsed_ns = elapsed_ns
+        if self._is_data_driven and elapsed_ns >= self._ambient_after_ns:
+            self._ambient_at_ns = min(self._ambient_at_ns, now_ns)
         self._ihb = self._parameters.ihb_min
         self._heartbeat_at_ns = now_ns + self._ihb
 
@@ -43,7 +52,10 @@ class SpmSchedule:
             self._ihb = min(2 * self._ihb, self._ihb_max)
         elif now_ns < self._ambient_at_ns:
             return False
-        if now_ns >= self._ambient_at_ns:
+        if now_ns >= self._ambient_at_ns and self._is_data_driven:
+            self._ambient_at_ns = NEVER
+            self._ambient_after_ns = self._elapsed_ns + self._parameters.ambient_spm_ivl
+        elif now_ns >= self._ambient_at_ns:
             self._ambient_at_ns = now_ns + self._parameters.ambient_spm_ivl
         self._heartbeat_at_ns = now_ns + self._ihb
         return True

@@ -1,8 +1,8 @@
 """What a source has sent and can repair, and what it has accepted and not yet sent (RFC 3.3, 5.1, 16).
 
 Packets are built once, in the arena, when they are accepted; sending them is taking a slice. The trail
-moves by increments: a new increment begins every TXW_ADV_SECS, and the oldest goes when its time, or the
-room, is up.
+moves by increments: a new increment begins every TXW_ADV_SECS, and the oldest goes when the strategy of
+`pgm.core.advance` says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 import numpy as np
 
+from pgm.core.advance import strategy_of
 from pgm.core.arena import Arena
 from pgm.core.fragments import fragment_options
 from pgm.core.run_store import RunStore
@@ -21,7 +22,8 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.data import FRAGMENT_OCTETS, write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
-from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run
+from pgm.wire.serial import unwrap
+from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run, fragment_of
 
 Payload = bytes | bytearray | memoryview
 _MOST_SQNS = (1 << 31) - 1  # W-18
@@ -30,7 +32,7 @@ _MOST_SQNS = (1 << 31) - 1  # W-18
 @attrs.define
 class _Increment:
     first: int
-    begun_at_ns: int
+    begun_at_ns: int  # by the strategy's clock
 
 
 class TransmitWindow:
@@ -44,8 +46,7 @@ class TransmitWindow:
         self._store = RunStore()
         self._increments: deque[_Increment] = deque()
         self._last_sent_ns = 0
-        self._nak_for_increment_ns = 0
-        self._full_since_ns: int | None = None
+        self.strategy = strategy_of(parameters)
         self.trail = first
         self.lead = first - 1
         self.end = first
@@ -151,8 +152,10 @@ class TransmitWindow:
         self.lead += count
         self.unsent_octets -= count * run.stride
         self._last_sent_ns = now_ns
-        if not self._increments or now_ns >= self._increments[-1].begun_at_ns + self._parameters.txw_adv_secs:
-            self._increments.append(_Increment(first, now_ns))
+        clock_ns = self.strategy.elapsed_ns(now_ns)
+        if not self._increments or clock_ns >= self._increments[-1].begun_at_ns + self._parameters.txw_adv_secs:
+            self._increments.append(_Increment(first, clock_ns))
+        self.strategy.sent(count * run.stride)
         return rows
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
@@ -169,22 +172,14 @@ class TransmitWindow:
 
     def _make_room(self, stride: int, now_ns: int) -> bool:
         """Make room for a packet if there is none; say whether there is now."""
-        mode = self._parameters.txw_adv_mode
         if not self._room_packets(stride):
-            if mode == "application" or (mode == "data" and self._is_held_by_naks(now_ns)):
+            if self.strategy.holds(now_ns):
                 return False
             while not self._room_packets(stride):
                 has_more = len(self._increments) > 1
                 self._move_trail(self._increments[1].first if has_more else self.trail + self._packets_to_drop())
-        self._full_since_ns = None
+        self.strategy.moved()
         return True
-
-    def _is_held_by_naks(self, now_ns: int) -> bool:
-        """A NAK for the increment window holds the advance for TXW_ADV_IVL, TXW_ADV_SECS in all (SRC-12)."""
-        if self._full_since_ns is None:
-            self._full_since_ns = now_ns
-        is_quiet = now_ns - self._nak_for_increment_ns >= self._parameters.txw_adv_ivl
-        return not is_quiet and now_ns - self._full_since_ns < self._parameters.txw_adv_secs
 
     def _packets_to_drop(self) -> int:
         """How much a single increment gives up when it alone fills the window: an eighth."""
@@ -193,21 +188,19 @@ class TransmitWindow:
     def note_nak(self, first: int, now_ns: int) -> None:
         """A NAK came: it may hold a data-driven advance."""
         if first >= self.trail and (len(self._increments) < 2 or first < self._increments[1].first):
-            self._nak_for_increment_ns = now_ns
+            self.strategy.nak(now_ns)
 
-    def retry_at(self, now_ns: int) -> int:
+    def retry_at(self) -> int:
         """When a full window may have room again."""
-        if self._parameters.txw_adv_mode == "data":
-            return self._nak_for_increment_ns + self._parameters.txw_adv_ivl
-        return NEVER
+        return self.strategy.retry_at()
 
     @property
     def deadline_ns(self) -> int:
-        """When the oldest increment's time is up."""
-        if self._parameters.txw_adv_mode != "time" or not self._increments:
+        """When the oldest increment goes though there is room."""
+        if not self._increments:
             return NEVER
         ended = self._increments[1].begun_at_ns if len(self._increments) > 1 else self._last_sent_ns
-        return ended + self._parameters.txw_secs
+        return self.strategy.expires_at(ended, self._last_sent_ns)
 
     def advance(self, now_ns: int) -> None:
         """Drop increments whose time is up; an idle window closes altogether (SRC-13)."""
@@ -215,8 +208,13 @@ class TransmitWindow:
             self._move_trail(self._increments[1].first if len(self._increments) > 1 else self.lead + 1)
 
     def advance_to(self, sqn: int) -> None:
-        """The application says that nothing before `sqn` need be repaired any more (SRC-14)."""
-        self._move_trail(min(sqn, self.lead + 1))
+        """The application says that nothing before `sqn` need be repaired any more (SRC-14).
+
+        The window moves by messages: one that `sqn` would cut stays whole.
+        """
+        run = self._store.find(sqn) if sqn <= self.lead else None
+        fragment = fragment_of(run.part(sqn, sqn + 1)) if run is not None else None
+        self._move_trail(min(sqn, self.lead + 1) if fragment is None else unwrap(fragment.first_sqn, sqn))
 
     def _move_trail(self, trail: int) -> None:
         self.trail = max(self.trail, trail)

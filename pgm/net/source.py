@@ -126,3 +126,16 @@ class Source:
         self._driver.poke()
         while not self._core.is_finished(Driver.now_ns()):
             await self._outbox.wait()
+    def advance_trail(self, sqn: int) -> None:
+        """Let go of everything before the message whose first packet is `sqn`, as a send returned it.
+
+        It will not be repaired any more; receivers that lack it are told so. With `txw_adv_mode = "application"` nothing else
+        moves the window, and a full one makes `send` wait (RFC 3208, 16.4).
+        """
+        self._core.advance_trail(sqn)
+        self._driver.poke()
+
+    def close_window(self) -> None:
+        """Let go of everything sent so far, and tell the receivers at once."""
+        self._driver.perform_now(self._core.close_window(Driver.now_ns()))
+

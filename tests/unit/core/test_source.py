@@ -324,7 +324,7 @@ def test_repairs_are_what_was_sent():
 def test_what_has_left_the_window_is_confirmed_and_not_repaired():
     """NCF yes, RDATA no."""
     core = with_data(txw_adv_mode="application")
-    core.advance_to(10)
+    core.advance_trail(10)
     effects = receive(core, nak(8, 9, 10), START + 2 * SECOND)
     assert [ncf.sqns for ncf in sent_control(effects, T.NCF)] == [(8, 9, 10)]
     assert sent_sqns(all_effects(run(core, START + 3 * SECOND)), T.RDATA) == [10]
@@ -335,7 +335,7 @@ def test_a_repair_that_has_left_the_window_meanwhile_costs_nothing():
     core = with_data(txw_adv_mode="application")
     now = START + 2 * SECOND
     receive(core, nak(5), now)
-    core.advance_to(10)
+    core.advance_trail(10)
     core.submit([payload_of(20)])
     log = run(core, now + SECOND)
     assert sent_sqns(all_effects(log), T.RDATA) == []
@@ -345,7 +345,7 @@ def test_a_repair_that_has_left_the_window_meanwhile_costs_nothing():
 
 def test_status_is_one_row():
     core = with_data(txw_adv_mode="application")
-    core.advance_to(10)
+    core.advance_trail(10)
     receive(core, nak(12), START + 2 * SECOND)
     [row] = core.status(START + 2 * SECOND)
     assert (row.state, row.trail, row.lead, row.next_sqn, row.pending_sqns) == ("open", 10, 19, 20, 1)
@@ -498,9 +498,36 @@ def test_application_control_lets_the_window_go_on():
     log = run(core, START + SECOND)
     assert sent_sqns(all_effects(log), T.ODATA) == list(range(10))
     assert core.deadline_ns > START + 1000 * SECOND
-    core.advance_to(5)
+    core.advance_trail(5)
     assert core.deadline_ns <= START + SECOND
     assert sent_sqns(all_effects(run(core, START + 2 * SECOND)), T.ODATA) == list(range(10, 15))
+
+
+@pytest.mark.rfc("SRC-15", "W-19")
+def test_the_application_may_close_the_window():
+    """An SPM says so at once, and what is asked for afterwards is confirmed and not repaired."""
+    core = with_data(txw_adv_mode="application")
+    now = START + 2 * SECOND
+    [spm] = sent_control(core.close_window(now), T.SPM)
+    assert (spm.trail, spm.lead) == (20, 19)
+    assert [ncf.sqns for ncf in sent_control(receive(core, nak(19), now), T.NCF)] == [(19,)]
+    assert sent_sqns(all_effects(run(core, now + SECOND)), T.RDATA) == []
+    core.submit([payload_of(20)])
+    assert sent_sqns(all_effects(run(core, now + 2 * SECOND)), T.ODATA) == [20]
+
+
+@pytest.mark.rfc("SRC-12", "SRC-31")
+def test_data_drive_the_join_interval_of_a_window_that_advances_with_data():
+    """Whoever joins before JOIN_IVL's worth of data was sent is not late, hours later."""
+    settings = {"txw_adv_mode": "data", "txw_max_rte": 3600, "join_ivl": SECOND, "ihb_min": 60 * SECOND}
+    core = source(**settings, ihb_max=60 * SECOND)
+    joins = []
+    for hour in range(1, 301):
+        core.submit([payload_of(0)])
+        for spm in sent_control(all_effects(run(core, START + hour * 3600 * SECOND)), T.SPM):
+            joins.append((core.window.lead + 1, find(spm.options, Join).min_sqn))
+    assert {sent for sent, join in joins if join == 0} == set(range(1, 100))
+    assert all(join == sent for sent, join in joins if join)
 
 
 # The end

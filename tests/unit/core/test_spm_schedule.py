@@ -109,3 +109,17 @@ def test_a_maximum_at_or_below_the_minimum_is_kept(ihb_max):
     schedule = started(ihb_max=ihb_max * MS)
     schedule.data_sent(0)
     assert spms_until(schedule, 300 * MS) == [100, *range(100 + ihb_max, 301, ihb_max)]
+
+
+@pytest.mark.rfc("SRC-12", "SRC-22")
+def test_data_drive_the_ambient_spms_of_a_window_that_advances_with_data():
+    """An interval has passed when as much was sent as fits it; heartbeats stay in real time."""
+    schedule = started(txw_adv_mode="data", ambient_spm_ivl=SECOND, ihb_min=3600 * SECOND, ihb_max=3600 * SECOND)
+    found = []
+    for step in range(1, 41):
+        now = step * 10 * SECOND
+        schedule.data_sent(now, elapsed_ns=step * 100 * MS)
+        if schedule.is_due(now):
+            found.append(step)
+    assert found == [10, 20, 30, 40]
+    assert schedule.deadline_ns == 400 * SECOND + 3600 * SECOND

@@ -303,6 +303,7 @@ def test_largest_window_is_half_the_space_less_one():
 
 def full_window_with_data(**changes):
     settings = {"txw_adv_mode": "data", "txw_sqns": 40, "txw_adv_secs": SECOND, "txw_adv_ivl": 100 * MS}
+    settings["txw_max_rte"] = 10 * STRIDE  # so that ten packets are a second, whenever they are sent
     made = window(**settings | changes)
     for at in range(1, 5):
         sent_at(made, 10, at * SECOND)
@@ -321,6 +322,30 @@ def test_data_moves_the_trail_only_when_the_window_is_full():
     assert made.trail == 10
 
 
+@pytest.mark.rfc("SRC-12")
+@pytest.mark.parametrize("ivl", [MS, 100 * SECOND])
+def test_increments_of_a_window_that_advances_with_data_are_measured_in_octets(ivl):
+    """TXW_ADV_SECS has passed when as much was sent as the rate lets out in it, however long that took."""
+    made = window(txw_adv_mode="data", txw_sqns=40, txw_adv_secs=2 * SECOND, txw_max_rte=4 * STRIDE)
+    trails = []
+    for step in range(1, 201):
+        sent_at(made, 1, step * ivl)
+        trails.append(made.trail)
+    # Eight packets are two seconds: they go together, when the window of forty is full.
+    assert trails == [0] * 40 + [8 * (1 + step // 8) for step in range(160)]
+
+
+@pytest.mark.rfc("SRC-15")
+def test_an_idle_window_that_advances_with_data_closes_if_it_shall():
+    made = full_window_with_data(txw_idle_ivl=3 * SECOND)
+    assert made.deadline_ns == 7 * SECOND
+    made.advance(7 * SECOND - 1)
+    assert made.trail == 0
+    made.advance(7 * SECOND)
+    assert (made.trail, made.lead) == (40, 39)
+    assert made.deadline_ns == NEVER
+
+
 @pytest.mark.rfc("SRC-11", "SRC-12")
 def test_a_nak_for_the_increment_holds_sending():
     """Until TXW_ADV_IVL has passed without another."""
@@ -328,7 +353,7 @@ def test_a_nak_for_the_increment_holds_sending():
     now = 10 * SECOND
     made.note_nak(9, now - 50 * MS)
     assert send(made, now=now) is None
-    assert made.retry_at(now) == now + 50 * MS
+    assert made.retry_at() == now + 50 * MS
     assert send(made, now=now + 50 * MS - 1) is None
     assert send(made, now=now + 50 * MS) is not None
 
@@ -377,7 +402,7 @@ def test_the_application_moves_the_trail():
     made.append([bytes(76)] * 15)
     send_all(made)
     assert (made.trail, made.lead) == (0, 9)
-    assert made.retry_at(SECOND) == NEVER
+    assert made.retry_at() == NEVER
     made.advance(1000 * SECOND)
     assert made.trail == 0
     made.advance_to(4)
@@ -389,6 +414,21 @@ def test_the_application_moves_the_trail():
     assert (made.trail, made.lead) == (14, 13)
     send_all(made)
     assert (made.trail, made.lead) == (14, 14)
+
+
+@pytest.mark.rfc("SRC-14")
+def test_the_application_moves_the_trail_by_whole_messages():
+    """RFC 16.4: in terms of APDUs. A sqn inside one keeps the whole of it."""
+    made = window(txw_adv_mode="application", txw_sqns=100)
+    made.append([bytes(76), bytes(1000), bytes(76)])
+    send_all(made)
+    last = made.lead
+    assert last > 5
+    for inside in range(1, last):
+        made.advance_to(inside)
+        assert made.trail == 1
+    made.advance_to(last)
+    assert made.trail == last
 
 
 # Memory
