@@ -11,7 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,6 +52,13 @@ class Host:
         assert done.returncode == 0, f"{self.name}: {' '.join(command)}: {done.stderr}"
         return done.stdout
 
+    def until(self, holds: Callable[[], object], patience_s: float = 60.0) -> None:
+        """Wait until something holds on this host."""
+        deadline = time.monotonic() + patience_s
+        while not holds():
+            assert time.monotonic() < deadline, f"{self.name}: it never came to that"
+            time.sleep(0.02)
+
     def start(self, *command: str, **options: object) -> subprocess.Popen[bytes]:
         """Start a process on this host."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -59,6 +67,11 @@ class Host:
     def pgm(self, *arguments: str, **options: object) -> subprocess.Popen[bytes]:
         """Start a pgm command on this host."""
         return self.start(sys.executable, "-m", "deploy", *arguments, **options)
+
+    def add_address(self, interface: str, address: str) -> None:
+        """Give an interface one more address, as in "10.0.0.2/24" or "fd00::2/64"; it can be used at once."""
+        unquestioned = ["nodad"] if ":" in address else []
+        self.run("ip", "address", "add", address, "dev", interface, *unquestioned)
 
     def drop(self, interface: str, share: float) -> None:
         """Drop a share of the UDP packets that arrive on an interface, and count them."""
@@ -100,11 +113,14 @@ class Lab:
         return host
 
     def join(self, one: Host, one_address: str, other: Host, other_address: str, mtu: int = 1500) -> tuple[str, str]:
-        """Join two hosts by a veth pair; returns the interface names on either side."""
+        """Join two hosts by a veth pair; returns the interface names on either side. Addresses are IPv4 or IPv6."""
         names = (f"v{other.name}", f"v{one.name}")
         one.run("ip", "link", "add", names[0], "type", "veth", "peer", "name", names[1], "netns", str(other.holder.pid))
         for host, name, address in ((one, names[0], one_address), (other, names[1], other_address)):
-            host.run("ip", "address", "add", address, "dev", name)
+            host.run(
+                "sysctl", "-qw", f"net.ipv6.conf.{name}.accept_dad=0"
+            )  # its own link-local address is there at once
+            host.add_address(name, address)
             host.run("ip", "link", "set", name, "mtu", str(mtu), "up")
             host.run("ip", "route", "add", "224.0.0.0/4", "dev", name, "metric", str(len(host.run("ip", "route"))))
             for key in ("all", name):
