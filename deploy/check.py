@@ -21,7 +21,11 @@ from pgm.topology.plan import plan_node
 def check(file: Path, strict: bool, as_json: bool) -> None:
     """Validate a topology FILE: form, names, addresses, the tree, timers against each other.
 
-    Prints every problem with file, line and remedy. Exits with 2 if there are errors.
+    Prints every problem with file, line and remedy. Exits with 0 if the file is good, with 2 if there are errors.
+
+    \b
+    pgm check tree.toml
+    pgm check tree.toml --strict && pgm up tree.toml
     """
     report = check_file(file)
     if as_json:
@@ -42,7 +46,12 @@ def check(file: Path, strict: bool, as_json: bool) -> None:
 @click.option("--node", help="Only this node, with every parameter that it reads and is not the default.")
 @command
 def plan(file: Path, node: str | None, as_json: bool) -> None:
-    """Print the tree of a topology FILE: segments, nodes, parents, and why each timer is what it is."""
+    """Print the tree of a topology FILE: segments, nodes, parents, and why each timer is what it is.
+
+    \b
+    pgm plan tree.toml
+    pgm plan tree.toml --node desk-7
+    """
     topology = load_checked(file)
     if node is not None:
         one = plan_node(topology, node)

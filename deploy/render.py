@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import re
 import sys
 from pathlib import Path
 from string import Template
@@ -45,15 +46,32 @@ def unit_name(plan: NodePlan) -> str:
 def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
     """The systemd unit of one node."""
     stop_s = _STOP_SLACK_S + (plan.parameters.txw_secs // SECOND if plan.role is Role.SOURCE else 0)
+    needs_raw = any(segment.transport == "ip" for segment in plan.segments)
     return _template("node.service").substitute(
         node=plan.name,
         topology=plan.topology,
         role=plan.role.value,
         file=file,
-        command=executable,
+        command=" ".join(_quoted(word) for word in (executable, "run", str(file), "--node", plan.name)),
+        capabilities="CAP_NET_RAW" if needs_raw else "",
         stop_s=stop_s,
         memory=f"{memory_of(plan) // MIB + 1}M",
     )
+
+
+def _quoted(word: str) -> str:
+    """A word of a command line the way systemd reads it: percent and dollar signs mean something there."""
+    word = word.replace("%", "%%").replace("$", "$$")
+    if re.fullmatch(r"[\w@%+=:,./$-]+", word):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _own_command() -> str:
+    """The path by which this very command can be started: the script beside the interpreter, save for an unusual set-up."""
+    beside = Path(sys.executable).with_name("pgm")
+    return str(beside if beside.exists() else Path(sys.argv[0]).resolve())
 
 
 def sysctl_text(plans: list[NodePlan], file: Path) -> str:
@@ -77,14 +95,21 @@ def sysctl_text(plans: list[NodePlan], file: Path) -> str:
 @click.option(
     "--command",
     "executable",
-    default=lambda: str(Path(sys.argv[0]).resolve()),
+    default=_own_command,
+    show_default="this one",
+    metavar="PATH",
     help="Path of the pgm command on the hosts.",
 )
 @command
 def render(file: Path, nodes: tuple[str, ...], output: Path | None, executable: str, as_json: bool) -> None:
     """Write a systemd unit for each element and receiver of a topology FILE, and the kernel settings they want.
 
-    Sources are your applications: they get no unit unless named with --node.
+    \b
+    pgm render tree.toml --node floor-2-repairer
+    pgm render tree.toml --output units && systemd-analyze verify units/*.service
+
+    Sources are your applications: they get no unit unless named with --node. A receiver's unit counts and logs what
+    it gets; pgm.open_receiver is for applications. The file is expected at the same path on the hosts.
     """
     topology = load_checked(file)
     plans = [plan_node(topology, node) for node in nodes] or [

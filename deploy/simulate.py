@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,11 +132,15 @@ def sim(
     """Run the tree of a topology FILE in virtual time and account for every packet.
 
     The cores and the encoded octets are those of the real processes; network and clock are simulated. Order,
-    content and bounds are checked at every step; what does not hold ends the run with the seed that shows it.
+    content and bounds are checked at every step; what does not hold ends the run with what repeats it.
 
     \b
     pgm sim tree.toml --count 'desk-*=1000' --loss 1%
     pgm sim tree.toml --fault crash:floor-2-repairer@2s --fault pause:desk-3@2s+500ms
+
+    A fault is one of crash, restart, crash_and_restart, pause, partition and deafen. "Repaired locally" came from a
+    repairer of the own subnet, "from above" from a higher tier, "late" by itself after it was missed. Exits with 1
+    if anything did not arrive once and in order.
     """
     plans = plan_all(load_checked(file), parse_counts(counts))
     last_hop = None
@@ -155,7 +160,7 @@ def sim(
                 delay=parse_duration(delay),
                 faults=[parse_fault(text) for text in faults],
                 progress=progress,
-                repeat=f"pgm sim {file} --seed {seed}",
+                repeat=shlex.join(["pgm", *sys.argv[1:]]),
             )
     except InvariantBroken as broken:
         if as_json:

@@ -22,6 +22,9 @@ _ELEMENTS = (Role.AGGREGATOR, Role.REPAIRER)
 def _names(tree: Tree) -> Iterator[Finding]:
     topology = tree.topology
     remedy = "use letters, digits, dots, dashes and underscores"
+    # The tree's name is part of paths and of unit names. That there is none at all has been said already.
+    if not _NAME.fullmatch(topology.name) and (topology.name or ("name",) in topology.lines):
+        yield Finding(("name",), f"{topology.name!r} is no name for a tree", remedy)
     for section, names in (("streams", topology.streams), ("segments", topology.segments)):
         for name in names:
             if not _NAME.fullmatch(name):

@@ -43,6 +43,7 @@ def case(rule: str, *changes: tuple[str, str], mark: str, says: tuple[str, ...],
 CASES = [
     # Entries
     case("names", ("[segments.floor]", '[segments."fl oor"]'), mark='"fl oor"', says=("'fl oor'", "segments"), remedy="letters"),
+    case("names", ('name = "good"', 'name = "go/od"'), mark='"go/od"', says=("'go/od'", "tree"), remedy="letters"),
     case("names", ("[nodes.standby]", '[nodes."stand by"]'), mark='"stand by"', says=("'stand by'",), remedy="letters"),
     case("pattern", ("desk-*", "desk-*-*"), mark="desk-*-*", says=("more than one *", "desk-*-*"), remedy="keep the one"),
     case("pattern", ("nodes.exchange", 'nodes."exchange-*"'), mark="exchange-*", says=("'exchange-*' is a source",), remedy="an entry of its own"),
