@@ -84,12 +84,20 @@ class RepairerCore:
             self.counters.nnak_packets_in += 1
         elif isinstance(item, Nak) and channel.segment.downstream and not channel.is_group:
             return known.on_nak(item, channel.segment, peer, now_ns)
-        elif isinstance(item, Spmr) and channel.segment.downstream:
-            self.counters.spmr_packets_in += 1
-            if known.relay.speaks and known.brakes.admit_spmr(now_ns):
-                return known.relay.answer_spmr(channel.segment)
+        elif isinstance(item, Spmr):
+            return self._on_spmr(known, channel, now_ns)
         else:
             self.counters.foreign_packets += 1
+        return NOTHING
+
+    def _on_spmr(self, known: RepairerSession, channel: Channel, now_ns: int) -> Effects:
+        if channel.segment.upstream:
+            known.on_spmr_heard(now_ns)
+        if not channel.segment.downstream:
+            return NOTHING
+        self.counters.spmr_packets_in += 1
+        if known.relay.speaks and known.brakes.admit_spmr(now_ns):
+            return known.relay.answer_spmr(channel.segment)
         return NOTHING
 
     def _session(self, item: Data | Spm, now_ns: int) -> tuple[RepairerSession, Effects]:

@@ -26,6 +26,7 @@ from pgm.core.ranges import Range, RangeTable, Span, merged
 from pgm.core.recovery import Recovery
 from pgm.core.relay import ElementSetup, Relay
 from pgm.core.responder import Responder
+from pgm.core.spm_request import SpmRequest
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -89,6 +90,8 @@ class RepairerSession:
             for segment, pacer in zip(setup.downs, pacers, strict=True)
         }
         self._wanted: RangeTable[_Wanted] = RangeTable()
+        self._spm_request = SpmRequest(parameters, rng, counters)
+        self._source: Nla = setup.up.address  # whoever sent the first data
 
     @property
     def is_over(self) -> bool:
@@ -98,7 +101,12 @@ class RepairerSession:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        at = min(self._confirmer.deadline_ns, self._recovery.deadline_ns, self.relay.deadline_ns)
+        at = min(
+            self._confirmer.deadline_ns,
+            self._recovery.deadline_ns,
+            self.relay.deadline_ns,
+            self._spm_request.deadline_ns,
+        )
         return min(at, *(line.ready_ns for line in self._lines.values()))
 
     def status(self, now_ns: int) -> SessionStatus:
@@ -133,6 +141,9 @@ class RepairerSession:
             if not self.path.has_edges:
                 self.path.begin_at(first + data.count - 1, trail)
             self._arrivals.begin(first)
+            if self.path.spm is None:  # nothing can be asked for before one has come (RCV-22)
+                self._source = peer
+                self._spm_request.want(now_ns)
         self.path.saw(first + data.count - 1, trail)
         self._follow_trail()
         parts = self._keep(data, first, is_repair, now_ns)
@@ -181,6 +192,7 @@ class RepairerSession:
         if verdict is SpmVerdict.STALE:
             return NOTHING
         self.path.heard_at_ns = now_ns
+        self._spm_request.heard_spm()
         self._parents.heard(peer)
         self._parents.learn_path(spm.path_nla)
         self._recovery.may_ask = True
@@ -307,7 +319,14 @@ class RepairerSession:
             naks, given_up = self._asker.ask(self._setup.up, now_ns)
             effects += naks
             self._forget_given_up(given_up)
+        effects += self._spm_request.handle_deadline(
+            self.path.tsi, self.path.data_port, self._setup.up, self._source, now_ns
+        )
         return effects
+
+    def on_spmr_heard(self, now_ns: int) -> None:
+        """Somebody on the segment above has asked for an SPM."""
+        self._spm_request.heard_request(now_ns)
 
     def next_repair(self, now_ns: int) -> Effect | None:
         """One train of RDATA, if one is due and the rate allows it: each segment has its own, since each is a line of its own."""

@@ -66,6 +66,7 @@ class Counters:
     spm_packets_stale: int = _count("packets", "SPMs dropped since their SPM_SQN was not newer (RCV-20).")
     spmr_packets: int = _count("packets", "SPMRs sent.")
     spmr_packets_in: int = _count("packets", "SPMRs received.")
+    spmrs_suppressed: int = _count("events", "SPMRs not sent since another receiver's came first.")
     spmr_packets_braked: int = _count("packets", "SPMRs not answered, over the limit.")
     path_mismatches: int = _count("packets", "SPMs whose path is none of the topology's parents.")
     # sessions and bounds

@@ -40,13 +40,13 @@ class ReceiverCore:
         items, rejects = train.parse_untrusted()
         self.counters.rejects.update(rejects)
         if len(items) == 1:
-            return self._receive_one(items[0], peer, now_ns)
+            return self._receive_one(items[0], channel, peer, now_ns)
         effects: list[Effect] = []
         for item in items:
-            effects += self._receive_one(item, peer, now_ns)
+            effects += self._receive_one(item, channel, peer, now_ns)
         return effects
 
-    def _receive_one(self, item: Data | Packet, peer: Nla, now_ns: int) -> Effects:
+    def _receive_one(self, item: Data | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports
         if ports and item.data_port not in ports:
             self.counters.foreign_packets += 1
@@ -60,18 +60,18 @@ class ReceiverCore:
         if isinstance(item, Spm):
             session, effects = self._session(item, now_ns)
             return [*effects, *session.on_spm(item, peer, now_ns)]
-        return self._receive_request(item, peer, now_ns)
+        return self._receive_request(item, channel, peer, now_ns)
 
-    def _receive_request(self, item: Packet, peer: Nla, now_ns: int) -> Effects:
+    def _receive_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """What other receivers ask and what they are answered; it begins no session."""
         known = self.sessions.get(item.tsi)
-        if known is None:
+        if known is None or item.data_port != known.path.data_port:
             self.counters.foreign_packets += 1
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
             return known.on_ncf(item, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NAK:
             known.on_nak_heard(item, now_ns)
-        elif isinstance(item, Spmr):
+        elif isinstance(item, Spmr) and (channel.is_group or channel.segment.peers is not None):
             known.on_spmr_heard(now_ns)
         return NOTHING
 

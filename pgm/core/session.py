@@ -144,6 +144,7 @@ class Session:
                 # Somebody else's repair may be as old as a cache, and what the window has left is older still:
                 # starting there would ask for all since, or report it lost.
                 self._counters.foreign_packets += data.count
+                self._want_spm(peer, now_ns)
                 return effects
             effects += self._begin(first, trail, data, peer, now_ns)
         self.path.saw(end - 1, trail)
@@ -248,11 +249,16 @@ class Session:
         self.window.begin(max(start, self.path.trail))
         if self._recovery.may_ask:
             return self._open(peer)
-        self._peer = peer
-        self._spm_request.want(now_ns)
+        self._want_spm(peer, now_ns)
         self._state = _State.HOLDING
         self._hold_until_ns = now_ns + self._parameters.open_hold_ivl
         return []
+
+    def _want_spm(self, peer: Nla, now_ns: int) -> None:
+        """Ask for an SPM, if none has come: the group, and whoever sent the data (SPMR-01)."""
+        if self.path.spm is None:
+            self._peer = peer
+            self._spm_request.want(now_ns)
 
     def _open(self, peer: Nla) -> list[Effect]:
         self._state = _State.OPEN

@@ -35,6 +35,7 @@ class SpmRequest:
     def heard_request(self, now_ns: int) -> None:
         """Another receiver asked first: wait for the SPM as if we had (SPMR-04)."""
         if self._is_delaying:
+            self._counters.spmrs_suppressed += 1
             self._pause(now_ns)
 
     def _pause(self, now_ns: int) -> None:

@@ -1,0 +1,120 @@
+"""SPM requests: who asks when, who is silenced by it, and who answers (RFC 13)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pgm.core.channel import Channel
+from pgm.core.relay import ElementSetup
+from pgm.sim.trees import Tree
+from pgm.units import SECOND
+from pgm.wire.formats import PacketType
+from tests.reference import DATA_PORT
+from tests.rfc.bench import LAN, SOURCE, UP, A, Bench
+from tests.sim.worlds import Tap, finish, is_a, make_world, parameters, streams, traffic
+from tests.unit.core.makers import BY_UNICAST, MS, PEER, SEGMENT, data_train, spm_packet, spmr_packet
+from tests.unit.core.reader import Reader
+
+T = PacketType
+BO = 250 * MS
+
+
+def begun(**changes):
+    """A receiver that has data and no SPM."""
+    reader = Reader(spmr_bo_ivl=BO, spmr_spm_ivl=SECOND, open_hold_ivl=10 * SECOND, **changes)
+    reader.hear(data_train([0]))
+    return reader
+
+
+def requests(reader):
+    return [(at, send.to, send.hops) for at, send in reader.sent]
+
+
+@pytest.mark.rfc("SPMR-01")
+def test_a_repair_is_enough_to_know_of_a_source():
+    """It begins no session (RCV-01), but it names one, and the SPM says how it stands."""
+    reader = Reader(spmr_bo_ivl=BO)
+    reader.hear(data_train([7], kind=T.RDATA))
+    assert reader.marks == []
+    reader.wait(BO)
+    assert [(to, hops) for _, to, hops in requests(reader)] == [(None, 1), (SOURCE, None)]
+
+
+@pytest.mark.rfc("SPMR-04")
+@pytest.mark.parametrize(
+    ("request_packet", "channel", "suppresses"),
+    [
+        (spmr_packet(), Channel(SEGMENT, True), True),
+        (spmr_packet(data_port=DATA_PORT + 1), Channel(SEGMENT, True), False),
+        (spmr_packet(), BY_UNICAST, False),
+    ],
+    ids=["of another receiver", "for another port", "by unicast"],
+)
+def test_a_matching_request_on_the_group_silences_ours(request_packet, channel, suppresses):
+    """Matched by TSI and data-destination port, which upstream packets carry as their source port (E-07)."""
+    reader = begun()
+    reader.hear(request_packet, peer=PEER, channel=channel)
+    reader.wait(BO)
+    assert (requests(reader) == []) == suppresses
+    assert reader.core.counters.spmrs_suppressed == suppresses
+    reader.hear(data_train([0]), after=SECOND + BO)  # the source lives, the SPM was lost
+    assert len(requests(reader)) >= 2
+
+
+@pytest.mark.rfc("SPMR-05")
+def test_an_spm_within_the_delay_cancels_the_request():
+    for seed in range(20):
+        reader = begun(seed=seed)
+        reader.hear(spm_packet(1, 0, 0))
+        reader.wait(5 * SECOND)
+        assert requests(reader) == []
+
+
+@pytest.mark.rfc("SPMR-01", "DLR-01")
+def test_a_repairer_asks_as_a_receiver_does():
+    """It is one: without an SPM it could ask for nothing it lacks."""
+    made = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
+    made.hear(data_train([0, 1, 4]), UP, SOURCE)
+    made.wait(BO)
+    assert [(send.segment, send.to, send.hops) for _, send, _ in made.sent(T.SPMR)] == [
+        (UP, None, 1),
+        (UP, SOURCE, None),
+    ]
+    made.hear(spm_packet(1, 0, 4), UP, SOURCE)
+    made.log.clear()
+    made.wait(10 * SECOND)
+    assert made.sent(T.SPMR) == []
+    assert made.where(T.NAK)[0] == ("core", (2, 3))
+
+
+@pytest.mark.rfc("SPMR-04", "DLR-01")
+def test_a_repairer_is_silenced_by_the_request_of_another():
+    made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), spmr_bo_ivl=BO, spmr_spm_ivl=SECOND)
+    made.hear(data_train([0]), LAN, SOURCE)
+    made.hear(spmr_packet(), LAN, PEER)
+    made.wait(SECOND - 1)
+    assert made.sent(T.SPMR) == []
+
+
+@pytest.mark.rfc("SPMR-02", "SPMR-03", "SPMR-04", "SPMR-06", "SRC-26")
+def test_a_crowd_of_late_joiners_asks_about_once():
+    """Section 14, test 18: sixty receivers come to a running session whose next SPM is far away."""
+    tree = Tree(parameters(ambient_spm_ivl=60 * SECOND, ihb_min=50 * MS, ihb_max=60 * SECOND, peer_expiry=200 * SECOND))
+    tree.source("source", "lan")
+    names = [tree.receiver(f"receiver-{index}", "lan", "source") for index in range(60)]
+    requests, spms = Tap(is_a(T.SPMR)), Tap(is_a(T.SPM))
+    joined = 2 * SECOND
+    # A message every 20 ms keeps putting off the heartbeats.
+    offered = traffic(150, rate=50, burst=1, close_at_ns=5 * SECOND)
+    world = make_world(tree, offered, starts=dict.fromkeys(names, joined), more=(requests, spms))
+    world.run_until(joined + 1500 * MS)
+    assert 2 <= len(requests.seen) <= 8
+    assert [to for _, _, _, to, _ in requests.seen[:2]] == [None, tree.address("source", "lan")]
+    answers = [at for at, *_ in spms.seen if joined < at < joined + SECOND]
+    assert 1 <= len(answers) <= 3
+    assert all(later - sooner >= 50 * MS for sooner, later in itertools.pairwise(answers))
+    assert sum(node.total("spmrs_suppressed") for node in world.receivers) >= 1
+    finish(world)
+    assert all(one.is_complete for one in streams(world))
