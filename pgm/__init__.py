@@ -5,7 +5,7 @@
 
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.errors import PgmError, TopologyError, TransportError, UsageError
-from pgm.net.items import Batch, Message
+from pgm.net.items import Batch, Message, MultipartBatch
 from pgm.net.open import open_receiver, open_source
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
@@ -18,6 +18,7 @@ __all__ = [
     "LossCause",
     "Lost",
     "Message",
+    "MultipartBatch",
     "Opened",
     "PgmError",
     "Receiver",

@@ -11,7 +11,7 @@ busy or asleep.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -25,7 +25,7 @@ from pgm.errors import UsageError
 from pgm.net import open as _open
 from pgm.net import receiver as _receiver
 from pgm.net import source as _source
-from pgm.net.items import Batch, BatchItem, Item, Unpacker
+from pgm.net.items import Batch, BatchItem, Item, MultipartBatch, Unpacker
 from pgm.net.open import Target
 from pgm.wire.formats import Tsi
 
@@ -118,6 +118,10 @@ class Source:
         """Send one message; waits for room. Returns the sqn of its first packet."""
         return self._background.call(self._inner.send, payload)
 
+    def send_parts(self, parts: Sequence[Payload]) -> int:
+        """Send one message of several parts, with ZeroMQ's framing; waits for room. Returns the sqn of its first packet."""
+        return self._background.call(self._inner.send_parts, parts)
+
     def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
         """Send many messages in one call; waits for room. Returns the first sqn."""
         return self._background.call(self._inner.send_batch, payloads)
@@ -125,10 +129,6 @@ class Source:
     def flush(self) -> None:
         """Wait until everything accepted has been sent."""
         self._background.call(self._inner.flush)
-
-
-class Receiver:
-    """A receiver for ordinary threads: iterate over it, or over `batches()`."""
 
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`."""
@@ -143,6 +143,10 @@ class Receiver:
 
     async def _close_window(self) -> None:
         self._inner.close_window()
+
+
+class Receiver:
+    """A receiver for ordinary threads: iterate over it, or over `batches()`."""
 
     def __init__(self, background: _Background[_receiver.Receiver], inner: _receiver.Receiver) -> None:
         self._background = background
@@ -166,6 +170,21 @@ class Receiver:
         while (item := self.next_batch()) is not None:
             yield item
 
+    def subscribe(self, prefix: bytes) -> None:
+        """Take messages whose first part begins with this, too; with ZeroMQ's framing."""
+        self._background.call(self._subscribe, prefix)
+
+    async def _subscribe(self, prefix: bytes) -> None:
+        self._inner.subscribe(prefix)
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take them no more, from the next message on. For the thread that iterates."""
+        self._background.call(self._unsubscribe, prefix)
+
+    async def _unsubscribe(self, prefix: bytes) -> None:
+        self._inner.put_back(self._unpacker.take_rest())
+        self._inner.unsubscribe(prefix)
+
     def __iter__(self) -> Iterator[Item]:
         while (item := self._next_item()) is not None:
             yield item
@@ -174,7 +193,7 @@ class Receiver:
         message = self._unpacker.next()
         while message is None:
             found = self.next_batch()
-            if not isinstance(found, Batch):
+            if not isinstance(found, (Batch, MultipartBatch)):
                 return found
             message = self._unpacker.open(found)
         return message
@@ -197,10 +216,17 @@ def open_source(
 
 @contextmanager
 def open_receiver(
-    target: Target, *, node: str | None = None, stream: str | None = None, **parameters: Any
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    subscribe: Iterable[bytes] | None = None,
+    **parameters: Any,
 ) -> Iterator[Receiver]:
-    """Open a receiver of one stream, or of all streams of the node."""
-    background = _Background(lambda: _open.open_receiver(target, node=node, stream=stream, **parameters))
+    """Open a receiver of one stream, or of all streams of the node; `subscribe` as in `pgm.open_receiver`."""
+    background = _Background(
+        lambda: _open.open_receiver(target, node=node, stream=stream, subscribe=subscribe, **parameters)
+    )
     receiver = Receiver(background, background.start())
     try:
         yield receiver

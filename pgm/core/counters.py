@@ -33,6 +33,7 @@ class Counters:
     delivered_packets: int = _count("packets", "Data packets handed to the application in order.")
     delivered_octets: int = _count("octets", "Payload octets handed to the application.")
     lost_sqns: int = _count("sqns", "Reported to the application as lost.")
+    framing_rejects: int = _count("packets", "Packets that arrived and are not in the stream's framing.")
     # recovery
     missing_sqns: int = _count("sqns", "Found missing.")
     late_sqns: int = _count("sqns", "Missing and then arrived as ODATA: reordered, or recovered by the relay above.")
@@ -65,8 +66,8 @@ class Counters:
     spm_packets_in: int = _count("packets", "SPMs taken in.")
     spm_packets_stale: int = _count("packets", "SPMs dropped since their SPM_SQN was not newer (RCV-20).")
     spmr_packets: int = _count("packets", "SPMRs sent.")
-    spmr_packets_in: int = _count("packets", "SPMRs received.")
     spmrs_suppressed: int = _count("events", "SPMRs not sent since another receiver's came first.")
+    spmr_packets_in: int = _count("packets", "SPMRs received.")
     spmr_packets_braked: int = _count("packets", "SPMRs not answered, over the limit.")
     path_mismatches: int = _count("packets", "SPMs whose path is none of the topology's parents.")
     # sessions and bounds

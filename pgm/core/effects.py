@@ -24,6 +24,7 @@ class LossCause(enum.Enum):
     OVERRUN = "overrun"  # the application did not keep up
     OVERLOAD = "overload"  # more gaps or octets than the receive window holds
     FRAGMENT = "fragment"  # arrived, but its message lost another packet
+    MALFORMED = "malformed"  # arrived, but what it carries is not in the stream's framing
     SOURCE_GONE = "source_gone"  # the session expired
     JUMP = "jump"  # the stream went on far ahead
 

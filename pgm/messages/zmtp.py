@@ -78,7 +78,7 @@ class Packer:
     def add(self, messages: Iterable[Sequence[Payload]]) -> list[bytes]:
         """Take messages, each a sequence of at least one part; returns the packets that became full.
 
-        Raises ValueError for a message without parts, before anything is taken.
+        Raises ValueError for a message without parts or a part that is no octets, before anything is taken.
         """
         pieces: list[Payload] = []
         starts = [] if self._first == NO_MESSAGE else [self._first]
@@ -92,7 +92,10 @@ class Packer:
                 head = frame_head(len(part), more=index < last)
                 pieces += (head, part)
                 length += len(head) + len(part)
-        self._stream += b"".join(pieces)
+        octets = b"".join(pieces)
+        if len(self._stream) + len(octets) != length:
+            raise ValueError("a part whose items are not octets")
+        self._stream += octets
         return self._cut(starts)
 
     def _cut(self, starts: list[int]) -> list[bytes]:

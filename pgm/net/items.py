@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
 
 from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.fragments import LargeMessage, Messages
+from pgm.messages.zmtp import Parts
 from pgm.wire.formats import Tsi
 from pgm.wire.train import Octets
 
 
 @attrs.frozen
 class Message:
-    """One message. `sqn` is the 64-bit number of its first packet; the payload is a copy."""
+    """One message. `sqn` is the 64-bit number of its first packet; the payload is a copy.
+
+    With ZeroMQ's framing a message may have several parts, and a packet several messages. The payload is all parts
+    in a row.
+    """
 
     payload: bytes
     sqn: int
     tsi: Tsi
+    _parts: Parts = ()  # if there are several
+
+    @property
+    def parts(self) -> Parts:
+        """The parts as they were sent; without ZeroMQ's framing there is one."""
+        return self._parts or (self.payload,)
 
 
 @attrs.frozen(eq=False)
@@ -50,15 +61,31 @@ class Batch:
         return attrs.evolve(self, payloads=self.payloads.copy())
 
 
+@attrs.frozen(eq=False)
+class MultipartBatch:
+    """Successive messages of a stream with ZeroMQ's framing: the parts of each, and the sqn of its first packet."""
+
+    tsi: Tsi
+    messages: Sequence[Parts]
+    sqns: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Parts]:
+        """Each message as a tuple of its parts."""
+        return iter(self.messages)
+
+
 class Unpacker:
     """Takes a batch apart message by message. A loop that is left early and begun again goes on where it stopped."""
 
     def __init__(self) -> None:
-        self._batch: Batch | None = None
+        self._batch: AnyBatch | None = None
         self._messages: Iterator[Message] = iter(())
         self._taken = 0
 
-    def open(self, batch: Batch) -> Message | None:
+    def open(self, batch: AnyBatch) -> Message | None:
         """Begin with a batch; returns its first message."""
         self._batch, self._messages, self._taken = batch, _messages_of(batch), 0
         return self.next()
@@ -71,22 +98,30 @@ class Unpacker:
         self._taken += 1
         return message
 
-    def take_rest(self) -> Batch | None:
+    def take_rest(self) -> AnyBatch | None:
         """What was not taken of the batch: the caller's from here on."""
         batch, taken = self._batch, self._taken
         self._batch, self._messages = None, iter(())
         if batch is None or taken >= len(batch):
             return None
+        if isinstance(batch, MultipartBatch):
+            return attrs.evolve(batch, messages=batch.messages[taken:], sqns=batch.sqns[taken:])
         return attrs.evolve(batch, first_sqn=batch.first_sqn + taken, payloads=batch.payloads[taken:])
 
 
-def _messages_of(batch: Batch) -> Iterator[Message]:
+def _messages_of(batch: AnyBatch) -> Iterator[Message]:
+    if isinstance(batch, MultipartBatch):
+        for parts, sqn in zip(batch.messages, batch.sqns, strict=True):
+            several = len(parts) > 1
+            yield Message(b"".join(parts) if several else parts[0], sqn, batch.tsi, parts if several else ())
+        return
     for sqn, payload in enumerate(batch, batch.first_sqn):
         yield Message(payload, sqn, batch.tsi)
 
 
+AnyBatch = Batch | MultipartBatch
 Item = Message | Lost | Opened | Closed
-BatchItem = Batch | Lost | Opened | Closed
+BatchItem = AnyBatch | Lost | Opened | Closed
 
 
 def batch_of(found: Messages | LargeMessage) -> Batch:

@@ -6,7 +6,7 @@ import hashlib
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,8 +16,10 @@ import attrs
 from pgm.core.arena import Arena
 from pgm.core.effects import Notice
 from pgm.errors import UsageError
+from pgm.messages.subscriptions import Subscriptions
 from pgm.net.cores import receiver_core, source_core, stream_of
 from pgm.net.driver import Driver
+from pgm.net.framing import FramedReceiving, FramedSending, not_framed
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.receiver import Inbox, Receiver
@@ -112,6 +114,8 @@ async def open_source(
     segments = [link.segment for link in links]
     core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
     outbox = Outbox(on_notice)
+    if chosen.framing == "zeromq":
+        outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
     driver = Driver(core, links, outbox)
     source = Source(core, outbox, driver)
     async with driven(driver):
@@ -129,22 +133,31 @@ async def open_receiver(
     *,
     node: str | None = None,
     stream: str | None = None,
+    subscribe: Iterable[bytes] | None = None,
     on_notice: Callable[[Notice], None] = _ignore,
     seed: str | None = None,
     **parameters: Any,
 ) -> AsyncIterator[Receiver]:
     """Open a receiver: `async with pgm.open_receiver("tree.toml", node="desk-7", stream="quotes")`, then iterate.
 
-    Without `stream` it takes every stream of the node. Raises `TopologyError`, `UsageError`, `TransportError`.
+    Without `stream` it takes every stream of the node. `subscribe` is for streams with ZeroMQ's framing: the
+    prefixes of the messages to take, all without it, none if it is empty. Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     plan = resolve(target, node, Role.RECEIVER, parameters)
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
+    framed_ports = [one.data_port for one in streams if one.framing == "zeromq"]
+    subscriptions = Subscriptions() if subscribe is None else Subscriptions(subscribe)
+    if subscribe is not None and not framed_ports:
+        raise not_framed("subscriptions")
     links = open_links(plan, Arena(), seed)
     core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
     inbox = Inbox(core, plan.parameters, on_notice)
+    framed = None
+    if framed_ports:
+        framed = FramedReceiving(framed_ports, plan.parameters.max_apdu, subscriptions, core.counters)
     driver = Driver(core, links, inbox)
     async with driven(driver):
         try:
-            yield Receiver(core, inbox, driver)
+            yield Receiver(core, inbox, driver, framed)
         finally:
             inbox.close()

@@ -14,7 +14,8 @@ from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effec
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
 from pgm.core.receiver import ReceiverCore
 from pgm.net.driver import Driver
-from pgm.net.items import Batch, BatchItem, Item, Unpacker, batch_of
+from pgm.net.framing import FramedReceiving, not_framed
+from pgm.net.items import AnyBatch, Batch, BatchItem, Item, MultipartBatch, Unpacker, batch_of
 from pgm.net.link import Link
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
@@ -102,10 +103,12 @@ class Receiver:
     outgrows the receive window is reported as `Lost` with cause OVERRUN.
     """
 
-    def __init__(self, core: ReceiverCore, inbox: Inbox, driver: Driver) -> None:
+    def __init__(self, core: ReceiverCore, inbox: Inbox, driver: Driver, framed: FramedReceiving | None = None) -> None:
         self._core = core
         self._inbox = inbox
         self._driver = driver
+        self._framed = framed
+        self._ready: deque[BatchItem] = deque()  # what one look into the inbox gave
         self._unpacker = Unpacker()
 
     @property
@@ -134,15 +137,48 @@ class Receiver:
         if rest is not None:
             return rest
         await trio.lowlevel.checkpoint_if_cancelled()
-        queued = None
         with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
-            queued = await self._inbox.next()
-        if queued is None:
-            return None
+            while not self._ready:
+                queued = await self._inbox.next()
+                if queued is None:
+                    break
+                self._take(queued)
+        return self._ready.popleft() if self._ready else None
+
+    def _take(self, queued: _Queued) -> None:
         if queued.frees_octets:
             self._driver.perform_now(self._core.grant(queued.frees_octets))
         found = queued.found
-        return found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
+        item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
+        self._ready.extend((item,) if self._framed is None else self._framed.take(item))
+
+    def subscribe(self, prefix: bytes) -> None:
+        """From now on take messages whose first part begins with this, too; for streams with ZeroMQ's framing.
+
+        Raises `UsageError` where no stream is framed.
+        """
+        self._require_framing().subscriptions.add(prefix)
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take them no more, from the next message on. Twice subscribed must be twice unsubscribed.
+
+        Raises `UsageError` for what is not subscribed, and where no stream is framed.
+        """
+        framed = self._require_framing()
+        framed.subscriptions.remove(prefix)
+        self.put_back(self._unpacker.take_rest())
+        kept = [framed.wanted(item) for item in self._ready]
+        self._ready = deque(item for item in kept if item is not None)
+
+    def put_back(self, batch: AnyBatch | None) -> None:
+        """Take back a batch that was handed out, if there is one: it comes next."""
+        if batch is not None:
+            self._ready.appendleft(batch)
+
+    def _require_framing(self) -> FramedReceiving:
+        if self._framed is None:
+            raise not_framed("subscriptions")
+        return self._framed
 
     def batches(self) -> AsyncIterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""
@@ -155,7 +191,7 @@ class Receiver:
         message = self._unpacker.next()
         while message is None:
             found = await self.next_batch()
-            if not isinstance(found, Batch):
+            if not isinstance(found, (Batch, MultipartBatch)):
                 return found
             message = self._unpacker.open(found)
         return message

@@ -13,6 +13,7 @@ from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
 from pgm.net.driver import Driver
+from pgm.net.framing import FramedSending, messages_of, not_framed
 from pgm.net.link import Link
 from pgm.wire.formats import Tsi
 
@@ -26,6 +27,7 @@ class Outbox:
     def __init__(self, on_notice: Callable[[Notice], None]) -> None:
         self._on_notice = on_notice
         self._waiters = trio.lowlevel.ParkingLot()
+        self.framed: FramedSending | None = None
 
     def take(self, effect: Effect) -> None:
         """A source's core delivers nothing; it may notice something."""
@@ -34,6 +36,8 @@ class Outbox:
 
     def after(self) -> Effects:
         """Something was sent, or a timer has run out."""
+        if self.framed is not None:
+            self.framed.send_rest_if_idle()
         self._waiters.unpark_all()
         return NOTHING
 
@@ -49,6 +53,7 @@ class Source:
         self._core = core
         self._outbox = outbox
         self._driver = driver
+        self._framed = outbox.framed
         self._sends = 0
 
     @property
@@ -88,7 +93,25 @@ class Source:
     def try_send(self, payload: Payload) -> int:
         """Send one message without waiting, room or not; returns the sqn of its first packet."""
         sqn = self._core.window.end
-        self._core.submit((payload,))
+        if self._framed is None:
+            self._core.submit((payload,))
+        else:
+            self._framed.submit(((payload,),))
+        self._driver.poke()
+        return sqn
+
+    async def send_parts(self, parts: Sequence[Payload]) -> int:
+        """Send one message of several parts, as a PUB socket of ZeroMQ does; returns the sqn of its first packet.
+
+        Messages share packets: what is sent while others wait goes with them, `flush` waits for all. Raises
+        `UsageError` where the stream has not ZeroMQ's framing, `PayloadTooLarge` above `max_apdu`, ValueError
+        without parts.
+        """
+        if self._framed is None:
+            raise not_framed("messages of several parts")
+        await self._wait_for_room()
+        sqn = self._core.window.end
+        self._framed.submit((parts,))
         self._driver.poke()
         return sqn
 
@@ -96,7 +119,9 @@ class Source:
         """Send many messages: a list of byte strings, or a (count, size) array of octets. Returns the first sqn."""
         await self._wait_for_room()
         sqn = self._core.window.end
-        if isinstance(payloads, np.ndarray):
+        if self._framed is not None:
+            self._framed.submit(messages_of(payloads))
+        elif isinstance(payloads, np.ndarray):
             self._core.submit_rows(payloads)
         else:
             self._core.submit(payloads)
@@ -116,16 +141,10 @@ class Source:
 
     async def flush(self) -> None:
         """Wait until everything accepted has been sent."""
-        while self._core.window.has_unsent:
+        while self._core.window.has_unsent or (self._framed is not None and self._framed.has_rest):
             await self._outbox.wait()
         await trio.lowlevel.checkpoint()
 
-    async def aclose(self) -> None:
-        """Send what was accepted, announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`."""
-        self._core.close()
-        self._driver.poke()
-        while not self._core.is_finished(Driver.now_ns()):
-            await self._outbox.wait()
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`, as a send returned it.
 
@@ -139,3 +158,11 @@ class Source:
         """Let go of everything sent so far, and tell the receivers at once."""
         self._driver.perform_now(self._core.close_window(Driver.now_ns()))
 
+    async def aclose(self) -> None:
+        """Send what was accepted, announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`."""
+        if self._framed is not None:
+            self._framed.send_rest()
+        self._core.close()
+        self._driver.poke()
+        while not self._core.is_finished(Driver.now_ns()):
+            await self._outbox.wait()
