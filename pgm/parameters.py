@@ -177,6 +177,7 @@ class Parameters:
     ihb_min: int = _ivl(50 * MILLISECOND, _PARENTS, "5.1.5", "First heartbeat SPM after data, and the least interval between two answers to SPMRs.", low=MILLISECOND)
     ihb_max: int = _ivl(2 * SECOND, _SOURCE, "5.1.5", "Longest heartbeat interval of an idle source.", low=MILLISECOND)
     join_ivl: int = _ivl(SECOND, _SOURCE, "9.4", "Whoever joins within this time of a session's start is not late: OPT_JOIN of the SPMs names the first sqn.")
+    mark_ends: bool = _row(Unit.SWITCH, False, _SOURCE, "9.6, 9.7", "Put OPT_SYN on the first data packet and OPT_FIN on the last, where they have room. SPMs say the end anyway; other implementations look at neither.", high=1)
     fin_quiet_ivl: int = _ivl(2 * SECOND, _SOURCE, "9.7.2", "A closing source leaves when it heard no NAK for this long, after txw_secs at the latest.")
     open_hold_ivl: int = _ivl(500 * MILLISECOND, _RECEIVER, "9.4", "A session whose data came before any SPM is delivered after this wait at the latest.")
     spmr_bo_ivl: int = _ivl(250 * MILLISECOND, _RECEIVER, "13.5", "Bound of the random delay before an SPMR.", low=MILLISECOND)

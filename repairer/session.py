@@ -203,6 +203,8 @@ class RepairerSession:
             self._arrivals.begin(self.path.join_at)
         self._follow_trail()
         self._arrivals.reveal(self.path.lead + 1, now_ns)
+        if self.path.reset is not None and self.path.reset.no_naks:
+            self._forget_given_up(self._recovery.give_up_before(self.path.lead + 1))
         return self.relay.on_spm(spm, now_ns)
 
     def _follow_trail(self) -> None:

@@ -74,22 +74,28 @@ class Lost:
 
 @attrs.define
 class Opened:
-    """A session begins, or goes on after it was silent, at sqn `first`."""
+    """A session begins, or goes on after it was silent, at sqn `first`.
+
+    `at_start`: the first packet was there and said so (OPT_SYN). Sources mark it with `mark_ends` only; where an SPM opens
+    the session before any data came, a notice tells it later.
+    """
 
     tsi: Tsi
     first: int
     peer: Nla
     data_port: int
     resumed: bool = False
+    at_start: bool = False
 
 
 @attrs.define
 class Closed:
-    """A session ended or fell silent. `next_sqn` is where it stopped."""
+    """A session ended or fell silent. `next_sqn` is where it stopped; `error` the code of a reset, 0 for unknown."""
 
     tsi: Tsi
     next_sqn: int
     cause: CloseCause
+    error: int = 0
 
 
 @attrs.define

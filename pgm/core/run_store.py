@@ -90,6 +90,19 @@ class RunStore:
             self._firsts[0] += count
         return taken
 
+    def drop_from(self, sqn: int) -> None:
+        """Forget `sqn` and everything above it."""
+        while self._runs and self._runs[-1].end > sqn:
+            run = self._runs[-1]
+            dropped = run.end - max(run.first, sqn)
+            self.octets -= dropped * run.stride
+            self.packets -= dropped
+            if dropped < run.count:
+                run.count -= dropped
+                return
+            del self._firsts[-1], self._runs[-1]
+            self._unpin(run)
+
     def drop_before(self, sqn: int) -> None:
         """Forget everything below `sqn`."""
         while self._runs and self._runs[0].first < sqn:

@@ -11,7 +11,7 @@ import attrs
 from pgm.core.asking import Asker
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Opened
+from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.ranges import Span
@@ -23,7 +23,7 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
-from pgm.wire.options import Fin, Join, find
+from pgm.wire.options import Fin, Join, Syn, find
 from pgm.wire.packets import Nak, Spm
 from pgm.wire.train import Data
 
@@ -75,6 +75,7 @@ class Session:
         self._end_cause = CloseCause.FIN
         self._hold_until_ns = NEVER
         self._peer: Nla = setup.segment.address
+        self._starts_at: int | None = None  # the sqn that OPT_SYN was on
 
     @property
     def is_over(self) -> bool:
@@ -139,6 +140,8 @@ class Session:
             self._counters.jumps_rejected += data.count
             return ()
         effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
+        if data.options:
+            effects += self._note_start(data, first)
         if self._state is _State.WAITING:
             if data.type is PacketType.RDATA or (self.path.has_edges and end <= self.path.trail):
                 # Somebody else's repair may be as old as a cache, and what the window has left is older still:
@@ -160,8 +163,17 @@ class Session:
             if filled and end <= self.path.trail:
                 self._recovery.old_repair_ns = now_ns
         if data.options and find(data.options, Fin) is not None:
-            self.path.fin_lead = self.path.lead
+            self.path.fin_lead = end - 1
         return [*effects, *self._advance()]
+
+    def _note_start(self, data: Data, first: int) -> list[Effect]:
+        """OPT_SYN: the stream begins here (RFC 9.6.1). Whoever was told of the session before is told now."""
+        if self._starts_at is not None or find(data.options, Syn) is None:
+            return []
+        self._starts_at = first
+        if self._state is not _State.OPEN or self.window.arrivals.first != first:
+            return []
+        return [Notice("session-start", f"session {tsi_text(self.path.tsi)} is heard from its start")]
 
     def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:
         if kind is PacketType.ODATA:
@@ -264,7 +276,8 @@ class Session:
         self._state = _State.OPEN
         self._hold_until_ns = NEVER
         self._counters.sessions_opened += 1
-        return [Opened(self.path.tsi, self.window.next_sqn, peer, self.path.data_port)]
+        first = self.window.next_sqn
+        return [Opened(self.path.tsi, first, peer, self.path.data_port, at_start=self._starts_at == first)]
 
     def _follow_trail(self, now_ns: int) -> None:
         """End the recovery of what the source's window has left behind (RCV-11)."""
@@ -293,7 +306,9 @@ class Session:
         is_finished = fin_lead is not None and self.window.next_sqn > fin_lead
         if is_finished or (self._state is _State.ENDING and self.window.is_drained):
             self._state = _State.CLOSED
-            effects.append(Closed(self.path.tsi, self.window.next_sqn, self._end_cause))
+            reset = self.path.reset if self._end_cause is CloseCause.RESET else None
+            error = 0 if reset is None else reset.error
+            effects.append(Closed(self.path.tsi, self.window.next_sqn, self._end_cause, error))
         return effects
 
     def resume(self) -> Effects:

@@ -55,7 +55,7 @@ class SourceCore:
         self._schedule = SpmSchedule(parameters, now_ns)
         self._spm_sqn = 0
         self._is_closing = False
-        self._is_reset = False
+        self._reset: Rst | None = None
         self._fin_at_ns: int | None = None  # when the first FIN went out
         self._has_left = False  # whether a deadline came at which it might go
         self._started_ns = self._last_nak_ns = now_ns
@@ -92,10 +92,17 @@ class SourceCore:
     def close(self) -> None:
         """Send what was accepted, say FIN, and serve repairs until nobody asks any more."""
         self._is_closing = True
+        self.window.mark_end()
 
-    def abort(self, now_ns: int) -> Effects:
-        """Say that the stream was cut short: SPMs with OPT_RST, several since nobody repeats them (SRC-30)."""
-        self._is_closing, self._is_reset = True, True
+    def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
+        """Cut the stream short and say so: every SPM from now on carries OPT_RST (RFC 9.8.2, SRC-30).
+
+        What was not sent is dropped; SPM_LEAD is the last that was. Several SPMs go at once, since the caller may leave
+        without waiting for `is_finished`. `error` is the application's, 6 bits, 0 for unknown; `no_naks` says that no NAK
+        will be answered any more, which ends all recovery: leave it out if a repairer may have what is missing.
+        """
+        self._is_closing, self._reset = True, Rst(no_naks=no_naks, error=error)
+        self.window.drop_unsent()
         return [self._spm(now_ns) for _ in range(_RESETS)]
 
     def is_finished(self, now_ns: int) -> bool:
@@ -136,7 +143,8 @@ class SourceCore:
         lead = self.window.lead
         sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
         is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
-        if nak.kind is not PacketType.NAK or not is_ours or max(sqns) > lead or nak.parity:
+        is_served = self._reset is None or not self._reset.no_naks
+        if nak.kind is not PacketType.NAK or not is_ours or max(sqns) > lead or nak.parity or not is_served:
             self.counters.nak_packets_foreign += 1
             return NOTHING
         if not self._brakes.admit_nak(peer, now_ns):
@@ -161,8 +169,8 @@ class SourceCore:
         if self._parameters.private_options:
             start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
             options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
-        if self._is_reset:
-            options.append(Rst())  # without N: a repairer may still have what is missing
+        if self._reset is not None:
+            options.append(self._reset)
         elif self._is_closing and not window.has_unsent:
             options.append(Fin())
         spm = Spm(

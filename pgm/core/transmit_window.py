@@ -21,7 +21,8 @@ from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.data import FRAGMENT_OCTETS, write_odata
-from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
+from pgm.wire.options import Fin, Syn, encode_options
 from pgm.wire.serial import unwrap
 from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run, fragment_of
 
@@ -47,6 +48,7 @@ class TransmitWindow:
         self._increments: deque[_Increment] = deque()
         self._last_sent_ns = 0
         self.strategy = strategy_of(parameters)
+        self._first = first
         self.trail = first
         self.lead = first - 1
         self.end = first
@@ -57,17 +59,22 @@ class TransmitWindow:
 
     # Accepting
 
+    @property
+    def largest_payload(self) -> int:
+        """Octets of the largest message that is taken."""
+        return min(self._parameters.max_apdu, self._most_octets // 2)
+
     def append(self, payloads: Sequence[Payload]) -> None:
         """Number messages in order and build their packets. Raises `PayloadTooLarge` before anything is taken."""
         largest = self._parameters.max_tpdu - DATA_HEADER_OCTETS
-        limit = min(self._parameters.max_apdu, self._most_octets // 2)
+        limit = self.largest_payload
         for payload in payloads:
             if len(payload) > limit:
                 raise PayloadTooLarge(
                     f"a message of {len(payload)} octets does not fit: the limit is {limit}",
                     remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
                 )
-        at = 0
+        at = self._append_first(payloads[0]) if payloads and self._owes_syn else 0
         while at < len(payloads):
             size = len(payloads[at])
             if size > largest:
@@ -86,8 +93,46 @@ class TransmitWindow:
         if payloads.shape[1] > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
             self.append([row.tobytes() for row in payloads])
             return
-        for at in range(0, payloads.shape[0], MAX_TRAIN_PACKETS):
+        begun = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
+        for at in range(begun, payloads.shape[0], MAX_TRAIN_PACKETS):
             self._append_rows(payloads[at : at + MAX_TRAIN_PACKETS], b"", None)
+
+    @property
+    def _owes_syn(self) -> bool:
+        return self._parameters.mark_ends and self.end == self._first
+
+    def _append_first(self, payload: Payload | Octets) -> int:
+        """The session's first message with OPT_SYN, if it has room for that; returns how many were taken (SRC-29)."""
+        options, _ = encode_options((Syn(),), PacketType.ODATA)
+        octets = np.frombuffer(payload, np.uint8)
+        if DATA_HEADER_OCTETS + len(options) + len(octets) > self._parameters.max_tpdu:
+            return 0
+        self._append_rows(octets.reshape(1, -1), options, None)
+        return 1
+
+    def mark_end(self) -> None:
+        """Put OPT_FIN on the last packet, if it was not sent yet and has room for it (SRC-28)."""
+        last = self._store.find(self.end - 1)
+        if not self._parameters.mark_ends or not self.has_unsent or last is None:
+            return
+        last = last.part(self.end - 1, self.end)
+        payloads, fragment = last.payloads, fragment_of(last)
+        options, _ = encode_options((*last.options(), Fin()), PacketType.ODATA)
+        if DATA_HEADER_OCTETS + len(options) + payloads.shape[1] > self._parameters.max_tpdu:
+            return
+        self._take_back(self.end - 1)
+        at = None if fragment is None else range(fragment.offset, fragment.offset + 1)
+        self._append_rows(payloads, options, at)
+
+    def drop_unsent(self) -> None:
+        """Forget what was accepted and not sent."""
+        self._take_back(self.lead + 1)
+
+    def _take_back(self, sqn: int) -> None:
+        before = self._store.octets
+        self._store.drop_from(sqn)
+        self.unsent_octets -= before - self._store.octets
+        self.end = min(self.end, sqn)
 
     def _append_fragments(self, payload: Payload) -> None:
         size = self._parameters.max_tpdu - DATA_HEADER_OCTETS - FRAGMENT_OCTETS

@@ -12,6 +12,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
+from pgm.errors import UsageError
 from pgm.net.driver import Driver
 from pgm.net.framing import FramedSending, messages_of, not_framed
 from pgm.net.link import Link
@@ -19,6 +20,7 @@ from pgm.wire.formats import Tsi
 
 # Sends between two checkpoints while there is room: a checkpoint costs more than a send.
 _SENDS_PER_CHECKPOINT = 32
+_MOST_ERROR = 63  # six bits of OPT_RST
 
 
 class Outbox:
@@ -158,11 +160,25 @@ class Source:
         """Let go of everything sent so far, and tell the receivers at once."""
         self._driver.perform_now(self._core.close_window(Driver.now_ns()))
 
+    async def abort(self, error: int = 0) -> None:
+        """Cut the stream short: drop what was not sent, tell the receivers, serve repairs until nobody asks any more.
+
+        They get `Closed` with cause RESET and `error`, a code of the application's. Raises `UsageError` unless it is from 0
+        to 63. Leaving the block by an exception says the same with code 0, and serves nothing.
+        """
+        if not 0 <= error <= _MOST_ERROR:
+            raise UsageError(f"{error} is no code of a reset", remedy=f"choose from 0, unknown, to {_MOST_ERROR}")
+        self._driver.perform_now(self._core.abort(Driver.now_ns(), error=error))
+        await self._finish()
+
     async def aclose(self) -> None:
         """Send what was accepted, announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`."""
         if self._framed is not None:
             self._framed.send_rest()
         self._core.close()
         self._driver.poke()
+        await self._finish()
+
+    async def _finish(self) -> None:
         while not self._core.is_finished(Driver.now_ns()):
             await self._outbox.wait()

@@ -1,0 +1,275 @@
+"""Where a session begins and ends, and how it is said: OPT_JOIN, OPT_SYN, OPT_FIN, OPT_RST (RFC 9.4, 9.6 - 9.8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.core.effects import CloseCause, LossCause, Notice, Opened
+from pgm.core.relay import ElementSetup
+from pgm.core.source import SourceCore, SourceSetup
+from pgm.sim.faults import Faults
+from pgm.sim.trees import Tree
+from pgm.units import SECOND
+from pgm.wire.formats import PacketType
+from pgm.wire.options import Fin, Fragment, Join, Rst, Syn, find
+from tests.reference import DATA_PORT, TSI
+from tests.rfc.bench import SOURCE, UP, A, Bench
+from tests.sim.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
+from tests.unit.core.makers import (
+    BY_UNICAST,
+    GROUP,
+    OWN,
+    PEER,
+    SEGMENT,
+    data_train,
+    nak_packet,
+    payload_of,
+    sent_control,
+    sent_items,
+    spm_packet,
+    train_of,
+)
+from tests.unit.core.makers import parameters as defaults
+from tests.unit.core.reader import Reader
+
+T = PacketType
+START = 1000 * SECOND
+QUIET = {"ambient_spm_ivl": 3600 * SECOND, "ihb_min": 3600 * SECOND, "ihb_max": 3600 * SECOND}
+
+
+def source(first=0, **changes):
+    return SourceCore(SourceSetup(TSI, SEGMENT, DATA_PORT, first_sqn=first), defaults(**QUIET | changes), START)
+
+
+def run(core, until):
+    """Serve every deadline up to an instant: what left, and when."""
+    log, now = [], START
+    while core.deadline_ns <= until:
+        now = max(now, core.deadline_ns)
+        log += [(now, item) for item in sent_items(core.handle_deadline(now))]
+    return log
+
+
+def marks(items):
+    """Which packets carry which marks: sqn to options, one item being as many packets as look alike."""
+    return {
+        item.wire_sqn: [type(option) for option in item.options]
+        for item in items
+        if item.type in (T.ODATA, T.RDATA) and item.options
+    }
+
+
+def nak(*sqns):
+    return train_of(nak_packet(*sqns, source_nla=OWN, group_nla=GROUP))
+
+
+# The source
+
+
+@pytest.mark.rfc("SRC-29", "SRC-28")
+def test_the_first_packet_carries_syn_and_the_last_fin():
+    """On ODATA and on every repair of it; FIN also on every SPM behind it, SYN on none."""
+    core = source(mark_ends=True, rdata_hold_ivl=0, fin_quiet_ivl=60 * SECOND)
+    core.submit([payload_of(sqn) for sqn in range(10)])
+    core.close()
+    log = [item for _, item in run(core, START + SECOND)]
+    assert marks(log) == {0: [Syn], 9: [Fin]}
+    assert sum(item.count for item in log if item.type is T.ODATA) == 10
+    spms = [item for item in log if item.type is T.SPM]
+    assert [find(spm.options, Fin) is not None for spm in spms] == [False, True]
+    assert all(find(spm.options, Syn) is None for spm in spms)
+    core.receive(nak(0, 5, 9), BY_UNICAST, PEER, START + 2 * SECOND)
+    assert marks(item for _, item in run(core, START + 3 * SECOND)) == {0: [Syn], 9: [Fin]}
+
+
+@pytest.mark.rfc("SRC-29", "SRC-28", "W-34")
+def test_a_message_of_one_packet_is_both_and_fragments_keep_their_places():
+    core = source(mark_ends=True)
+    core.submit([b"alone"])
+    core.close()
+    assert marks(item for _, item in run(core, START + SECOND)) == {0: [Syn, Fin]}
+    core = source(mark_ends=True, max_tpdu=200)
+    core.submit([b"first", bytes(range(256)) * 2])
+    core.close()
+    items = [item for _, item in run(core, START + SECOND) if item.type is T.ODATA]
+    assert items[-1].options[0] == Fragment(first_sqn=1, offset=512 - items[-1].run(0).payloads.size, apdu_length=512)
+    assert isinstance(items[-1].options[1], Fin)
+    octets = b"".join(item.run(0).payloads.tobytes() for item in items[1:])
+    assert octets == bytes(range(256)) * 2
+
+
+@pytest.mark.rfc("SRC-28")
+def test_packets_without_room_carry_no_mark_and_none_grows_too_large():
+    """They MAY carry one; the SPMs say the end in any case."""
+    core = source(mark_ends=True, max_tpdu=128)
+    core.submit([bytes(104), bytes(100), bytes(104)])
+    core.close()
+    items = [item for _, item in run(core, START + SECOND)]
+    assert marks(items) == {}
+    assert max(item.stride for item in items if item.type is T.ODATA) == 128
+    assert find(items[-1].options, Fin) is not None or find(items[0].options, Fin) is not None
+
+
+@pytest.mark.rfc("SRC-28")
+def test_what_has_left_before_the_close_is_not_marked():
+    core = source(mark_ends=True)
+    core.submit([payload_of(sqn) for sqn in range(3)])
+    run(core, START + SECOND)
+    core.close()
+    later = [item for _, item in run(core, START + SECOND)]
+    assert marks(later) == {}
+    assert [find(item.options, Fin) is not None for item in later] == [True]
+
+
+@pytest.mark.rfc("SRC-30")
+def test_an_abort_is_said_at_once_and_from_then_on():
+    """Heartbeats begin anew and go on, with the code, until the source leaves; what was not sent never is."""
+    core = source(txw_max_rte=10_000, ihb_min=50 * MS, ihb_max=400 * MS, txw_secs=5 * SECOND, fin_quiet_ivl=2 * SECOND)
+    core.submit([bytes(976)] * 20)
+    run(core, START + 300 * MS)
+    lead = core.window.lead
+    assert 0 <= lead < 19
+    now = START + 300 * MS
+    at_once = sent_control(core.abort(now, error=37), T.SPM)
+    log = run(core, now + SECOND)
+    assert [item.type for _, item in log] == [T.SPM] * len(log)
+    assert log[0][0] <= now + 50 * MS
+    assert len(log) >= 5
+    spms = [*at_once, *(item for _, item in log)]
+    assert {find(spm.options, Rst) for spm in spms} == {Rst(no_naks=False, error=37)}
+    assert {spm.lead for spm in spms} == {lead}
+    assert all(find(spm.options, Fin) is None for spm in spms)
+    assert core.window.end == lead + 1
+    assert not core.window.has_unsent
+    # Without N it still repairs what it sent.
+    assert sent_control(core.receive(nak(0), BY_UNICAST, PEER, now + SECOND), T.NCF)
+    assert not core.is_finished(now + 2 * SECOND)
+    run(core, now + 10 * SECOND)
+    assert core.is_finished(now + 5 * SECOND + 50 * MS)
+
+
+@pytest.mark.rfc("SRC-30")
+def test_with_n_no_nak_is_answered_any_more():
+    core = source()
+    core.submit([b"one"])
+    run(core, START + SECOND)
+    spm = sent_control(core.abort(START + SECOND, no_naks=True), T.SPM)[0]
+    assert find(spm.options, Rst) == Rst(no_naks=True)
+    assert list(core.receive(nak(0), BY_UNICAST, PEER, START + 2 * SECOND)) == []
+
+
+# The receiver
+
+
+@pytest.mark.rfc("RCV-27")
+def test_syn_tells_that_the_start_was_heard():
+    """With the opening where data open the session, by a notice where an SPM did; a late joiner hears neither."""
+    reader = Reader()
+    reader.hear(data_train([5], options=(Syn(),)))
+    reader.hear(spm_packet(1, 5, 5))
+    assert [mark.at_start for mark in reader.marks] == [True]
+    reader = Reader()
+    reader.hear(spm_packet(1, 5, 4, Join(5)))
+    effects = reader.hear(data_train([5], options=(Syn(),)))
+    assert [mark.at_start for mark in reader.marks] == [False]
+    assert [effect.code for effect in effects if isinstance(effect, Notice)] == ["session-start"]
+    late = Reader()
+    late.hear(spm_packet(1, 5, 9))
+    late.hear(data_train([10]))
+    late.hear(data_train([5], options=(Syn(),), kind=T.RDATA))
+    assert [mark.at_start for mark in late.marks if isinstance(mark, Opened)] == [False]
+
+
+@pytest.mark.rfc("RCV-25")
+def test_fin_on_data_names_the_end_though_no_spm_does():
+    """The packet that bears it is the last, also where it comes before others."""
+    reader = Reader()
+    reader.hear(spm_packet(1, 0, -1, Join(0)))
+    reader.hear(data_train([0]))
+    reader.hear(data_train([3], options=(Fin(),)))
+    assert reader.closed() is None
+    reader.hear(data_train([1, 2], kind=T.RDATA))
+    assert reader.closed() is CloseCause.FIN
+    assert reader.delivered() == [0, 1, 2, 3]
+
+
+@pytest.mark.rfc("RCV-26")
+@pytest.mark.parametrize("no_naks", [False, True])
+def test_a_reset_ends_the_session_with_its_code(no_naks):
+    """Without N what is missing is still asked for; with N no more NAK leaves."""
+    reader = Reader()
+    reader.hear(spm_packet(1, 0, -1, Join(0)))
+    reader.hear(data_train([0, 2]))
+    reader.hear(spm_packet(2, 0, 2, Rst(no_naks=no_naks, error=9)))
+    reader.wait(100 * MS)
+    assert bool(reader.naks()) != no_naks
+    if no_naks:
+        assert reader.lost() == {1: LossCause.SOURCE_GONE}
+    else:
+        reader.hear(data_train([1], kind=T.RDATA))
+        assert reader.lost() == {}
+    assert (reader.marks[-1].cause, reader.marks[-1].error) == (CloseCause.RESET, 9)
+
+
+@pytest.mark.rfc("RCV-26", "DLR-16")
+def test_a_repairer_asks_a_source_no_more_that_says_n_and_serves_on():
+    made = Bench("repairer", ElementSetup(UP, (A,), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin()
+    made.hear(data_train([22]), UP, SOURCE)
+    made.hear(spm_packet(2, 0, 22, Rst(no_naks=True)), UP, SOURCE)
+    made.wait(SECOND)
+    assert made.sent(T.NAK) == []
+    made.nak(A, 22)
+    made.wait(MS)
+    assert made.where(T.RDATA) == [("a", (22,))]
+
+
+# The tree
+
+
+def relayed(kind, **changes):
+    tree = Tree(parameters(mark_ends=True, **changes))
+    tree.source("source", "core")
+    getattr(tree, kind)("relay", "core", "floor", parents=("source",))
+    for index in range(3):
+        tree.receiver(f"receiver-{index}", "floor", "relay")
+    return tree
+
+
+@pytest.mark.rfc("SRC-28", "SRC-29", "DLR-15", "RCV-25", "RCV-27")
+@pytest.mark.parametrize("kind", ["aggregator", "repairer"])
+def test_marks_come_through_elements_and_repairs(kind):
+    """The first and the last packet are lost on the last hop: their repairs bear the marks."""
+    repairs = Tap(is_a(T.RDATA))
+    world = make_world(
+        relayed(kind), traffic(200, close_at_ns=SECOND), more=(repairs,), wirings={"receiver": lossy(0.1)}
+    )
+    Faults(world).deafen(["receiver-0"], SECOND - 10 * MS, 30 * MS)
+    Faults(world).deafen(["receiver-0"], SECOND + 180 * MS, 30 * MS)
+    finish(world)
+    assert all(one.is_complete and one.is_from_start and one.closed is CloseCause.FIN for one in streams(world))
+    found = marks(item for *_, item in repairs.seen)
+    assert found[0] == [Syn]
+    assert found[199] == [Fin]
+    # The opening was an SPM's, by its OPT_JOIN; the start was told when it was heard.
+    told = {name for _, name, notice in world.notices if notice.code == "session-start"}
+    assert {node.name for node in world.receivers} <= told
+
+
+@pytest.mark.rfc("SRC-30", "RCV-26")
+@pytest.mark.parametrize("kind", ["aggregator", "repairer"])
+def test_a_reset_comes_through_elements_and_what_was_sent_is_still_repaired(kind):
+    world = make_world(
+        relayed(kind), traffic(2000, close_at_ns=20 * SECOND), wirings={"receiver": lossy(0.1), "relay": lossy(0.02)}
+    )
+    node, reset_ns = world.nodes["source"], 2 * SECOND
+    world.at(reset_ns, lambda: node.perform(world.core_of("source").abort(reset_ns, error=5)))
+    world.at(reset_ns, node.rearm)
+    world.at(reset_ns, lambda: setattr(node.application, "_left", 0))  # and its application offers no more
+    world.run_until(10 * SECOND)
+    sent = node.total("odata_packets")
+    assert 900 < sent < 1100
+    for name in ("receiver-0", "receiver-1", "receiver-2"):
+        one = stream(world, name)
+        assert one.closed is CloseCause.RESET
+        assert (one.delivered_sqns, one.lost_sqns) == (sent, 0)
+    assert node.core is None  # it has left
