@@ -13,7 +13,7 @@ from pgm.core.source import SourceCore
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
 from pgm.messages.decoder import Decoded, Decoder, Skipped
 from pgm.messages.subscriptions import Subscriptions
-from pgm.messages.zmtp import Packer, Payload, weight
+from pgm.messages.zmtp import OFFSET, Packer, Payload, weight
 from pgm.net.items import Batch, BatchItem, MultipartBatch
 from pgm.wire.data import FRAGMENT_OCTETS
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
@@ -29,7 +29,13 @@ class FramedSending:
     def __init__(self, core: SourceCore, max_message: int) -> None:
         self._core = core
         self._max_message = max_message
-        self._packer = Packer(core.max_tpdu - DATA_HEADER_OCTETS - FRAGMENT_OCTETS)
+        size = min(core.max_tpdu - DATA_HEADER_OCTETS - FRAGMENT_OCTETS, core.window.largest_payload)
+        if size <= OFFSET.size:
+            raise UsageError(
+                f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no packet",
+                remedy="raise max_apdu, txw_bytes or txw_secs",
+            )
+        self._packer = Packer(size)
 
     @property
     def has_rest(self) -> bool:

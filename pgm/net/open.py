@@ -114,11 +114,11 @@ async def open_source(
     segments = [link.segment for link in links]
     core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
     outbox = Outbox(on_notice)
-    if chosen.framing == "zeromq":
-        outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
     driver = Driver(core, links, outbox)
-    source = Source(core, outbox, driver)
     async with driven(driver):
+        if chosen.framing == "zeromq":
+            outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
+        source = Source(core, outbox, driver)
         try:
             yield source
             await source.aclose()
