@@ -1,0 +1,273 @@
+"""What a source has sent and can repair, and what it has accepted and not yet sent (RFC 3.3, 5.1, 16).
+
+Packets are built once, in the arena, when they are accepted; sending them is taking a slice. The trail
+moves by increments: a new increment begins every TXW_ADV_SECS, and the oldest goes when the strategy of
+`pgm.core.advance` says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import attrs
+import numpy as np
+
+from pgm.core.advance import strategy_of
+from pgm.core.arena import Arena
+from pgm.core.fragments import fragment_options
+from pgm.core.run_store import RunStore
+from pgm.errors import PayloadTooLarge
+from pgm.parameters import Parameters
+from pgm.units import NEVER, SECOND
+from pgm.wire.data import FRAGMENT_OCTETS, write_odata
+from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
+from pgm.wire.options import Fin, Syn, encode_options
+from pgm.wire.serial import unwrap
+from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run, fragment_of
+
+Payload = bytes | bytearray | memoryview
+_MOST_SQNS = (1 << 31) - 1  # W-18
+
+
+@attrs.define
+class _Increment:
+    first: int
+    begun_at_ns: int  # by the strategy's clock
+
+
+class TransmitWindow:
+    """The transmit window. `trail` is the oldest repairable sqn, `lead` the newest sent, `end` the next to be given."""
+
+    def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, first: int = 0) -> None:
+        self._tsi = tsi
+        self._data_port = data_port
+        self._parameters = parameters
+        self._arena = Arena()
+        self._store = RunStore()
+        self._increments: deque[_Increment] = deque()
+        self._last_sent_ns = 0
+        self.strategy = strategy_of(parameters)
+        self._first = first
+        self.trail = first
+        self.lead = first - 1
+        self.end = first
+        self.unsent_octets = 0
+        lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment goes as a whole
+        self._most_octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
+        self._most_sqns = min(parameters.txw_sqns or _MOST_SQNS, _MOST_SQNS)
+
+    # Accepting
+
+    @property
+    def largest_payload(self) -> int:
+        """Octets of the largest message that is taken."""
+        return min(self._parameters.max_apdu, self._most_octets // 2)
+
+    def append(self, payloads: Sequence[Payload]) -> None:
+        """Number messages in order and build their packets. Raises `PayloadTooLarge` before anything is taken."""
+        largest = self._parameters.max_tpdu - DATA_HEADER_OCTETS
+        limit = self.largest_payload
+        for payload in payloads:
+            if len(payload) > limit:
+                raise PayloadTooLarge(
+                    f"a message of {len(payload)} octets does not fit: the limit is {limit}",
+                    remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
+                )
+        at = self._append_first(payloads[0]) if payloads and self._owes_syn else 0
+        while at < len(payloads):
+            size = len(payloads[at])
+            if size > largest:
+                self._append_fragments(payloads[at])
+                at += 1
+                continue
+            until = at + 1
+            while until < len(payloads) and len(payloads[until]) == size and until - at < MAX_TRAIN_PACKETS:
+                until += 1
+            joined = np.frombuffer(b"".join(payloads[at:until]), np.uint8)
+            self._append_rows(joined.reshape(until - at, size), b"", None)
+            at = until
+
+    def append_rows(self, payloads: Octets) -> None:
+        """Number messages of equal size given as a (count, size) array. Raises `PayloadTooLarge`."""
+        if payloads.shape[1] > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
+            self.append([row.tobytes() for row in payloads])
+            return
+        begun = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
+        for at in range(begun, payloads.shape[0], MAX_TRAIN_PACKETS):
+            self._append_rows(payloads[at : at + MAX_TRAIN_PACKETS], b"", None)
+
+    @property
+    def _owes_syn(self) -> bool:
+        return self._parameters.mark_ends and self.end == self._first
+
+    def _append_first(self, payload: Payload | Octets) -> int:
+        """The session's first message with OPT_SYN, if it has room for that; returns how many were taken (SRC-29)."""
+        options, _ = encode_options((Syn(),), PacketType.ODATA)
+        octets = np.frombuffer(payload, np.uint8)
+        if DATA_HEADER_OCTETS + len(options) + len(octets) > self._parameters.max_tpdu:
+            return 0
+        self._append_rows(octets.reshape(1, -1), options, None)
+        return 1
+
+    def mark_end(self) -> None:
+        """Put OPT_FIN on the last packet, if it was not sent yet and has room for it (SRC-28)."""
+        last = self._store.find(self.end - 1)
+        if not self._parameters.mark_ends or not self.has_unsent or last is None:
+            return
+        last = last.part(self.end - 1, self.end)
+        payloads, fragment = last.payloads, fragment_of(last)
+        options, _ = encode_options((*last.options(), Fin()), PacketType.ODATA)
+        if DATA_HEADER_OCTETS + len(options) + payloads.shape[1] > self._parameters.max_tpdu:
+            return
+        self._take_back(self.end - 1)
+        at = None if fragment is None else range(fragment.offset, fragment.offset + 1)
+        self._append_rows(payloads, options, at)
+
+    def drop_unsent(self) -> None:
+        """Forget what was accepted and not sent."""
+        self._take_back(self.lead + 1)
+
+    def _take_back(self, sqn: int) -> None:
+        before = self._store.octets
+        self._store.drop_from(sqn)
+        self.unsent_octets -= before - self._store.octets
+        self.end = min(self.end, sqn)
+
+    def _append_fragments(self, payload: Payload) -> None:
+        size = self._parameters.max_tpdu - DATA_HEADER_OCTETS - FRAGMENT_OCTETS
+        octets = np.frombuffer(payload, np.uint8)
+        options = fragment_options(self.end, len(octets))
+        whole = len(octets) // size
+        for at in range(0, whole, MAX_TRAIN_PACKETS):
+            until = min(whole, at + MAX_TRAIN_PACKETS)
+            rows = octets[at * size : until * size].reshape(until - at, size)
+            self._append_rows(rows, options, range(at * size, until * size, size))
+        if whole * size < len(octets):
+            self._append_rows(octets[whole * size :].reshape(1, -1), options, range(whole * size, len(octets), size))
+
+    def _append_rows(self, payloads: Octets, options: bytes, offsets: range | None) -> None:
+        count, size = payloads.shape
+        payload_at = DATA_HEADER_OCTETS + len(options)
+        stride = payload_at + size
+        chunk, at = self._arena.room(count * stride)
+        rows = chunk[at : at + count * stride].reshape(count, stride)
+        rows[:, payload_at:] = payloads
+        write_odata(
+            rows,
+            tsi=self._tsi,
+            data_port=self._data_port,
+            first=self.end,
+            trail=self.trail,
+            option_octets=options,
+            fragment_offsets=offsets,
+        )
+        self._arena.keep(count * stride)
+        self._store.add(Run(self.end, count, chunk, at, stride, payload_at))
+        self.end += count
+        self.unsent_octets += count * stride
+
+    @property
+    def held_octets(self) -> int:
+        """Memory of the window, whole chunks."""
+        return self._store.pinned_octets
+
+    # Sending
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits to be sent."""
+        return self.lead + 1 < self.end
+
+    @property
+    def next_octets(self) -> int:
+        """Octets of the longest train that could leave next."""
+        run = self._store.find(self.lead + 1)
+        return 0 if run is None else min(run.end - self.lead - 1, MAX_TRAIN_PACKETS) * run.stride
+
+    def next_train(self, most_octets: int, now_ns: int) -> Octets | None:
+        """The next unsent packets, at most `most_octets` but at least one, or None while the window is full."""
+        run = self._store.find(self.lead + 1)
+        if run is None or not self._make_room(run.stride, now_ns):
+            return None
+        first = self.lead + 1
+        most = min(self._room_packets(run.stride), MAX_TRAIN_PACKETS, max(1, most_octets // run.stride))
+        count = min(run.end - first, most)
+        rows = run.part(first, first + count).rows
+        self.lead += count
+        self.unsent_octets -= count * run.stride
+        self._last_sent_ns = now_ns
+        clock_ns = self.strategy.elapsed_ns(now_ns)
+        if not self._increments or clock_ns >= self._increments[-1].begun_at_ns + self._parameters.txw_adv_secs:
+            self._increments.append(_Increment(first, clock_ns))
+        self.strategy.sent(count * run.stride)
+        return rows
+
+    def parts(self, first: int, end: int) -> Iterator[Run]:
+        """What can be repaired of `first` to `end - 1`."""
+        return self._store.parts(max(first, self.trail), min(end, self.lead + 1))
+
+    # Advancing
+
+    def _room_packets(self, stride: int) -> int:
+        """How many packets of a size may be sent before the window is full. An empty window takes any one."""
+        sqns = self.lead + 1 - self.trail
+        octets = self._most_octets - (self._store.octets - self.unsent_octets)
+        return max(0 if sqns else 1, min(octets // stride, self._most_sqns - sqns))
+
+    def _make_room(self, stride: int, now_ns: int) -> bool:
+        """Make room for a packet if there is none; say whether there is now."""
+        if not self._room_packets(stride):
+            if self.strategy.holds(now_ns):
+                return False
+            while not self._room_packets(stride):
+                has_more = len(self._increments) > 1
+                self._move_trail(self._increments[1].first if has_more else self.trail + self._packets_to_drop())
+        self.strategy.moved()
+        return True
+
+    def _packets_to_drop(self) -> int:
+        """How much a single increment gives up when it alone fills the window: an eighth."""
+        return max(1, (self.lead + 1 - self.trail) // 8)
+
+    def note_nak(self, first: int, now_ns: int) -> None:
+        """A NAK came: it may hold a data-driven advance."""
+        if first >= self.trail and (len(self._increments) < 2 or first < self._increments[1].first):
+            self.strategy.nak(now_ns)
+
+    def retry_at(self) -> int:
+        """When a full window may have room again."""
+        return self.strategy.retry_at()
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the oldest increment goes though there is room."""
+        if not self._increments:
+            return NEVER
+        ended = self._increments[1].begun_at_ns if len(self._increments) > 1 else self._last_sent_ns
+        return self.strategy.expires_at(ended, self._last_sent_ns)
+
+    def advance(self, now_ns: int) -> None:
+        """Drop increments whose time is up; an idle window closes altogether (SRC-13)."""
+        while self.deadline_ns <= now_ns:
+            self._move_trail(self._increments[1].first if len(self._increments) > 1 else self.lead + 1)
+
+    def advance_to(self, sqn: int) -> None:
+        """The application says that nothing before `sqn` need be repaired any more (SRC-14).
+
+        The window moves by messages: one that `sqn` would cut stays whole.
+        """
+        run = self._store.find(sqn) if sqn <= self.lead else None
+        fragment = fragment_of(run.part(sqn, sqn + 1)) if run is not None else None
+        self._move_trail(min(sqn, self.lead + 1) if fragment is None else unwrap(fragment.first_sqn, sqn))
+
+    def _move_trail(self, trail: int) -> None:
+        self.trail = max(self.trail, trail)
+        self._store.drop_before(self.trail)
+        while (
+            self._increments
+            and (self._increments[1].first if len(self._increments) > 1 else self.lead + 1) <= self.trail
+        ):
+            self._increments.popleft()
+        if self._increments and self._increments[0].first < self.trail:
+            self._increments[0].first = self.trail
