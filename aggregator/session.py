@@ -158,9 +158,7 @@ class AggregatorSession:
         def answers(repair: Repair) -> bool:
             return confirms_all or repair.target == peer
 
-        spans = [
-            (low, end) for low, end in self.path.spans_of(ncf) if end <= self.path.lead + self._parameters.ncf_lead_sqns
-        ]
+        spans = [(low, end) for low, end in self.path.spans_of(ncf) if self.path.reveals(end)]
         self.elimination.confirm(spans, now_ns, answers, anticipate=confirms_all)
 
     # From below

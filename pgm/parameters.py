@@ -206,7 +206,7 @@ class Parameters:
     rxw_bytes: int = _octets(64 * MIB, _RECEIVER, "3.4", "Most octets that wait for a gap or for the application, per session.", low=64 * KIB)
     rxw_sqns: int = _count(1 << 20, _ASKERS, "3.4", "Largest jump of the lead that is followed; a larger one must be confirmed and starts the session anew.", low=64)
     rxw_gaps: int = _count(8192, ("receiver", "repairer"), "-", "Most ranges of missing packets per session; beyond it the oldest is given up.", low=16, high=1 << 20)
-    ncf_lead_sqns: int = _count(4096, ("receiver", "repairer"), "6.3", "How far beyond the lead an NCF may reveal a loss.")
+    ncf_lead_sqns: int = _count(4096, ("receiver", "repairer"), "6.3", "How far beyond the newest sqn that data or an SPM told of an NCF may reveal a loss.")
     jump_confirmations: int = _count(2, _ASKERS, "-", "Successive SPMs that must agree before a jump beyond rxw_sqns is followed.", low=1, high=100)
     max_sessions: int = _count(64, _ASKERS, "-", "Sources followed at once; one more evicts the session silent for longest.", low=1, high=65_536)
     peer_expiry: int = _ivl(10 * SECOND, _ASKERS, "-", "Silence after which a session is reported silent. Several ihb_max.", low=10 * MILLISECOND)

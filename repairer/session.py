@@ -234,9 +234,10 @@ class RepairerSession:
 
     def _reveal(self, end: int, now_ns: int) -> None:
         """Somebody above speaks of packets that have not come: they exist, unless they lie too far ahead."""
-        if self.path.has_edges and end <= self.path.lead + self._parameters.ncf_lead_sqns:
+        if self.path.reveals(end):
             self._arrivals.reveal(end, now_ns)
-            self.path.saw(end - 1, self.path.trail)
+            self.path.revealed(end)
+            self._keep_bounds()
 
     # Serving
 

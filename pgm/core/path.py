@@ -33,6 +33,7 @@ class Path:
         self.path_nla: Nla | None = None
         self.trail = 0
         self.lead = -1
+        self._told_lead = -1  # the newest that data or an SPM told of; an NCF may have moved `lead` further
         self.has_edges = False
         self.join_at: int | None = None  # OPT_JOIN: the oldest sqn a joiner may ask for
         self.fin_lead: int | None = None
@@ -70,11 +71,24 @@ class Path:
         """Take edges from the first data packet."""
         self.has_edges = True
         self.lead, self.trail = sqn, trail
+        self._told_lead = sqn
 
     def saw(self, lead: int, trail: int) -> None:
         """Advance the edges by what a data packet says; never back."""
+        self._told_lead = max(self._told_lead, lead)
         self.lead = max(self.lead, lead)
         self.trail = max(self.trail, min(trail, self.lead + 1))
+
+    def reveals(self, end: int) -> bool:
+        """Whether an NCF or NAK for what lies before `end` may be believed to speak of packets that exist (RCV-31, SEC-03).
+
+        The bound counts from what data or an SPM told of: a row of false NCFs must not walk the lead ahead.
+        """
+        return self.has_edges and end <= self._told_lead + 1 + self._parameters.ncf_lead_sqns
+
+    def revealed(self, end: int) -> None:
+        """Advance the lead to what an NCF has revealed."""
+        self.lead = max(self.lead, end - 1)
 
     def on_spm(self, spm: Spm, now_ns: int) -> SpmVerdict:
         """Take an SPM (RCV-20, RCV-23). The first of a session is always in sequence."""
@@ -105,6 +119,7 @@ class Path:
                 shift = _next_sqn(epoch, spm) - self.lead - 1
                 self.lead, self.trail = self.lead + shift, self.trail + shift
                 self.epoch_shift = 0
+            self._told_lead = self.lead
             return SpmVerdict.TAKEN
         lead = unwrap(spm.lead, self.lead)
         if epoch is not None and self.epoch_shift is None:
@@ -127,6 +142,7 @@ class Path:
         self._claim = None
         self._counters.jumps_followed += 1
         self.lead, self.trail = lead, min(trail, lead + 1)
+        self._told_lead = lead
         return SpmVerdict.JUMPED
 
 

@@ -231,11 +231,10 @@ class Session:
         self._spm_request.heard_request(now_ns)
 
     def _reveal_by_ncf(self, spans: Iterable[Span], now_ns: int) -> None:
-        limit = self.path.lead + self._parameters.ncf_lead_sqns
         newest = max((end for _, end in spans), default=0)
-        if newest <= limit + 1:
+        if self.path.reveals(newest):
             self.window.reveal(newest, now_ns)
-            self.path.saw(newest - 1, self.path.trail)
+            self.path.revealed(newest)
 
     # Beginning, going on, ending
 

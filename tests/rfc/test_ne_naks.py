@@ -221,35 +221,6 @@ def test_duplicates_of_a_pending_nak_are_discarded_however_long_it_takes():
     assert made.core.counters.nak_packets_eliminated == 28
 
 
-@pytest.mark.rfc("NE-21", "NE-22", "NE-31")
-def test_the_elimination_cycle():
-    """Discarded for NAK_ELIM_IVL after each confirmation; the first one after it goes up as if new."""
-    made = bench()
-    made.nak(A, 5)
-    made.ncf(5, after=10 * MS)
-    for _ in range(9):
-        made.nak(A, 5, after=10 * MS)
-    made.wait(9 * MS)
-    made.nak(B, 5)  # 99 ms after the confirmation
-    assert len(made.sent(T.NAK)) == 1
-    made.nak(A, 5, after=MS)
-    made.nak(A, 5, after=MS)  # pending again
-    assert len(made.sent(T.NAK)) == 2
-    made.ncf(5, after=10 * MS)
-    confirmed_at = made.now
-    made.wait(99 * MS)
-    made.nak(A, 5)
-    assert len(made.sent(T.NAK)) == 2
-    made.nak(A, 5, after=MS)
-    assert len(made.sent(T.NAK)) == 3
-    # Confirmed once more: NAK_RDATA_IVL counts from this confirmation.
-    made.ncf(5, after=100 * MS)
-    assert made.now == confirmed_at + 200 * MS
-    made.wait(RDATA - 1)
-    made.rdata(5)
-    assert made.where(T.RDATA) == [("a", (5,)), ("b", (5,))]
-
-
 @pytest.mark.rfc("NE-22")
 def test_nak_rdata_ivl_restarts_with_the_ncf_and_not_with_the_nak():
     made = bench()

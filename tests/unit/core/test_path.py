@@ -304,3 +304,20 @@ def test_epoch_that_comes_later_gives_the_shift(source_lead):
     assert made.lead + made.epoch_shift == lead
     assert made.trail + made.epoch_shift == source_lead - 50
     assert first + made.epoch_shift == source_lead
+
+
+@pytest.mark.rfc("SEC-03", "RCV-31")
+def test_ncfs_cannot_walk_the_lead_ahead():
+    """Their bound counts from what data or an SPM told of."""
+    made, _ = path(parameters(ncf_lead_sqns=100))
+    assert not made.reveals(1)
+    made.on_spm(spm_packet(1, 5, 9), SECOND)
+    assert made.reveals(110)
+    assert not made.reveals(111)
+    made.revealed(110)
+    assert edges(made) == (5, 109)
+    assert not made.reveals(111)
+    made.saw(50, 5)
+    assert made.lead == 109
+    assert made.reveals(151)
+    assert not made.reveals(152)

@@ -275,6 +275,7 @@ def test_what_is_not_missing_is_nobodys_business():
     assert len(made.missing) == 0
 
 
+@pytest.mark.rfc("RCV-41")
 @pytest.mark.parametrize("most", [1, 5, 63, 64, 100])
 def test_at_most_so_many_sqns_are_asked_for_at_a_time(most):
     """What is behind waits, oldest first, and its retries with it."""
