@@ -17,22 +17,20 @@ TRAFFIC = (
 )  # fmt: skip
 _RECEIVED = (
     Column("node"), Column("delivered"), Column("repaired locally"), Column("repaired from above"), Column("late", 2),
-    Column("lost"), Column("NAKed sqns"),
+    Column("lost"), Column("NAKed sqns"), Column("checksum", 1),
 )  # fmt: skip
-_CHECKED = Column("checksum", 1)
+_CHECKED_AS = {True: "equal", False: "DIFFERS", None: ""}
 _RESOURCES = (Column("memory", 2), Column("CPU", 3))
 
 
 def received_table(rows: Sequence[Row], width: int) -> Table:
-    """What receivers got, at most `width` wide; with the result of the checksum where the rows have it."""
-    has_checksum = any("sha256_ok" in row for row in rows)
+    """What receivers got, at most `width` wide; a row that sums up others has no checksum."""
     cells = []
     for row in rows:
         above = row["repaired"] - row["repaired_locally"]
         values = (row["delivered"], row["repaired_locally"], above, row["late"], row["lost"], row["nak_sqns"])
-        checked = ["equal" if row["sha256_ok"] else "DIFFERS"] if has_checksum else []
-        cells.append([row["node"], *(f"{value:,}" for value in values), *checked])
-    return table("receivers", (*_RECEIVED, _CHECKED) if has_checksum else _RECEIVED, cells, width)
+        cells.append([row["node"], *(f"{value:,}" for value in values), _CHECKED_AS[row.get("sha256_ok")]])
+    return table("receivers", _RECEIVED, cells, width)
 
 
 def traffic_table(title: str, rows: Sequence[Row], width: int) -> Table:

@@ -56,7 +56,7 @@ class Demo:
         self.plans = plan_all(load_checked(file))
         async with open_plain_nursery() as nursery:
             supervisor = Supervisor(file, nursery, folder, _unheard)
-            nursery.start_soon(heed_signals, trio.Event(), trio.Event())
+            await nursery.start(heed_signals, trio.Event(), trio.Event())
             try:
                 account = await self._run(supervisor, folder)
             finally:

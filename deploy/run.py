@@ -22,7 +22,7 @@ from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import UsageError
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import open_receiver, open_source
-from pgm.net.process import until_signal
+from pgm.net.process import cancel_on_signal
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 from pgm.net.status import serve_status, snapshot_of, status_path
@@ -50,7 +50,7 @@ class Work:
 
 @asynccontextmanager
 async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[Callable[[], Snapshot]]:
-    """Answer for the status of a node for the length of a block; gives what takes its snapshot."""
+    """Answer for the status of a node for the length of a block, which a signal ends; gives what takes its snapshot."""
     started_ns = node.driver.now_ns()
 
     def snapshot() -> Snapshot:
@@ -62,6 +62,7 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
     async with open_plain_nursery() as nursery:
         path = status_path(plan.topology, plan.name)
         await nursery.start(serve_status, path, snapshot)
+        await nursery.start(cancel_on_signal, nursery.cancel_scope)
         log("ready", f"{plan.role.value} {plan.name} runs")
         yield snapshot
         nursery.cancel_scope.cancel()
@@ -71,8 +72,7 @@ async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str |
     """Send test messages, or the lines of standard input; returns the account."""
     started = trio.current_time()
     async with open_source(plan, stream=stream, seed=seed, on_notice=lambda one: log(one.code, one.text)) as source:
-        async with _answering(plan, source) as snapshot, open_plain_nursery() as nursery:
-            nursery.start_soon(_cancel_on_signal, nursery.cancel_scope)
+        async with _answering(plan, source) as snapshot:
             if work.hold:
                 await _stdin_line()
             if work.messages:
@@ -83,16 +83,10 @@ async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str |
             else:
                 await send_lines(source)
             await source.aclose()
-            nursery.cancel_scope.cancel()
         account: dict[str, Any] = {"node": plan.name, "role": "source", "counters": source.counters.snapshot()}
         account["seconds"] = round(trio.current_time() - started, 3)
         account["snapshot"] = snapshot()
     return account
-
-
-async def _cancel_on_signal(scope: trio.CancelScope) -> None:
-    await until_signal()
-    scope.cancel()
 
 
 async def _stdin_line() -> None:
@@ -144,8 +138,7 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str
     account = Account(work.size, work.data_seed)
     lost = 0
     async with open_receiver(plan, stream=stream, seed=seed, on_notice=lambda one: log(one.code, one.text)) as receiver:
-        async with _answering(plan, receiver) as snapshot, open_plain_nursery() as nursery:
-            nursery.start_soon(_cancel_on_signal, nursery.cancel_scope)
+        async with _answering(plan, receiver) as snapshot:
             async for item in receiver.batches():
                 if isinstance(item, (Lost, Opened, Closed)):
                     _log_item(item)
@@ -155,7 +148,6 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str
                 elif work.messages:
                     for payloads in payloads_of(item):
                         account.add(payloads)
-            nursery.cancel_scope.cancel()
         row = _receiver_row(plan, receiver, account, lost, work)
         row["snapshot"] = snapshot()
     return row

@@ -77,23 +77,29 @@ def status(file: Path, nodes: tuple[str, ...], watch: bool, as_json: bool) -> No
     the user that runs it. docs/counters.md says what each counter counts. With --json there is one object per
     node and line, with every counter, session and segment. Exits with 1 if no node answers.
     """
-    while True:
+    if not watch:
         rows, silent = gather(file, nodes)
-        if not rows and not watch:
+        if not rows:
             raise _nobody(file, silent)
-        if as_json:
-            for row in rows:
-                print_json(row)
-        else:
-            _print(rows, clear=watch)
-        if silent and (nodes or not rows):
-            warn(f"not running on this machine: {_some(silent)}")
-        if not watch:
-            return
-        try:
+        _show(rows, silent if nodes else [], as_json, clear=False)
+        return
+    try:
+        while True:
+            rows, silent = gather(file, nodes)
+            _show(rows, silent if nodes or not rows else [], as_json, clear=True)
             time.sleep(1)
-        except KeyboardInterrupt:  # the way to end it
-            return
+    except KeyboardInterrupt:  # the way to end it
+        return
+
+
+def _show(rows: list[dict[str, Any]], silent: list[str], as_json: bool, *, clear: bool) -> None:
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        _print(rows, clear=clear)
+    if silent:
+        warn(f"not running on this machine: {_some(silent)}")
 
 
 def _some(names: list[str]) -> str:

@@ -97,7 +97,7 @@ class Supervisor:
             nursery.start_soon(self._read_log, child)
             nursery.start_soon(self._read_result, child)
         code = await child.process.wait()
-        if child.has_failed:
+        if child.has_failed and child.ready.is_set():  # who waits for it is told otherwise
             self._on_log(child.node, f"ended with code {code}")
         child.done.set()
         child.ready.set()  # nobody waits for a node that has ended
@@ -146,16 +146,17 @@ class Supervisor:
                 child.process.kill()
 
 
-async def heed_signals(is_running: trio.Event, stop: trio.Event) -> None:
+async def heed_signals(
+    is_running: trio.Event, stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     """Set `stop` at the first signal while the tree runs; raise `SystemExit` at any other, so that no process is left behind.
 
     Signals that whoever started us has had ignored stay ignored, such as SIGHUP under nohup.
     """
     known = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     wanted = [one for one in known if signal.getsignal(one) is not signal.SIG_IGN]
-    if not wanted:
-        return
     with trio.open_signal_receiver(*wanted) as signals:
+        task_status.started()
         async for number in signals:
             if stop.is_set() or not is_running.is_set():
                 raise SystemExit(SIGNALLED + number)

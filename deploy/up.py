@@ -32,7 +32,7 @@ async def run_tree(file: Path, plans: dict[str, NodePlan], messages: int, size: 
     async with open_plain_nursery() as nursery:
         supervisor = Supervisor(file, nursery, None, _heard)
         is_running, stop = trio.Event(), trio.Event()
-        nursery.start_soon(heed_signals, is_running, stop)
+        await nursery.start(heed_signals, is_running, stop)
         try:
             await supervisor.start_all(elements)
             await supervisor.start_all(receivers, work)

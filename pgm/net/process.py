@@ -50,17 +50,19 @@ async def run_element(
             path = status_path(plan.topology, plan.name)
             await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
             nursery.start_soon(driver.run)
+            await nursery.start(cancel_on_signal, nursery.cancel_scope)
             log("ready", f"{plan.role.value} {plan.name} runs")
-            await until_signal()
-            nursery.cancel_scope.cancel()
         return snapshot_of(plan, driver, started_ns)
     finally:
         for link in links:
             link.close()
 
 
-async def until_signal() -> None:
-    """Return on SIGTERM or SIGINT."""
+async def cancel_on_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Cancel a scope on SIGTERM or SIGINT; whoever waits for it to start knows that none is missed from then on."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for _ in signals:
-            return
+            scope.cancel()

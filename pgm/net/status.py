@@ -86,7 +86,7 @@ async def serve_status(
     except OSError as error:
         raise ProcessError(
             f"cannot make the status socket {path}: {error.strerror or error}",
-            remedy="set PGM_RUNTIME_DIR to a folder with a short path in which this user may write",
+            remedy="set PGM_RUNTIME_DIR (for `pgm demo` TMPDIR) to a folder with a short path in which this user may write",
         ) from error
     try:
         listener = trio.SocketListener(sock)

@@ -1,0 +1,159 @@
+"""The real `pgm` process, started, watched and judged by what a user sees: output, exit code, what is left behind."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+
+from tests.net.lab import ROOT, Host
+
+PATIENCE_S = 60.0
+_MARK = "PGM_TEST_MARK"  # in the environment of whatever a test starts, and so of all that this starts in turn
+
+
+@attrs.frozen
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its one line of JSON on standard output."""
+        lines = self.out.splitlines()
+        assert len(lines) == 1, self
+        return json.loads(lines[0])
+
+    def complains(self, code: int, *says: str) -> None:
+        """It ended in one message with a remedy, and nothing else."""
+        assert self.code == code, self
+        assert "Traceback" not in self.out + self.err, self.err
+        lines = [line for line in self.err.splitlines() if not line.startswith("pgm: the kernel grants")]
+        assert lines, self
+        *messages, last = lines
+        # A remedy has a line of its own, or stands in brackets behind each of the file's problems.
+        if last.startswith("  remedy: "):
+            assert last != "  remedy: ", self
+            assert len(messages) == 1, self
+        else:
+            messages.append(last)
+            assert all(one.endswith(")") for one in messages), self
+        assert all(one.startswith("pgm: ") for one in messages), self
+        for text in says:
+            assert text in self.err, self
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """The command line."""
+    return [sys.executable, "-m", "deploy", *map(str, arguments)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What it runs in: width as of no terminal, this tree's code."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    packages = str(Path(np.__file__).parents[1])  # for another interpreter of the same version
+    return {**kept, "PYTHONPATH": f"{ROOT}:{packages}", **more}
+
+
+def pgm(
+    *arguments: str | Path, host: Host | None = None, env: Mapping[str, str] | None = None, **options: Any
+) -> Ended:
+    """Run a command to its end."""
+    line = command(*arguments)
+    if "input" not in options:
+        options = {"stdin": subprocess.DEVNULL, **options}
+    done = subprocess.run(
+        line if host is None else host.wrap(line),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment(**(env or {})),
+        timeout=PATIENCE_S,
+        check=False,
+        **options,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@attrs.frozen
+class Marked:
+    """An environment by which everything started with it can be found again."""
+
+    mark: str = attrs.field(factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """To be added to the environment of what is started."""
+        return {_MARK: self.mark}
+
+    def running(self) -> list[int]:
+        """The processes that carry the mark and have not ended."""
+        wanted = f"{_MARK}={self.mark}".encode()
+        found = []
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                environ, state = (folder / "environ").read_bytes(), (folder / "stat").read_text()
+            except OSError:  # it has ended, or is somebody else's
+                continue
+            if wanted in environ.split(b"\0") and state.rpartition(")")[2].split()[0] not in "ZX":
+                found.append(int(folder.name))
+        return found
+
+    def until_nothing_runs(self, patience_s: float = 10.0) -> None:
+        """Wait until all of them have ended, as they soon must."""
+        deadline = time.monotonic() + patience_s
+        while self.running():
+            assert time.monotonic() < deadline, f"left behind: {self.running()}"
+            time.sleep(0.02)
+
+
+@contextmanager
+def marked() -> Iterator[Marked]:
+    """A mark; whatever carries it still at the end of the block is ended, so that a failing test leaves nothing."""
+    mark = Marked()
+    try:
+        yield mark
+    finally:
+        for pid in mark.running():
+            os.kill(pid, 9)
+
+
+@functools.cache
+def _unprivileged() -> list[str]:
+    if os.geteuid():
+        return [sys.executable]
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--no-new-privs"]
+    # Where nobody may not enter the home of this interpreter: the system's, or this one as root without capabilities.
+    powerless = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--no-new-privs"]
+    lines = ([*nobody, sys.executable], [*nobody, "/usr/bin/python3"], [*powerless, sys.executable])
+    for line in lines if shutil.which("setpriv") else ():
+        probe = [*line, "-c", "import deploy, numpy, trio"]
+        if subprocess.run(probe, cwd=ROOT, env=environment(), capture_output=True, check=False).returncode == 0:
+            return line
+    return []
+
+
+def unprivileged(*arguments: str | Path) -> list[str]:
+    """The command line of a command that runs without any privileges; the test is skipped where that cannot be."""
+    line = _unprivileged()
+    if not line:
+        pytest.skip("needs setpriv to be another user: apt-get install util-linux")
+    return [*line, "-m", "deploy", *map(str, arguments)]

@@ -1,0 +1,214 @@
+"""Ctrl-C, SIGTERM and a reader that goes away: every command ends cleanly, with the right code, and leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+
+import pytest
+
+from tests.cli.command import PATIENCE_S, Marked, command, environment, marked
+from tests.net.places import Place, one_segment
+from tests.net.processes import Process
+
+CAMPUS = "deploy/topologies/campus-1000.toml"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    file = tmp_path / "tree.toml"
+    file.write_text(one_segment(Place.new()))
+    return file
+
+
+@contextmanager
+def running(
+    mark: Marked, *arguments: str | Path, env: Mapping[str, str] = MappingProxyType({}), **options: object
+) -> Iterator[Process]:
+    process = Process(str(arguments[0]), [str(one) for one in arguments], env={**mark.env, **env}, **options)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def ends(process: Process, number: signal.Signals, code: int, mark: Marked) -> None:
+    """It ends by a signal with a code, without a traceback and without leaving anything running."""
+    process.process.send_signal(number)
+    assert process.wait() == code, process.log
+    assert "Traceback" not in process.log
+    assert "Aborted" not in process.log
+    mark.until_nothing_runs()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "at"),
+    [
+        (signal.SIGINT, 130, "receivers have everything"),
+        (signal.SIGTERM, 143, "starting"),
+        (signal.SIGHUP, 129, "starting"),
+    ],
+    ids=["Ctrl-C in mid-stream", "SIGTERM at the start", "terminal closed"],
+)
+def test_a_demo_that_is_stopped_leaves_nothing(number: signal.Signals, code: int, at: str) -> None:
+    line = ("demo", "--subnets", "1", "--receivers", "1", "--rate", "1Mbit/s")
+    # Not pytest's folder: sockets need a short path.
+    with TemporaryDirectory() as folder, marked() as mark, running(mark, *line, env={"TMPDIR": folder}) as demo:
+        demo.line_with(at)
+        ends(demo, number, code, mark)
+        assert demo.printed == []
+        assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
+def test_a_tree_that_is_stopped_ends_in_order(tree: Path, number: signal.Signals) -> None:
+    with marked() as mark, running(mark, "up", tree) as up:
+        up.line_with("nodes run; stop them with Ctrl-C")
+        ends(up, number, 0, mark)
+        up.line_with("desk-1 | closed: session")  # the source has said that it ends, before the receiver was stopped
+        up.line_with("desk-1 | account: 0 delivered, 0 lost")
+
+
+def test_a_node_that_dies_is_told_at_once_and_at_the_end(tree: Path) -> None:
+    with marked() as mark, running(mark, "up", tree) as up:
+        up.line_with("nodes run; stop them with Ctrl-C")
+        victim = next(pid for pid in mark.running() if b"desk-1" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(victim, signal.SIGKILL)
+        up.line_with(f"desk-1 | ended with code {-signal.SIGKILL}")
+        ends(up, signal.SIGINT, 1, mark)
+        up.line_with("these nodes ended by themselves: desk-1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "at", "code", "says"),
+    [
+        (("run", "FILE", "--node", "source", "--idle"), "ready:", 0, "account: 0 packets sent"),
+        (("run", "FILE", "--node", "desk-1"), "ready:", 0, "account: 0 delivered, 0 lost"),
+    ],
+    ids=["source", "receiver"],
+)
+def test_a_node_that_is_stopped_is_done(tree: Path, arguments: tuple[str, ...], at: str, code: int, says: str) -> None:
+    words = [tree if one == "FILE" else one for one in arguments]
+    with marked() as mark, running(mark, *words) as node:
+        node.line_with(at)
+        ends(node, signal.SIGINT, code, mark)
+        node.line_with(says)
+
+
+def test_a_stream_that_is_cut_short_is_told_to_its_receivers(tree: Path) -> None:
+    with (
+        marked() as mark,
+        running(mark, "recv", tree, "--node", "desk-1", "--json") as receiver,
+        running(mark, "send", tree, "--node", "source", "--lines", stdin=subprocess.PIPE) as sender,
+    ):
+        sender.process.stdin.write(b"a line\n")
+        sender.process.stdin.flush()
+        receiver.line_with("begins at sqn 0")
+        sender.process.send_signal(signal.SIGINT)
+        assert sender.wait() == 130, sender.log
+        assert receiver.wait() == 1
+        receiver.line_with("is cut short by its source at sqn")
+        receiver.line_with('"cut_short":1')
+        assert "Traceback" not in sender.log + receiver.log
+        mark.until_nothing_runs()
+
+
+def test_a_receiver_that_is_stopped_gives_its_account(tree: Path) -> None:
+    with (
+        marked() as mark,
+        running(mark, "recv", tree, "--node", "desk-1", "--lines", "--follow") as receiver,
+        running(mark, "send", tree, "--node", "source", "--lines", stdin=subprocess.PIPE) as sender,
+    ):
+        sender.process.communicate(b"one\ntwo\n")
+        receiver.line_with("ends at sqn 2")
+        ends(receiver, signal.SIGINT, 130, mark)
+        receiver.line_with("2 messages, 6 octets, 0 lost")
+        assert receiver.printed == ["one", "two"]
+
+
+def test_a_receiver_whose_output_nobody_reads_can_be_stopped(tree: Path) -> None:
+    """Its writing waits for ever; Ctrl-C does not."""
+    read, write = os.pipe()
+    try:
+        with (
+            marked() as mark,
+            running(mark, "recv", tree, "--node", "desk-1", stdout=write) as receiver,
+            running(mark, "run", tree, "--node", "source", "--generate", "2000") as source,
+        ):
+            assert source.wait() == 0, source.log  # by now there is far more than a pipe holds
+            ends(receiver, signal.SIGINT, 130, mark)
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_a_reader_that_goes_away_ends_a_receiver_quietly(tree: Path) -> None:
+    with marked() as mark:
+        line = command("recv", tree, "--node", "desk-1", "--lines")
+        receiver = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**mark.env), text=True
+        )
+        with running(mark, "run", tree, "--node", "source", stdin=subprocess.PIPE) as source:
+            source.process.stdin.write(b"one\n")
+            source.process.stdin.flush()
+            assert receiver.stdout.readline() == "one\n"
+            receiver.stdout.close()
+            source.process.stdin.write(b"two\n")
+            source.process.stdin.flush()
+            assert receiver.wait(PATIENCE_S) == 1
+            said = receiver.stderr.read()
+            receiver.stderr.close()
+            assert [line for line in said.splitlines() if "begins at sqn 0" not in line and "kernel" not in line] == []
+            ends(source, signal.SIGTERM, 0, mark)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("plan", CAMPUS), ("render", CAMPUS), ("sim", "deploy/topologies/on-lan.toml", "--messages", "10")],
+    ids=lambda value: value[0],
+)
+def test_a_reader_that_goes_away_ends_a_printing_command_quietly(arguments: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            command(*arguments), stdout=write, stderr=subprocess.PIPE, text=True, env=environment(), check=False
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def _watching(process: Process) -> None:
+    process.line_with("not running on this machine")
+
+
+def _simulating(process: Process) -> None:
+    """It has begun when the interpreter has loaded what simulates."""
+    maps = Path(f"/proc/{process.process.pid}/maps")
+    assert process.process.poll() is None
+    while "numpy" not in maps.read_text():
+        assert process.process.poll() is None, process.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "until", "code"),
+    [
+        (("status", "FILE", "--watch"), _watching, 0),
+        (("sim", "FILE", "--messages", "1000000"), _simulating, 130),
+    ],
+    ids=["status", "sim"],
+)
+def test_others_end_at_once(
+    tree: Path, arguments: tuple[str, ...], until: Callable[[Process], None], code: int
+) -> None:
+    words = [tree if one == "FILE" else one for one in arguments]
+    with marked() as mark, running(mark, *words) as process:
+        until(process)
+        ends(process, signal.SIGINT, code, mark)
