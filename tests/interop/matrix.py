@@ -1,0 +1,115 @@
+"""The matrix of peers against cases, and the page that shows it: `python -m tests.interop.matrix --write` writes docs/interop.md.
+
+A test module takes part by a module-level `CELLS`: for every row (peers and their version) and every case the test that
+covers it, or a sentence that says why there is none. Paragraphs in a module-level `NOTES` go onto the page as they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).parent
+
+Cell: TypeAlias = Callable[..., Any] | str  # a test, or why there is none
+Cells: TypeAlias = dict[str, dict[str, Cell]]  # row -> case -> cell
+
+CASES = {
+    "data": "messages of all sizes, nothing lost on the way",
+    "loss5": "5 % of everything lost, NAKs included, over single packets and, where somebody sends them, over trains",
+    "burst": "many packets in a row lost, again and again",
+    "tail": "the last packets before a pause lost: nothing but an SPM can tell",
+    "latejoin": "a receiver that starts in mid-stream gets everything from there on",
+    "restart-source": "the source is killed and starts again: a new session, and nothing of either is missing",
+    "restart-repairer": "a repairer is killed in mid-stream and starts again",
+    "flat-lan": "source, receivers and our repairer on one LAN: it repairs and never sends an SPM",
+    "two-repairers": "two repairers, of which the first one is killed",
+    "fragments": "messages of many packets, with loss",
+    "wrap": "sequence numbers cross 2^32, with loss",
+    "nak-list": "many losses asked for at once in NAK lists",
+    "spmr": "a source that hardly ever sends SPMs is asked for one",
+    "mtu": "packets far smaller and far larger than an Ethernet frame",
+    "idle": "a long silence, then more",
+}
+
+_HEAD = """\
+# Peers
+
+Printed from the tests in `tests/interop` by `python -m tests.interop.matrix --write`. Every cell is a test with real processes in
+network namespaces: our commands, and the peers' own libraries as Debian ships them. "Whole" means every message, in order,
+once, octet for octet.
+"""
+
+
+def modules() -> list[ModuleType]:
+    """The test modules of this folder that take part."""
+    names = sorted(path.stem for path in FOLDER.glob("test_*.py"))
+    found = [importlib.import_module(f"tests.interop.{name}") for name in names]
+    return [module for module in found if hasattr(module, "CELLS")]
+
+
+def cells() -> Cells:
+    """All rows of all modules."""
+    rows: Cells = {}
+    for module in modules():
+        for row, of_row in module.CELLS.items():
+            rows.setdefault(row, {}).update(of_row)
+    return rows
+
+
+def flaws() -> list[str]:
+    """What is wrong with the rows: a cell that is missing, a case that is none, a test that is none."""
+    found = []
+    for row, of_row in cells().items():
+        found += [f"{row}: no cell for {case!r}" for case in CASES if case not in of_row]
+        found += [f"{row}: there is no case {case!r}" for case in of_row if case not in CASES]
+        found += [
+            f"{row}: {case!r} is covered by {cell.__name__}, which pytest does not collect"
+            for case, cell in of_row.items()
+            if not isinstance(cell, str) and not cell.__name__.startswith("test_")
+        ]
+    return found
+
+
+def page() -> str:
+    """docs/interop.md."""
+    rows = cells()
+    lines = [_HEAD, "| case | what happens | " + " | ".join(rows) + " |", "|---" * (len(rows) + 2) + "|"]
+    reasons: list[str] = []
+    for case, meaning in CASES.items():
+        shown = [_shown(of_row[case], reasons) for of_row in rows.values()]
+        lines.append(f"| `{case}` | {meaning} | " + " | ".join(shown) + " |")
+    if reasons:
+        lines += ["", "## What is not there, and why", ""]
+        lines += [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
+    for module in modules():
+        for note in getattr(module, "NOTES", []):
+            lines += ["", note]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(cell: Cell, reasons: list[str]) -> str:
+    """A link to the test, or the number of the reason."""
+    if isinstance(cell, str):
+        if cell not in reasons:
+            reasons.append(cell)
+        return f"({reasons.index(cell) + 1})"
+    file = f"{cell.__module__.replace('.', '/')}.py"
+    return f"[yes](../{file})"
+
+
+def main() -> None:
+    """Print the page, or write it into docs/ with --write."""
+    if "--write" in sys.argv[1:]:
+        (ROOT / "docs" / "interop.md").write_text(page())
+    else:
+        print(page())
+
+
+if __name__ == "__main__":
+    main()

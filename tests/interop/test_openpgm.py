@@ -1,0 +1,285 @@
+"""OpenPGM and us: every case of the matrix for every pair (checklist sections 12.1 and 12.2).
+
+Each test opens a scene without loss, sends one message that all get, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from pgm.wire.serial import SPACE
+from tests.interop.conftest import SceneOf
+from tests.interop.matrix import Cells
+from tests.interop.peers import OPENPGM, Layout, Pair, Scene, Side, messages, needs_openpgm, sizes
+from tests.interop.pipes import Pipe
+from tests.interop.yard import BURSTS, FIVE_PERCENT, TYPE_IS, TYPES, tail_from
+
+pytestmark = [pytest.mark.network, needs_openpgm]
+
+TO_THEM = Pair("to-openpgm", f"our source → {OPENPGM}", Side.OURS, Side.THEIRS)
+FROM_THEM = Pair("from-openpgm", f"{OPENPGM} → our receivers", Side.THEIRS, Side.OURS)
+BETWEEN = Pair("between", f"{OPENPGM} → our elements → {OPENPGM}", Side.THEIRS, Side.THEIRS, Layout.RELAY)
+PAIRS = (TO_THEM, FROM_THEM, BETWEEN)
+DESKS = ("desk-1", "desk-2")
+
+CELLS: Cells = {pair.title: {} for pair in PAIRS}
+
+
+def case(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The test covers a case of the matrix for every pair."""
+
+    def register(test: Callable[..., Any]) -> Callable[..., Any]:
+        for pair in PAIRS:
+            CELLS[pair.title][name] = test
+        parametrized: Callable[..., Any] = pytest.mark.parametrize("pair", PAIRS, ids=[one.key for one in PAIRS])(test)
+        return parametrized
+
+    return register
+
+
+def has_repairers(pair: Pair) -> Layout:
+    """The layout of a pair with repairers in it."""
+    return Layout.FLAT if pair.layout is Layout.DIRECT else pair.layout
+
+
+def deliver(source: Pipe, receivers: Sequence[Pipe], sent: Sequence[bytes]) -> None:
+    """Send messages and wait until every receiver has as many more."""
+    wanted = [len(receiver.messages) + len(sent) for receiver in receivers]
+    source.put(sent)
+    for receiver, count in zip(receivers, wanted, strict=True):
+        receiver.until_messages(count)
+
+
+def end_whole(scene: Scene, source: Pipe, receivers: Sequence[Pipe], sent: Sequence[bytes]) -> None:
+    """End everything: each receiver has all messages behind the greeting, in order, once, and was told of no loss."""
+    scene.end(source, receivers)
+    for receiver in receivers:
+        assert receiver.messages == [b"hello", *sent], receiver.log
+        assert not [line for line in receiver.said if "reset" in line or " lost " in line], receiver.log
+
+
+@case("data")
+def test_data(pair: Pair, scene_of: SceneOf) -> None:
+    scene = scene_of(pair)
+    source, receivers = scene.open()
+    sent = sizes(1000)
+    deliver(source, receivers, sent)
+    end_whole(scene, source, receivers, sent)
+
+
+def lose_and_deliver(scene: Scene, *losses: str, count: int = 1500, where: Sequence[str] = DESKS) -> None:
+    source, receivers = scene.open()
+    scene.lose(where, *losses)
+    sent = messages(count)
+    deliver(source, receivers, sent)
+    lost = [scene.counts(name)["lost"] for name in where]
+    print(f"{scene.pair.key}: lost at {', '.join(where)}: {lost}")
+    assert all(lost)
+    end_whole(scene, source, receivers, sent)
+
+
+@case("loss5")
+def test_loss_of_single_packets(pair: Pair, scene_of: SceneOf) -> None:
+    lose_and_deliver(scene_of(pair), FIVE_PERCENT, where=[*DESKS, "source"])
+
+
+def test_loss_of_trains(scene_of: SceneOf) -> None:
+    scene = scene_of(TO_THEM)
+    scene.yard.send_trains(True)
+    lose_and_deliver(scene, FIVE_PERCENT, count=6000, where=[*DESKS, "source"])
+
+
+@case("burst")
+def test_bursts(pair: Pair, scene_of: SceneOf) -> None:
+    lose_and_deliver(scene_of(pair), BURSTS)
+
+
+@case("tail")
+def test_tail(pair: Pair, scene_of: SceneOf) -> None:
+    """RCV-30: a lost tail is known from SPM_LEAD alone. Nothing of it comes but as RDATA."""
+    scene = scene_of(pair, repairers=0 if pair.layout is Layout.DIRECT else 1)
+    lose_and_deliver(scene, tail_from(281), count=300, where=[*DESKS, *scene.repairer_names])
+
+
+@case("latejoin")
+def test_late_join(pair: Pair, scene_of: SceneOf) -> None:
+    """RCV-01: what comes first is where it begins; from there on nothing is missing."""
+    scene = scene_of(pair)
+    source, receivers = scene.open(desks=["desk-1"], rate=1_000_000)
+    sent = messages(1500)
+    source.put(sent[:1000])
+    receivers.append(scene.start_receiver("desk-2"))
+    scene.until_joined(receivers[1])
+    source.put(sent[1000:])
+    receivers[0].until_messages(1 + len(sent))
+    receivers[1].until(lambda: receivers[1].messages[-1:] == sent[-1:], "the last message")
+    scene.end(source, receivers)
+    assert receivers[0].messages == [b"hello", *sent]
+    late = receivers[1].messages
+    assert 500 <= len(late) < len(sent), "the second half, and some of the first"
+    assert late == sent[-len(late) :]
+
+
+@case("restart-source")
+def test_restarted_source(pair: Pair, scene_of: SceneOf) -> None:
+    scene = scene_of(pair)
+    first, receivers = scene.open()
+    sent = messages(400, name="first")
+    deliver(first, receivers, sent)
+    first.kill()
+    scene.lose(DESKS)
+    second = scene.start_source()
+    scene.greet(second, receivers, b"hello again")
+    scene.lose(DESKS, FIVE_PERCENT)
+    more = messages(400, name="second")
+    deliver(second, receivers, more)
+    end_whole(scene, second, receivers, [*sent, b"hello again", *more])
+
+
+def served(scene: Scene, repairer: str) -> int:
+    """Repairs that a repairer has sent."""
+    return scene.counters(repairer).get("rdata_packets", 0)
+
+
+@case("restart-repairer")
+def test_restarted_repairer(pair: Pair, scene_of: SceneOf) -> None:
+    scene = scene_of(pair, has_repairers(pair), repairers=1, parameters={"parent_retry_ivl": "200ms"})
+    source, receivers = scene.open()
+    scene.lose(DESKS, FIVE_PERCENT)
+    sent = messages(1800)
+    deliver(source, receivers, sent[:600])
+    assert served(scene, "repairer-1")
+    scene.elements["repairer-1"].kill()
+    deliver(source, receivers, sent[600:1200])
+    scene.start_element("repairer-1").until_said("ready:")
+    deliver(source, receivers, sent[1200:])
+    assert served(scene, "repairer-1"), "it serves again"
+    end_whole(scene, source, receivers, sent)
+
+
+@case("flat-lan")
+def test_flat_lan(pair: Pair, scene_of: SceneOf) -> None:
+    scene = scene_of(pair, Layout.FLAT, repairers=1)
+    source, receivers = scene.open()
+    scene.lose(DESKS, FIVE_PERCENT)
+    sent = messages(1500)
+    deliver(source, receivers, sent)
+    counters = scene.counters("repairer-1")
+    assert counters["rdata_packets"] > 0
+    assert counters.get("spm_packets", 0) == 0
+    end_whole(scene, source, receivers, sent)
+
+
+@case("two-repairers")
+def test_two_repairers(pair: Pair, scene_of: SceneOf) -> None:
+    scene = scene_of(pair, has_repairers(pair), repairers=2)
+    source, receivers = scene.open()
+    scene.lose(DESKS, FIVE_PERCENT)
+    sent = messages(1500)
+    deliver(source, receivers, sent[:750])
+    assert served(scene, "repairer-1")
+    before = served(scene, "repairer-2")
+    scene.elements["repairer-1"].kill()
+    deliver(source, receivers, sent[750:])
+    assert served(scene, "repairer-2") > before
+    end_whole(scene, source, receivers, sent)
+
+
+@case("fragments")
+def test_fragments(pair: Pair, scene_of: SceneOf) -> None:
+    """INT-U13: up to 16 fragments a message.
+
+    OpenPGM's rate limit is a bucket of a millisecond, in which a whole message must find room. Its receivers take an unfragmented
+    packet that follows a duplicate fragment for a fragment, so no message here fits into one packet.
+    """
+    scene = scene_of(pair)
+    source, receivers = scene.open(rate=40_000_000)
+    scene.lose(DESKS, FIVE_PERCENT)
+    cycle = itertools.cycle((1449, 5000, 20_000, 3000, 22_000))
+    sent = [messages(1, size, f"m{number}")[0] for number, size in zip(range(150), cycle, strict=False)]
+    deliver(source, receivers, sent)
+    end_whole(scene, source, receivers, sent)
+
+
+@case("wrap")
+def test_wrap(pair: Pair, scene_of: SceneOf) -> None:
+    scene = scene_of(pair, first_sqn=SPACE - 300)
+    source, receivers = scene.open()
+    scene.lose(DESKS, FIVE_PERCENT)
+    sent = messages(600)
+    deliver(source, receivers, sent)
+    counted = scene.counts("desk-1")
+    assert 0 < counted["high"] < counted["odata"], "some before the wrap, some behind"
+    end_whole(scene, source, receivers, sent)
+
+
+@case("nak-list")
+def test_nak_lists(pair: Pair, scene_of: SceneOf) -> None:
+    """INT-Q6, RCV-47: lists are asked, confirmed and served; what OpenPGM asks twice does no harm."""
+    scene = scene_of(pair, settings={"backoff": 50}, parameters={"nak_bo_ivl": "30ms"})
+    source, receivers = scene.open()
+    asked = scene.yard.seat("relay", "down") if pair.layout is Layout.RELAY else scene.seat("source")
+    scene.yard.rule(asked, scene.port)
+    scene.lose(DESKS, f"{TYPE_IS} {TYPES['odata']} numgen random mod 100 < 30")
+    sent = messages(1000)
+    deliver(source, receivers, sent)
+    counted = scene.yard.counts(asked.host)
+    print(f"{pair.key}: {counted['nak']} NAKs, {counted['nak_list']} of them with lists")
+    assert counted["nak_list"] > 0
+    end_whole(scene, source, receivers, sent)
+
+
+QUIET = {"ambient_spm_ivl": "30s", "ihb_min": "5s", "ihb_max": "5s", "stall_ivl": "20s", "peer_expiry": "60s"}
+
+
+@case("spmr")
+def test_spmr(pair: Pair, scene_of: SceneOf) -> None:
+    """Who joins between two SPMs asks for one; before it has come nothing is given up."""
+    scene = scene_of(pair, parameters={**QUIET, "relay_takeover_ivl": "60s"})
+    source, receivers = scene.open(desks=["desk-1"], ambient=30_000, heartbeat=5_000)
+    receivers.append(scene.start_receiver("desk-2"))
+    scene.until_joined(receivers[1])
+    scene.lose(DESKS)
+    source.put([b"first"])
+    receivers[0].until_messages(2)
+    scene.until(lambda: scene.counts("desk-2")["spm"] > 0, "an SPM that was asked for")
+    receivers[1].until_messages(1)
+    scene.lose(DESKS, FIVE_PERCENT, tail_from(1200))
+    sent = messages(1000)
+    deliver(source, receivers, sent)
+    scene.end(source, receivers)
+    assert receivers[0].messages == [b"hello", b"first", *sent]
+    assert receivers[1].messages == [b"first", *sent]
+
+
+@pytest.mark.parametrize("mtu", [576, 8972])
+@case("mtu")
+def test_mtu(pair: Pair, mtu: int, scene_of: SceneOf) -> None:
+    tpdu = mtu - 28
+    scene = scene_of(pair, settings={"mtu": mtu}, parameters={"max_tpdu": f"{tpdu}B"})
+    source, receivers = scene.open()
+    scene.lose(DESKS, FIVE_PERCENT)
+    sent = [one for size in (tpdu - 24, 20, tpdu - 25) for one in messages(200, size, f"of{size}")]
+    deliver(source, receivers, sent)
+    end_whole(scene, source, receivers, sent)
+
+
+@case("idle")
+def test_idle(pair: Pair, scene_of: SceneOf) -> None:
+    """Longer than everybody's patience; the SPMs keep the session alive."""
+    patience = {"stall_ivl": "400ms", "peer_expiry": "700ms", "relay_takeover_ivl": "700ms"}
+    heartbeats = {"ambient_spm_ivl": "100ms", "ihb_max": "100ms"}
+    scene = scene_of(pair, settings={"expiry": 700}, parameters={**patience, **heartbeats})
+    source, receivers = scene.open(ambient=100)
+    sent = messages(600)
+    deliver(source, receivers, sent[:300])
+    scene.lose(DESKS)
+    scene.until(lambda: all(scene.counts(name)["spm"] > 12 for name in DESKS), "12 SPMs")
+    scene.lose(DESKS, FIVE_PERCENT)
+    deliver(source, receivers, sent[300:])
+    assert not [line for receiver in receivers for line in receiver.said if "silent" in line]
+    end_whole(scene, source, receivers, sent)

@@ -1,0 +1,14 @@
+"""docs/interop.md shows the tests there are: every row has a cell for every case, and the page is fresh."""
+
+from __future__ import annotations
+
+from tests.interop.matrix import ROOT, flaws, page
+
+
+def test_every_row_has_a_test_or_a_reason_for_every_case() -> None:
+    assert not flaws()
+
+
+def test_the_page_is_fresh() -> None:
+    committed = (ROOT / "docs" / "interop.md").read_text()
+    assert committed == page(), "docs/interop.md is stale; write it anew with: python -m tests.interop.matrix --write"
