@@ -5,15 +5,16 @@
             ...
 
 Each handle runs the protocol in a background thread of its own, so repairs go on while the application is
-busy or asleep.
+busy or asleep. With `busy_poll=True` it runs in the calling thread instead, which spins while it waits: the shortest
+way from socket to application, for a core of its own (`pgm.net.busy_handles`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Generic, TypeVar
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ import trio
 from pgm.core.counters import Counters
 from pgm.core.transmit_window import Payload
 from pgm.errors import UsageError
+from pgm.net import busy_handles
 from pgm.net import open as _open
 from pgm.net import receiver as _receiver
 from pgm.net import source as _source
@@ -186,25 +188,57 @@ class Receiver:
         self._inner.unsubscribe(prefix)
 
     def __iter__(self) -> Iterator[Item]:
-        while (item := self._next_item()) is not None:
+        while (item := self.recv()) is not None:
             yield item
 
-    def _next_item(self) -> Item | None:
+    def recv(self, timeout_s: float | None = None) -> Item | None:
+        """The next message, loss, opening or closing; None when nothing came within `timeout_s`."""
         message = self._unpacker.next()
         while message is None:
-            found = self.next_batch()
+            found = self.next_batch(timeout_s)
             if not isinstance(found, (Batch, MultipartBatch)):
                 return found
             message = self._unpacker.open(found)
         return message
 
 
-@contextmanager
+@overload
 def open_source(
-    target: Target, *, node: str | None = None, stream: str | None = None, **parameters: Any
-) -> Iterator[Source]:
-    """Open a source; the block's end sends what is left and serves repairs until nobody asks any more."""
-    background = _Background(lambda: _open.open_source(target, node=node, stream=stream, **parameters))
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    busy_poll: Literal[False] = False,
+    **parameters: Any,
+) -> AbstractContextManager[Source]: ...
+
+
+@overload
+def open_source(
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    busy_poll: Literal[True],
+    cpu: int | None = None,
+    **parameters: Any,
+) -> AbstractContextManager[busy_handles.Source]: ...
+
+
+def open_source(
+    target: Target, *, busy_poll: bool = False, **options: Any
+) -> AbstractContextManager[Source] | AbstractContextManager[busy_handles.Source]:
+    """Open a source; the block's end sends what is left and serves repairs until nobody asks any more.
+
+    With `busy_poll` it belongs to the thread that opened it, which `cpu` pins to a processor. Otherwise as `pgm.open_source`.
+    """
+    return busy_handles.open_source(target, **options) if busy_poll else _open_source(target, **options)
+
+
+@contextmanager
+def _open_source(target: Target, **options: Any) -> Iterator[Source]:
+    _refuse_cpu(options)
+    background = _Background(lambda: _open.open_source(target, **options))
     source = Source(background, background.start())
     try:
         yield source
@@ -214,19 +248,45 @@ def open_source(
     background.close(fails=False)
 
 
-@contextmanager
+@overload
 def open_receiver(
     target: Target,
     *,
     node: str | None = None,
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
+    busy_poll: Literal[False] = False,
     **parameters: Any,
-) -> Iterator[Receiver]:
-    """Open a receiver of one stream, or of all streams of the node; `subscribe` as in `pgm.open_receiver`."""
-    background = _Background(
-        lambda: _open.open_receiver(target, node=node, stream=stream, subscribe=subscribe, **parameters)
-    )
+) -> AbstractContextManager[Receiver]: ...
+
+
+@overload
+def open_receiver(
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    subscribe: Iterable[bytes] | None = None,
+    busy_poll: Literal[True],
+    cpu: int | None = None,
+    **parameters: Any,
+) -> AbstractContextManager[busy_handles.Receiver]: ...
+
+
+def open_receiver(
+    target: Target, *, busy_poll: bool = False, **options: Any
+) -> AbstractContextManager[Receiver] | AbstractContextManager[busy_handles.Receiver]:
+    """Open a receiver of one stream, or of all streams of the node; `subscribe` as in `pgm.open_receiver`.
+
+    With `busy_poll` it belongs to the thread that opened it, which `cpu` pins to a processor.
+    """
+    return busy_handles.open_receiver(target, **options) if busy_poll else _open_receiver(target, **options)
+
+
+@contextmanager
+def _open_receiver(target: Target, **options: Any) -> Iterator[Receiver]:
+    _refuse_cpu(options)
+    background = _Background(lambda: _open.open_receiver(target, **options))
     receiver = Receiver(background, background.start())
     try:
         yield receiver
@@ -234,3 +294,10 @@ def open_receiver(
         background.close(fails=True)
         raise
     background.close(fails=False)
+
+
+def _refuse_cpu(options: dict[str, Any]) -> None:
+    if "cpu" in options:
+        raise UsageError(
+            "a processor can be chosen for busy polling only", remedy="say busy_poll=True, or leave cpu away"
+        )

@@ -1,0 +1,360 @@
+"""Sources and receivers that run in the calling thread: what `pgm.blocking` opens with `busy_poll=True`."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pgm.core.arena import Arena
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Closed, Effect, Effects, Lost, Notice, Opened
+from pgm.core.fragments import LargeMessage, Messages
+from pgm.core.receiver import ReceiverCore
+from pgm.core.source import SourceCore
+from pgm.core.transmit_window import Payload
+from pgm.messages.subscriptions import Subscriptions
+from pgm.net.busy_poll import BusyPollDriver, pinned
+from pgm.net.cores import receiver_core, source_core, stream_of
+from pgm.net.framing import FramedReceiving, FramedSending, messages_of, not_framed
+from pgm.net.items import AnyBatch, Batch, BatchItem, Item, Message, MultipartBatch, Unpacker, batch_of
+from pgm.net.link import Link, open_links
+from pgm.net.open import Target, new_tsi, resolve
+from pgm.net.receiver import Inbox
+from pgm.topology.node_plan import Role
+from pgm.units import NEVER, SECOND
+from pgm.wire.formats import Tsi
+
+_Found = Messages | LargeMessage | Lost | Opened | Closed
+
+
+def _ignore(_: Notice) -> None:
+    """The default for notices: nobody listens."""
+
+
+class _Outbox:
+    """A source's core delivers nothing; it may notice something, and have made room for what shares a packet."""
+
+    def __init__(self, on_notice: Callable[[Notice], None]) -> None:
+        self._on_notice = on_notice
+        self.framed: FramedSending | None = None
+
+    def take(self, effect: Effect) -> None:
+        if isinstance(effect, Notice):
+            self._on_notice(effect)
+
+    def after(self) -> Effects:
+        if self.framed is not None:
+            self.framed.send_rest_if_idle()
+        return NOTHING
+
+
+class Source:
+    """Sends one stream from the calling thread. What a call took is with the kernel when it returns."""
+
+    def __init__(self, core: SourceCore, driver: BusyPollDriver, framed: FramedSending | None) -> None:
+        self._core = core
+        self._driver = driver
+        self._framed = framed
+
+    @property
+    def tsi(self) -> Tsi:
+        """The session's TSI."""
+        return self._core.setup.tsi
+
+    @property
+    def max_tpdu(self) -> int:
+        """Octets of the largest packet; a message that fits one needs no fragments."""
+        return self._core.max_tpdu
+
+    @property
+    def counters(self) -> Counters:
+        """What this source has counted so far."""
+        return self._core.counters
+
+    @property
+    def driver(self) -> BusyPollDriver:
+        """What runs it."""
+        return self._driver
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links it sends on."""
+        return tuple(self._driver.links)
+
+    def send(self, payload: Payload) -> int:
+        """Send one message, now; returns the sqn of its first packet.
+
+        Spins while the rate, the window or the link makes it wait. Raises `PayloadTooLarge` for what cannot fit the
+        window, `SourceClosed` after closing, `UsageError` in another thread.
+        """
+        self._driver.require_usable()
+        sqn = self._core.window.end
+        if self._framed is None:
+            self._core.submit((payload,))
+        else:
+            self._framed.submit(((payload,),))
+        self._send_all()
+        return sqn
+
+    def send_parts(self, parts: Sequence[Payload]) -> int:
+        """Send one message of several parts, now; for streams with ZeroMQ's framing. Returns the sqn of its first packet."""
+        self._driver.require_usable()
+        if self._framed is None:
+            raise not_framed("messages of several parts")
+        sqn = self._core.window.end
+        self._framed.submit((parts,))
+        self._send_all()
+        return sqn
+
+    def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
+        """Send many messages, now: a list of byte strings, or a (count, size) array of octets. Returns the first sqn."""
+        self._driver.require_usable()
+        sqn = self._core.window.end
+        if self._framed is not None:
+            self._framed.submit(messages_of(payloads))
+        elif isinstance(payloads, np.ndarray):
+            self._core.submit_rows(payloads)
+        else:
+            self._core.submit(payloads)
+        self._send_all()
+        return sqn
+
+    def _send_all(self) -> None:
+        driver, window, framed = self._driver, self._core.window, self._framed
+        driver.push()
+        while window.has_unsent or driver.is_held_up or (framed is not None and framed.has_rest):
+            driver.spinner.turn()
+
+    def flush(self) -> None:
+        """Nothing is left to be sent when a call returns: the same name as without busy polling."""
+        self._driver.require_usable()
+
+    def poll(self) -> None:
+        """Take in what has come, and send what is due: NCFs, repairs, SPMs. One turn, without waiting."""
+        self._driver.require_usable()
+        self._driver.spinner.turn()
+
+    def advance_trail(self, sqn: int) -> None:
+        """Let go of everything before the message whose first packet is `sqn`, as a send returned it."""
+        self._driver.require_usable()
+        self._core.advance_trail(sqn)
+        self._driver.spinner.expect_change()
+
+    def close_window(self) -> None:
+        """Let go of everything sent so far, and tell the receivers at once."""
+        self._driver.require_usable()
+        self._driver.perform(self._core.close_window(time.monotonic_ns()))
+        self._driver.spinner.expect_change()
+
+    def close(self) -> None:
+        """Announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`, spinning."""
+        self._driver.require_usable()
+        self._core.close()
+        self._driver.push()
+        while not self._core.is_finished(time.monotonic_ns()):
+            self._driver.spinner.turn()
+
+
+class _SpunInbox(Inbox):
+    """An inbox that is looked into, not waited for."""
+
+    def pop(self) -> _Found | None:
+        """The next thing in the queue, if there is one."""
+        if not self._queue:
+            return None
+        queued = self._queue.popleft()
+        if queued.frees_octets:
+            self._freed += queued.frees_octets
+        return queued.found
+
+
+class Receiver:
+    """Receives streams in the calling thread: call `recv`, or iterate over it, or over `batches()`.
+
+    Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer.
+    """
+
+    def __init__(
+        self, core: ReceiverCore, inbox: _SpunInbox, driver: BusyPollDriver, framed: FramedReceiving | None
+    ) -> None:
+        self._core = core
+        self._inbox = inbox
+        self._driver = driver
+        self._framed = framed
+        self._ready: deque[BatchItem] = deque()  # messages that shared a packet with others
+        self._unpacker = Unpacker()
+
+    @property
+    def counters(self) -> Counters:
+        """What this receiver has counted so far."""
+        return self._core.counters
+
+    @property
+    def driver(self) -> BusyPollDriver:
+        """What runs it."""
+        return self._driver
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links it reads from."""
+        return tuple(self._driver.links)
+
+    @property
+    def known_sources(self) -> int:
+        """Sources whose path is known: from now on nothing of theirs is missed."""
+        return sum(session.path.spm is not None for session in self._core.sessions)
+
+    def recv(self, timeout_s: float | None = None) -> Item | None:
+        """The next message, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile.
+
+        With a `timeout_s` of 0 it takes one turn. Raises `UsageError` in another thread and after closing.
+        """
+        message = self._unpacker.next()
+        while message is None:
+            found = self._spin(timeout_s)
+            if not isinstance(found, (Batch, MultipartBatch)):
+                return found
+            if isinstance(found, Batch) and len(found) == 1:
+                return Message(found.payloads.tobytes(), found.first_sqn, found.tsi)
+            message = self._unpacker.open(found)
+        return message
+
+    def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
+        """The next batch, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile."""
+        return self._unpacker.take_rest() or self._spin(timeout_s)
+
+    def batches(self) -> Iterator[BatchItem]:
+        """Many messages at a time, in stream order with what befell the stream."""
+        while (item := self.next_batch()) is not None:
+            yield item
+
+    def __iter__(self) -> Iterator[Item]:
+        while (item := self.recv()) is not None:
+            yield item
+
+    def poll(self) -> None:
+        """Take in what has come, and send what is due: NAKs. One turn, without waiting."""
+        self._driver.require_usable()
+        self._driver.spinner.turn()
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Take messages whose first part begins with this, too; with ZeroMQ's framing. Raises `UsageError` without."""
+        self._require_framing().subscriptions.add(prefix)
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take them no more, from the next message on. Raises `UsageError` for what is not subscribed."""
+        framed = self._require_framing()
+        framed.subscriptions.remove(prefix)
+        rest: AnyBatch | None = self._unpacker.take_rest()
+        waiting = [*self._ready] if rest is None else [rest, *self._ready]
+        kept = [framed.wanted(item) for item in waiting]
+        self._ready = deque(item for item in kept if item is not None)
+
+    def _require_framing(self) -> FramedReceiving:
+        if self._framed is None:
+            raise not_framed("subscriptions")
+        return self._framed
+
+    def _spin(self, timeout_s: float | None) -> BatchItem | None:
+        self._driver.require_usable()
+        inbox, turn = self._inbox, self._driver.spinner.turn
+        until_ns = NEVER if timeout_s is None else time.monotonic_ns() + round(timeout_s * SECOND)
+        while not self._ready:
+            found = inbox.pop()
+            if found is None:
+                turn()
+                found = inbox.pop()
+            if found is not None:
+                item = self._take(found)
+                if item is not None:
+                    return item
+            elif timeout_s is not None and time.monotonic_ns() >= until_ns:
+                return None
+        return self._ready.popleft()
+
+    def _take(self, found: _Found) -> BatchItem | None:
+        freed = self._inbox.after()
+        if freed:
+            self._driver.perform(freed)
+        item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
+        if self._framed is None:
+            return item
+        self._ready.extend(self._framed.take(item))
+        return None
+
+
+@contextmanager
+def open_source(
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    cpu: int | None = None,
+    on_notice: Callable[[Notice], None] = _ignore,
+    seed: str | None = None,
+    **parameters: Any,
+) -> Iterator[Source]:
+    """Open a source that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_source`."""
+    plan = resolve(target, node, Role.SOURCE, parameters)
+    chosen = stream_of(plan, stream)
+    with pinned(cpu):
+        links = open_links(plan, Arena(), seed)
+        segments = [link.segment for link in links]
+        now_ns = BusyPollDriver.now_ns()
+        core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), now_ns)
+        outbox = _Outbox(on_notice)
+        driver = BusyPollDriver(core, links, outbox)
+        try:
+            if chosen.framing == "zeromq":
+                outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
+            source = Source(core, driver, outbox.framed)
+            source.poll()  # the first SPM
+            yield source
+            source.close()
+        except BaseException:
+            driver.perform(core.abort(BusyPollDriver.now_ns()))
+            raise
+        finally:
+            driver.close()
+
+
+@contextmanager
+def open_receiver(
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    subscribe: Iterable[bytes] | None = None,
+    cpu: int | None = None,
+    on_notice: Callable[[Notice], None] = _ignore,
+    seed: str | None = None,
+    **parameters: Any,
+) -> Iterator[Receiver]:
+    """Open a receiver that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_receiver`."""
+    plan = resolve(target, node, Role.RECEIVER, parameters)
+    streams = plan.streams if stream is None else (stream_of(plan, stream),)
+    framed_ports = [one.data_port for one in streams if one.framing == "zeromq"]
+    if subscribe is not None and not framed_ports:
+        raise not_framed("subscriptions")
+    subscriptions = Subscriptions() if subscribe is None else Subscriptions(subscribe)
+    with pinned(cpu):
+        links = open_links(plan, Arena(), seed)
+        core = receiver_core(
+            plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
+        )
+        inbox = _SpunInbox(core, plan.parameters, on_notice)
+        framed = None
+        if framed_ports:
+            framed = FramedReceiving(framed_ports, plan.parameters.max_apdu, subscriptions, core.counters)
+        driver = BusyPollDriver(core, links, inbox)
+        try:
+            yield Receiver(core, inbox, driver, framed)
+        finally:
+            driver.close()

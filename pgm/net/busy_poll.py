@@ -1,0 +1,223 @@
+"""The busy-poll driver: the same cores in the calling thread, which spins on the sockets while it waits.
+
+For the shortest round trip: no second thread, no sleep of the kernel's, no task to wake. All nodes that a thread has
+opened this way are turned together, so a thread may own a source and a receiver and repairs go on in both whichever of
+them it waits for. Between calls nothing runs: a thread that computes for long calls `poll` now and then, or what its
+nodes owe to others comes late. One core is busy for as long as a call waits.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pgm.core.effects import Effects, Send
+from pgm.core.interface import Core
+from pgm.errors import UsageError
+from pgm.net.driver import Application
+from pgm.net.link import Link, WouldBlock
+from pgm.units import NEVER
+
+# Reads in a row before deadlines are looked at again: a read of 64 KB takes some 50 us, so a timer is late by less than
+# the millisecond that the trio driver's timers may be late.
+_READS_IN_A_ROW = 16
+# Deadlines served in a row before the sockets get their turn.
+_DEADLINES_IN_A_ROW = 8
+
+
+class Spinner:
+    """Turns all nodes of one thread. Made and forgotten by `BusyPollDriver`."""
+
+    _of_thread = threading.local()
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._inputs: dict[int, tuple[BusyPollDriver, Link, socket.socket]] = {}
+        self._drivers: list[BusyPollDriver] = []
+        self._deadline_ns = 0
+        self._is_stale = True  # whether `_deadline_ns` must be asked for again
+        self._reads = 0
+        self._thread = threading.get_ident()
+
+    @classmethod
+    def here(cls) -> Spinner:
+        """The spinner of the calling thread."""
+        found: Spinner | None = getattr(cls._of_thread, "spinner", None)
+        if found is None:
+            found = cls._of_thread.spinner = cls()
+        return found
+
+    def add(self, driver: BusyPollDriver) -> None:
+        """Turn this one too."""
+        self._drivers.append(driver)
+        for link in driver.links:
+            for sock in link.inputs:
+                self._inputs[sock.fileno()] = (driver, link, sock)
+                self._epoll.register(sock, select.EPOLLIN)
+        self._is_stale = True
+
+    def remove(self, driver: BusyPollDriver) -> None:
+        """Turn it no more; its sockets are still open."""
+        self._drivers.remove(driver)
+        for link in driver.links:
+            for sock in link.inputs:
+                self._epoll.unregister(sock)
+                del self._inputs[sock.fileno()]
+        if not self._drivers:
+            self._epoll.close()
+            if getattr(self._of_thread, "spinner", None) is self:
+                del self._of_thread.spinner
+
+    def require_here(self) -> None:
+        """Raise `UsageError` in any other thread than the one that opened."""
+        if threading.get_ident() != self._thread:
+            raise UsageError(
+                "a source or receiver with busy_poll belongs to the thread that opened it",
+                remedy="open one in each thread, or open it without busy_poll",
+            )
+
+    def expect_change(self) -> None:
+        """Say that a core was called, so its deadline may be another."""
+        self._is_stale = True
+
+    def turn(self) -> None:
+        """Read once from every socket that has something; otherwise serve the deadlines that have come."""
+        ready = self._epoll.poll(0)
+        for number, _ in ready:
+            driver, link, sock = self._inputs[number]
+            driver.read(link, sock)
+        if ready:
+            self._is_stale = True
+            self._reads += 1
+            if self._reads < _READS_IN_A_ROW:
+                return
+        self._reads = 0
+        if self._is_stale:
+            self._is_stale = False
+            self._deadline_ns = min([driver.deadline_ns for driver in self._drivers], default=NEVER)
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._deadline_ns:
+            self._is_stale = True
+            for driver in self._drivers:
+                driver.serve(now_ns)
+
+
+class BusyPollDriver:
+    """Runs `core` on `links` whenever its thread's spinner turns. What is not for the network goes to `application`."""
+
+    def __init__(self, core: Core, links: Sequence[Link], application: Application) -> None:
+        self.core = core
+        self.links = links
+        self._application = application
+        self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
+        self.is_closed = False
+        self.spinner = Spinner.here()
+        for link in links:
+            link.counters = core.counters
+        self.spinner.add(self)
+
+    @staticmethod
+    def now_ns() -> int:
+        """The clock of all cores in this process."""
+        return time.monotonic_ns()
+
+    def close(self) -> None:
+        """Stop, and close the links."""
+        self.is_closed = True
+        self.spinner.remove(self)
+        for link in self.links:
+            link.close()
+
+    def require_usable(self) -> None:
+        """Raise `UsageError` after closing, or in another thread."""
+        if self.is_closed:
+            raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
+        self.spinner.require_here()
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a link does not take the data it was given: nothing else is sent before that."""
+        return self._held is not None
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `serve` has something to do."""
+        return 0 if self._held is not None else self.core.deadline_ns
+
+    def read(self, link: Link, sock: socket.socket) -> None:
+        """Take what one read gives."""
+        arrival = link.read(sock)
+        if arrival is None:
+            return
+        train = arrival.train
+        effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
+        if train.kept:
+            link.keep(train)
+        if effects:
+            self.perform(effects)
+
+    def serve(self, now_ns: int) -> None:
+        """Send what was held up, then serve the core's deadline for as long as it has come."""
+        for _ in range(_DEADLINES_IN_A_ROW):
+            if self._held is not None and not self._go_on(*self._held):
+                return
+            if self.core.deadline_ns > now_ns:
+                return
+            self.perform(self.core.handle_deadline(now_ns))
+            now_ns = time.monotonic_ns()
+
+    def push(self) -> None:
+        """Send at once what the core has accepted, as far as rate and link allow."""
+        if self._held is None:
+            self.perform(self.core.handle_deadline(time.monotonic_ns()))
+        self.spinner.expect_change()
+
+    def perform(self, effects: Effects) -> None:
+        """Do what a call to the core caused."""
+        while effects:
+            for effect in effects:
+                if not isinstance(effect, Send):
+                    self._application.take(effect)
+                elif effect.is_data:
+                    self._go_on(effect, 0)
+                else:
+                    self._send_control(effect)
+            effects = self._application.after()
+
+    def _send_control(self, send: Send) -> None:
+        try:
+            self.links[send.segment.index].send(send)
+        except WouldBlock:
+            self.core.counters.sends_dropped += 1
+
+    def _go_on(self, send: Send, at: int) -> bool:
+        """Send data from an octet on; what the link does not take is held. Says whether all went."""
+        try:
+            self.links[send.segment.index].send(send, at)
+        except WouldBlock as blocked:
+            self._held = send, blocked.at
+            return False
+        self._held = None
+        return True
+
+
+@contextmanager
+def pinned(cpu: int | None) -> Iterator[None]:
+    """Keep the calling thread on one processor for the length of a block. Raises `UsageError`."""
+    if cpu is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    if cpu not in before:
+        known = ", ".join(map(str, sorted(before)))
+        raise UsageError(f"this thread may not run on processor {cpu}", remedy=f"choose one of {known}")
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
