@@ -6,20 +6,35 @@ import hashlib
 import itertools
 import socket
 
+import numpy as np
 import pytest
 
 from pgm.core.session import ReceiverSetup
 from pgm.net.open import new_tsi
+from pgm.net.raw import PROTOCOL, strip_header
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
-from tests.reference import DATA_PORT, TSI
+from tests.reference import DATA_PORT, TSI, data_packet
 from tests.rfc.bench import BELOW, SOURCE, UP, A, B, Bench
-from tests.unit.core.makers import MS, PARENT, SEGMENT, data_train, sent_control, spm_packet
+from tests.unit.core.makers import MS, PARENT, SEGMENT, data_train, payload_of, sent_control, spm_packet
 from tests.unit.core.reader import Reader
 from tests.unit.topology.trees import changed, report
 
 T = PacketType
 STRANGER = "10.0.0.66"
+
+
+@pytest.mark.rfc("W-01")
+@pytest.mark.parametrize("options", [0, 4, 40])
+def test_a_packet_begins_behind_the_network_header(options):
+    """Protocol 113. A raw IPv4 socket reads that header too, with the options it has."""
+    assert PROTOCOL == 113
+    packet = data_packet(5, payload_of(5))
+    header = bytes([0x40 | (20 + options) // 4]) + bytes(19 + options)
+    chunk = np.frombuffer(b"left alone" + header + packet, np.uint8).copy()
+    left = strip_header(chunk, 10, len(header) + len(packet))
+    assert left == len(packet)
+    assert chunk[: 10 + left].tobytes() == b"left alone" + packet
 
 
 @pytest.mark.rfc("W-12")
