@@ -75,7 +75,6 @@ class RepairerSession:
         self._setup = setup
         self._parameters = parameters
         self._counters = counters
-        self._rng = rng
         self.cache = cache
         self.path = Path(tsi, data_port, parameters, counters)
         self.relay = Relay(tsi, data_port, setup, parameters, counters)
@@ -229,7 +228,8 @@ class RepairerSession:
         self._reveal(spans[-1][1], now_ns)
         self._recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
-            hold = self._rng.randint(0, self._parameters.rdata_hold_ivl)
+            # At once, to be there before the source; the others of the segment wait in turn and cancel what they hear.
+            hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
             self._responder(channel.segment).request(spans, now_ns, hold)
 
     def _reveal(self, end: int, now_ns: int) -> None:

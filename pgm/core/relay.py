@@ -36,6 +36,7 @@ class ElementSetup:
     repairers: tuple[tuple[Nla, ...], ...] = ()  # per downstream segment: asked before the parents
     partners: frozenset[Nla] = frozenset()  # addresses of the other relay of a standby pair
     is_standby: bool = False
+    assist_rank: int = 0  # of a repairer: how many others of its segment repair unasked before it does
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 
     @property

@@ -77,5 +77,6 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
         repairers=plan.repairers,
         partners=plan.partners,
         is_standby=plan.is_standby,
+        assist_rank=plan.assist_rank,
         asks_below_trail=plan.asks_below_trail,
     )

@@ -109,6 +109,7 @@ def plan_entry(tree: Tree, node: Node) -> NodePlan:
         partners=_partners(tree, node),
         is_standby=bool(node.standby_of),
         local_repairers=_local_repairers(tree, node),
+        assist_rank=_assist_rank(tree, node),
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
         reasons=_reasons(settings),
     )
@@ -170,6 +171,14 @@ def _local_repairers(tree: Tree, node: Node) -> frozenset[Address]:
     if node.role is not Role.RECEIVER or node.up is None:
         return frozenset()
     return frozenset(_addresses_on(node.up, tree.repairers_on(node.up.segment)))
+
+
+def _assist_rank(tree: Tree, node: Node) -> int:
+    """How many on-LAN repairers of the same segment stand before this one in the file."""
+    if node.role is not Role.REPAIRER or node.up is None or node.up not in node.downs:
+        return 0
+    beside = [one.name for one in tree.repairers_on(node.up.segment) if one.up in one.downs]
+    return beside.index(node.name)
 
 
 def _reasons(settings: Settings) -> tuple[tuple[str, str], ...]:
