@@ -136,7 +136,7 @@ def sim(
 
     \b
     pgm sim tree.toml --count 'desk-*=1000' --loss 1%
-    pgm sim tree.toml --fault crash:floor-2-repairer@2s --fault pause:desk-3@2s+500ms
+    pgm sim tree.toml --fault crash:floor-2-repairer@2s --fault pause:desk-3@2s+1s
 
     A fault is one of crash, restart, crash_and_restart, pause, partition and deafen. "Repaired locally" came from a
     repairer of the own subnet, "from above" from a higher tier, "late" by itself after it was missed. Exits with 1

@@ -91,6 +91,16 @@ def pgm(
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
+def until_listening(group: str, port: int, process: int | str = "self") -> None:
+    """Wait until a socket is bound to a group where a process is: from then on a receiver misses nothing."""
+    octets = bytes(map(int, group.split(".")))
+    wanted = f" {octets[::-1].hex().upper()}:{port:04X} "
+    deadline = time.monotonic() + PATIENCE_S
+    while wanted not in Path(f"/proc/{process}/net/udp").read_text():
+        assert time.monotonic() < deadline, f"nobody listens to {group}"
+        time.sleep(0.02)
+
+
 @attrs.frozen
 class Marked:
     """An environment by which everything started with it can be found again."""

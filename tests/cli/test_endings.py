@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.cli.command import PATIENCE_S, Marked, command, environment, marked
+from tests.cli.command import PATIENCE_S, Marked, command, environment, marked, until_listening
 from tests.net.places import Place, one_segment
 from tests.net.processes import Process
 
@@ -21,9 +21,14 @@ CAMPUS = "deploy/topologies/campus-1000.toml"
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def place() -> Place:
+    return Place.new()
+
+
+@pytest.fixture
+def tree(tmp_path: Path, place: Place) -> Path:
     file = tmp_path / "tree.toml"
-    file.write_text(one_segment(Place.new()))
+    file.write_text(one_segment(place))
     return file
 
 
@@ -101,12 +106,17 @@ def test_a_node_that_is_stopped_is_done(tree: Path, arguments: tuple[str, ...], 
         node.line_with(says)
 
 
-def test_a_stream_that_is_cut_short_is_told_to_its_receivers(tree: Path) -> None:
-    with (
-        marked() as mark,
-        running(mark, "recv", tree, "--node", "desk-1", "--json") as receiver,
-        running(mark, "send", tree, "--node", "source", "--lines", stdin=subprocess.PIPE) as sender,
-    ):
+@contextmanager
+def piped(mark: Marked, tree: Path, place: Place, *options: str) -> Iterator[tuple[Process, Process]]:
+    """A receiver that listens, and a source of lines that begins then."""
+    with running(mark, "recv", tree, "--node", "desk-1", *options) as receiver:
+        until_listening(place.group(), place.port)
+        with running(mark, "send", tree, "--node", "source", "--lines", stdin=subprocess.PIPE) as sender:
+            yield receiver, sender
+
+
+def test_a_stream_that_is_cut_short_is_told_to_its_receivers(tree: Path, place: Place) -> None:
+    with marked() as mark, piped(mark, tree, place, "--json") as (receiver, sender):
         sender.process.stdin.write(b"a line\n")
         sender.process.stdin.flush()
         receiver.line_with("begins at sqn 0")
@@ -119,12 +129,8 @@ def test_a_stream_that_is_cut_short_is_told_to_its_receivers(tree: Path) -> None
         mark.until_nothing_runs()
 
 
-def test_a_receiver_that_is_stopped_gives_its_account(tree: Path) -> None:
-    with (
-        marked() as mark,
-        running(mark, "recv", tree, "--node", "desk-1", "--lines", "--follow") as receiver,
-        running(mark, "send", tree, "--node", "source", "--lines", stdin=subprocess.PIPE) as sender,
-    ):
+def test_a_receiver_that_is_stopped_gives_its_account(tree: Path, place: Place) -> None:
+    with marked() as mark, piped(mark, tree, place, "--lines", "--follow") as (receiver, sender):
         sender.process.communicate(b"one\ntwo\n")
         receiver.line_with("ends at sqn 2")
         ends(receiver, signal.SIGINT, 130, mark)
@@ -132,28 +138,27 @@ def test_a_receiver_that_is_stopped_gives_its_account(tree: Path) -> None:
         assert receiver.printed == ["one", "two"]
 
 
-def test_a_receiver_whose_output_nobody_reads_can_be_stopped(tree: Path) -> None:
+def test_a_receiver_whose_output_nobody_reads_can_be_stopped(tree: Path, place: Place) -> None:
     """Its writing waits for ever; Ctrl-C does not."""
     read, write = os.pipe()
     try:
-        with (
-            marked() as mark,
-            running(mark, "recv", tree, "--node", "desk-1", stdout=write) as receiver,
-            running(mark, "run", tree, "--node", "source", "--generate", "2000") as source,
-        ):
-            assert source.wait() == 0, source.log  # by now there is far more than a pipe holds
+        with marked() as mark, running(mark, "recv", tree, "--node", "desk-1", stdout=write) as receiver:
+            until_listening(place.group(), place.port)
+            with running(mark, "run", tree, "--node", "source", "--generate", "2000") as source:
+                assert source.wait() == 0, source.log  # by now there is far more than a pipe holds
             ends(receiver, signal.SIGINT, 130, mark)
     finally:
         os.close(read)
         os.close(write)
 
 
-def test_a_reader_that_goes_away_ends_a_receiver_quietly(tree: Path) -> None:
+def test_a_reader_that_goes_away_ends_a_receiver_quietly(tree: Path, place: Place) -> None:
     with marked() as mark:
         line = command("recv", tree, "--node", "desk-1", "--lines")
         receiver = subprocess.Popen(
             line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**mark.env), text=True
         )
+        until_listening(place.group(), place.port)
         with running(mark, "run", tree, "--node", "source", stdin=subprocess.PIPE) as source:
             source.process.stdin.write(b"one\n")
             source.process.stdin.flush()

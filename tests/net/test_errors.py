@@ -19,7 +19,7 @@ import trio
 import pgm.blocking as library
 from pgm.errors import PgmError, ProcessError, TopologyError, TransportError
 from pgm.net.status import serve_status
-from tests.cli.command import Ended, Marked, command, environment, marked, pgm, unprivileged
+from tests.cli.command import Ended, Marked, command, environment, marked, pgm, unprivileged, until_listening
 from tests.net.lab import ROOT, Host, Lab, lab, needs_namespaces
 from tests.net.places import Place, one_segment
 from tests.net.processes import Process, processes
@@ -398,6 +398,7 @@ def test_an_ipv4_group_needs_no_route(hosts: tuple[Host, Host, str]) -> None:
         assert "224.0.0.0" not in host.run("ip", "route")
     receiver = Process("recv", ["recv", "--lines", f"pgm://239.192.9.1:3056?interface={name}&data_port=7500"], one)
     try:
+        until_listening("239.192.9.1", 3056, receiver.process.pid)
         url = "pgm://239.192.9.1:3056?interface=10.7.0.0/24&data_port=7500"
         assert pgm("send", "--lines", url, host=other, input="one\ntwo\n").code == 0
         assert receiver.wait() == 0, receiver.log

@@ -1,0 +1,110 @@
+"""Every help page teaches: what the command does, at least one example that is true, and what every option is for."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from deploy.cli import main
+from tests.cli.command import pgm
+from tests.net.lab import ROOT
+
+CONTEXT = click.Context(main, info_name="pgm")
+COMMANDS = main.list_commands(CONTEXT)
+_WIDTH = 80
+_SHELL = re.compile(r"&&|[|<>&]|\d>")
+
+
+def found(name: str) -> click.Command:
+    command = main.get_command(CONTEXT, name)
+    assert command is not None
+    return command
+
+
+def help_of(*name: str) -> str:
+    done = CliRunner().invoke(main, [*name, "--help"], prog_name="pgm", terminal_width=_WIDTH)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def examples(text: str) -> Iterator[list[str]]:
+    """The words of every pgm command in a text, without what the shell would take of a line."""
+    for line in text.splitlines():
+        words = shlex.split(line.split("  #")[0].strip(), comments=True) if re.match(r"\s*(.*\| )?pgm ", line) else []
+        current: list[str] | None = None
+        for word in [*words, "|"]:
+            if _SHELL.fullmatch(word):
+                if current and current[0] == "pgm":
+                    yield current[1:]
+                current = None if word in "<>" else []
+            elif current is not None or word == "pgm":
+                current = [*(current or []), word]
+
+
+def is_true(words: list[str]) -> None:
+    """There is this command, and it takes these arguments."""
+    name, *arguments = words
+    assert name in COMMANDS, words
+    with found(name).make_context(name, arguments, parent=CONTEXT):
+        pass
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command(name: str) -> None:
+    text = help_of(name)
+    assert text.startswith(f"Usage: pgm {name} ")
+    assert all(len(line) <= _WIDTH for line in text.splitlines() if "pgm://" not in line)
+    body = text.split("\n\n", 1)[1].split("Options:")[0]
+    assert len(body.split()) > 15, "it says too little"
+    told = list(examples(body))
+    assert any(one[0] == name for one in told), "it has no example of itself"
+    for words in told:
+        is_true(words)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_explained_and_takes_json(name: str) -> None:
+    options = [one for one in found(name).params if isinstance(one, click.Option)]
+    assert {one.name for one in options if not one.help} == set()
+    assert "--json" in {spelling for one in options for spelling in one.opts}
+
+
+def test_the_overview_through_the_real_process() -> None:
+    done = pgm("--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("Usage: pgm ")
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} +\w", done.out, re.MULTILINE), name
+    assert "Exit codes: 0 done, 1 failed, 2 wrong usage or a wrong file" in done.out
+    assert pgm("-h").out == done.out
+    assert re.fullmatch(r"pgm, version \d+\.\d+\.\d+\n", pgm("--version").out)
+
+
+def test_no_command_at_all_shows_the_overview() -> None:
+    done = pgm()
+    assert done.code == 2
+    assert "Commands:" in done.out + done.err
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/command.md", "docs/design.md", "docs/topology.md"])
+def test_commands_in_the_documents_are_true(page: str) -> None:
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    told = [words for block in blocks for words in examples(block)]
+    told += [shlex.split(one)[1:] for one in re.findall(r"`(pgm [^`]+)`", text) if "COMMAND" not in one]
+    for words in told:
+        if words[1:]:
+            is_true(words)
+        else:
+            assert words[0] in COMMANDS
+    assert told or page != "README.md"
+
+
+def test_every_command_is_told_of_in_the_page_about_them() -> None:
+    page = (ROOT / "docs" / "command.md").read_text()
+    assert [name for name in COMMANDS if f"| `{name}` |" not in page] == []

@@ -1,0 +1,213 @@
+"""`--json` of every command gives valid JSON with exactly the keys that docs/command.md tells of."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from deploy.workload import digest
+from tests.cli.command import command, environment, marked, pgm, until_listening
+from tests.net.lab import ROOT
+from tests.net.places import Place, one_segment
+from tests.net.processes import Process
+
+DOCUMENTED = {
+    heading.replace("`", ""): set(re.findall(r"`(\w+)`", keys))
+    for heading, keys in re.findall(
+        r"^\| (`[^|]*) \| (.*`.*) \|$", (ROOT / "docs/command.md").read_text(), re.MULTILINE
+    )
+}
+FLOOR = "deploy/topologies/trading-floor.toml"
+
+
+def documented(name: str, found: Mapping[str, Any], optional: tuple[str, ...] = ()) -> None:
+    """An object has the keys that are told of under this name."""
+    assert set(found) - set(optional) == DOCUMENTED[name] - set(optional), name
+
+
+def test_check_of_a_good_and_of_a_broken_file(tmp_path: Path) -> None:
+    good = pgm("check", FLOOR, "--json")
+    assert good.code == 0
+    documented("check", good.json)
+    assert good.json == {"ok": True, "errors": [], "warnings": []}
+    file = tmp_path / "tree.toml"
+    text = (ROOT / FLOOR).read_text()
+    file.write_text(text.replace('"exchange"]', '"exchnge"]', 1).replace('bytes = "4GiB"', 'bytes = "1MiB"', 1))
+    bad = pgm("check", file, "--json")
+    assert (bad.code, bad.json["ok"]) == (2, False)
+    documented("check.errors[]", bad.json["errors"][0])
+    documented("check.warnings[]", bad.json["warnings"][0])
+
+
+def test_a_warning_is_an_error_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text((ROOT / FLOOR).read_text().replace('bytes = "4GiB"', 'bytes = "1MiB"'))
+    done = pgm("check", file)
+    assert (done.code, "good, 2 warnings" in done.out) == (0, True), done
+    assert pgm("check", file, "--strict").code == 2
+
+
+def test_plan_of_a_tree_and_of_a_node() -> None:
+    tree = pgm("plan", FLOOR, "--json").json
+    documented("plan", tree)
+    documented("plan.streams[]", tree["streams"][0])
+    documented("plan.segments[]", tree["segments"][0])
+    for row in tree["nodes"]:
+        documented("plan.nodes[]", row)
+    node = pgm("plan", FLOOR, "--node", "desk-1", "--json").json
+    documented("plan --node", node)
+    documented("plan --node.segments[]", node["segments"][0])
+    documented("plan --node.parameters.*", next(iter(node["parameters"].values())))
+
+
+def test_sim() -> None:
+    """A relay dies under a stream, its standby takes over: that is a notice, and no loss."""
+    fault = ("--fault", "crash:hall-relay@1500ms")
+    report = pgm("sim", "deploy/topologies/standby-relay.toml", "--messages", "300", "--rate", "50", *fault, "--json")
+    assert report.code == 0, report
+    found = report.json
+    documented("sim", found)
+    documented("sim.receivers[]", found["receivers"][0])
+    for kind in ("sources", "aggregators", "repairers"):
+        for row in found[kind]:
+            documented("sim.repairers[]", row)
+    documented("sim.notices[]", found["notices"][0])
+    assert {row["delivered"] for row in found["receivers"]} == {300}
+
+
+def test_a_simulation_that_loses_something_fails(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text(one_segment(Place(1), parameters="nak_data_retries = 1, nak_ncf_retries = 1"))
+    done = pgm("sim", file, "--messages", "500", "--loss", "40%", "--json")
+    assert (done.code, done.json["ok"]) == (1, False)
+    assert done.json["totals"]["lost"] + done.json["totals"]["delivered"] == 500
+    assert "desk-1: " in done.json["problems"][0]
+
+
+def test_render(tmp_path: Path) -> None:
+    files = pgm("render", FLOOR, "--node", "desk-1", "--json").json
+    assert set(files) == {"pgm-trading-floor-desk-1.service", "60-pgm.conf"}
+    written = pgm("render", FLOOR, "--node", "desk-1", "--output", tmp_path / "units", "--json").json
+    assert {Path(one).name for one in written["written"]} == set(files)
+    assert all(Path(one).read_text() == files[Path(one).name] for one in written["written"])
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: sockets need that."""
+    with TemporaryDirectory(prefix="pgm-cli-") as name:
+        yield Path(name)
+
+
+def test_up_and_status_of_a_whole_tree(folder: Path) -> None:
+    """On the demo's own tree, with its losses: a source, a relay, repairers and a receiver."""
+    file = folder / "tree.toml"
+    assert pgm("demo", "--write", file, "--subnets", "1", "--receivers", "1", "--json").json == {"written": [str(file)]}
+    env = {"PGM_RUNTIME_DIR": str(folder)}
+    with marked() as mark:
+        up = Process("up", ["up", str(file), "--generate", "500", "--json"], env={**env, **mark.env})
+        try:
+            up.line_with("5 nodes run")
+            rows = _until_delivered(file, env, 500)
+            assert "receiver-1-1 " in pgm("status", file, env=env).out
+            up.process.send_signal(2)
+            account = up.account()
+        finally:
+            up.close()
+    _is_documented(rows)
+    documented("up", account)
+    assert account["failed"] == []
+    assert [row["node"] for row in account["nodes"]] == list(rows)
+    kinds = {"source": "a source", "receiver": "a receiver"}
+    for row in account["nodes"]:
+        documented(f"run, {kinds.get(row['role'], 'an element')}", row)
+        documented("status", row["snapshot"])
+        assert row["snapshot"]["uptime_s"] < 120
+    receiver = next(row for row in account["nodes"] if row["role"] == "receiver")
+    assert (receiver["delivered"], receiver["lost"]) == (500, 0)
+    assert receiver["sha256"] == digest(500, 1400, 1)
+
+
+def _until_delivered(file: Path, env: Mapping[str, str], messages: int) -> dict[str, Any]:
+    """Ask for the status until the receiver has everything, as often as a process can be started."""
+    for _ in range(100):
+        done = pgm("status", file, "--json", env=env)
+        assert done.code == 0, done
+        rows = {row["node"]: row for row in map(json.loads, done.out.splitlines())}
+        if rows["receiver-1-1"]["counters"].get("delivered_packets") == messages:
+            return rows
+    raise AssertionError(f"it never got there: {rows}")
+
+
+def _is_documented(rows: Mapping[str, Any]) -> None:
+    assert list(rows) == ["source", "core-repairer", "subnet-1-aggregator", "subnet-1-repairer", "receiver-1-1"]
+    for row in rows.values():
+        documented("status", row)
+        documented("status.sessions[]", row["sessions"][0])
+        for segment in row["segments"]:
+            documented("status.segments[]", segment, optional=("injected",))
+            if "injected" in segment:
+                documented("status.segments[].injected", segment["injected"])
+    assert any("injected" in segment for row in rows.values() for segment in row["segments"])
+
+
+def test_status_where_nothing_runs(folder: Path) -> None:
+    file = folder / "tree.toml"
+    file.write_text(one_segment(Place.new()))
+    env = {"PGM_RUNTIME_DIR": str(folder)}
+    pgm("status", file, env=env).complains(1, "none of these nodes runs", "source, desk-1", f"pgm up {file}")
+    done = pgm("status", file, "--json", env=env)
+    assert done.code == 1
+    assert done.json["error"]["code"] == "PGM-PROC"
+
+
+def test_send_and_recv(folder: Path) -> None:
+    file, place = folder / "tree.toml", Place.new()
+    file.write_text(one_segment(place))
+    octets = bytes(range(256)) * 40
+    with (folder / "out").open("wb") as out:
+        line = command("recv", file, "--node", "desk-1", "--json")
+        receiver = subprocess.Popen(line, stdout=out, stderr=subprocess.PIPE, env=environment())
+        until_listening(place.group(), place.port)
+        done = subprocess.run(
+            command("send", file, "--node", "source", "--json"),
+            input=octets,
+            capture_output=True,
+            env=environment(),
+            check=True,
+        )
+        _, said = receiver.communicate(timeout=60)
+    assert receiver.returncode == 0, said
+    assert (folder / "out").read_bytes() == octets
+    sent = json.loads(done.stdout)
+    documented("send", sent)
+    received = json.loads(said.splitlines()[-1])
+    documented("recv", received)
+    assert sent["octets"] == received["octets"] == len(octets)
+    assert sent["messages"] == received["messages"] == -(-len(octets) // 1448)
+    assert (received["lost"], received["cut_short"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("plan", "nowhere.toml"), "PGM-TOPOLOGY"),
+        (("send", "nowhere"), "PGM-USE"),
+        (("sim", FLOOR, "--loss", "5"), "PGM-UNIT"),
+        (("demo", "--receivers", "2000", "--subnets", "1"), "PGM-USE"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else value,
+)
+def test_errors_are_json_too(arguments: tuple[str, ...], code: str) -> None:
+    done = pgm(*arguments, "--json")
+    assert done.code == 2
+    assert set(done.json["error"]) == {"code", "message", "remedy"}
+    assert done.json["error"]["code"] == code
+    assert done.err == ""
