@@ -102,6 +102,8 @@ class Scene:
     pair: Pair
     layout: Layout
     repairers: int = 0
+    relay_role: str = "aggregator"
+    has_standby: bool = False  # of the relay
     parameters: dict[str, str] = attrs.field(factory=dict)  # of our nodes
     settings: dict[str, int] = attrs.field(factory=dict)  # of the OpenPGM peers
     rate: str = "32Mbit/s"
@@ -139,6 +141,13 @@ class Scene:
         """The repairers in the order in which they are asked."""
         return [f"repairer-{number}" for number in range(1, self.repairers + 1)]
 
+    @property
+    def relay_names(self) -> list[str]:
+        """The relays, if the layout has any."""
+        if self.layout is not Layout.RELAY:
+            return []
+        return ["relay", "standby"] if self.has_standby else ["relay"]
+
     def topology(self) -> str:
         """The topology file of the scene. Nodes that run OpenPGM stand in it like ours."""
         settings = ", ".join(f'{key} = "{value}"' for key, value in {**BRISK, **self.parameters}.items())
@@ -151,10 +160,8 @@ class Scene:
         parts += self._node("source", "source", "up", streams=["s"])
         above = ["source"]
         if self.layout is Layout.RELAY:
-            parts += ["[nodes.relay]", 'role = "aggregator"', f"upstream = {self._place('relay', 'up')}"]
-            parts += [f"downstream = [{self._place('relay', 'down')}]", 'parents = ["source"]']
-            parts += [f"repairers = {self.repairer_names}"] if self.repairers else []
-            above = ["relay"]
+            above = self.relay_names
+            parts += [line for name in above for line in self._relay(name)]
         for name in self.repairer_names:
             parts += self._node(name, "repairer", self.below, parents=above)
         asked = [*self.repairer_names, *above] if self.layout is Layout.FLAT else above
@@ -168,6 +175,12 @@ class Scene:
         pool = ", ".join(f'"{self.yard.seat(name, self.below).address}"' for name in ("desk-1", "desk-2"))
         parts += [f"addresses = [{pool}]"]
         return "\n".join(parts).replace("'", '"') + "\n"
+
+    def _relay(self, name: str) -> list[str]:
+        lines = [f"[nodes.{name}]", f'role = "{self.relay_role}"', f"upstream = {self._place(name, 'up')}"]
+        lines += [f"downstream = [{self._place(name, 'down')}]", 'parents = ["source"]']
+        lines += [f"repairers = {self.repairer_names}"] if self.repairers and self.relay_role == "aggregator" else []
+        return lines + (['standby_of = "relay"'] if name == "standby" else [])
 
     def _place(self, node: str, lan: str) -> str:
         return f'{{ segment = "{lan}", address = "{self.yard.seat(node, lan).address}" }}'
@@ -249,14 +262,13 @@ class Scene:
         return self.yard.counts(self.yard.hosts[name])
 
     def seat(self, name: str) -> Seat:
-        """A node's place. The relay's is the upper one of its two."""
-        return self.yard.seat(name, "up" if name in ("source", "relay") else self.below)
+        """A node's place. Of a relay's two it is the upper one."""
+        return self.yard.seat(name, "up" if name in ("source", "relay", "standby") else self.below)
 
     def open(self, desks: Sequence[str] = ("desk-1", "desk-2"), **settings: int) -> tuple[Pipe, list[Pipe]]:
         """Start everything and send one message without loss: whoever has it misses nothing from there on (RCV-01)."""
         self.lose([*desks, "source"])
-        elements = ["relay"] if self.layout is Layout.RELAY else []
-        started = [self.start_element(name) for name in (*elements, *self.repairer_names)]
+        started = [self.start_element(name) for name in (*self.relay_names, *self.repairer_names)]
         receivers = [self.start_receiver(name) for name in desks]
         for element in started:
             element.until_said("ready:")

@@ -15,7 +15,7 @@ from pgm.wire.serial import SPACE
 from tests.interop.conftest import SceneOf
 from tests.interop.matrix import Cells
 from tests.interop.peers import OPENPGM, Layout, Pair, Scene, Side, messages, needs_openpgm, sizes
-from tests.interop.pipes import Pipe
+from tests.interop.scripts import DESKS, deliver, end_whole, served
 from tests.interop.yard import BURSTS, FIVE_PERCENT, TYPE_IS, TYPES, tail_from
 
 pytestmark = [pytest.mark.network, needs_openpgm]
@@ -24,7 +24,6 @@ TO_THEM = Pair("to-openpgm", f"our source → {OPENPGM}", Side.OURS, Side.THEIRS
 FROM_THEM = Pair("from-openpgm", f"{OPENPGM} → our receivers", Side.THEIRS, Side.OURS)
 BETWEEN = Pair("between", f"{OPENPGM} → our elements → {OPENPGM}", Side.THEIRS, Side.THEIRS, Layout.RELAY)
 PAIRS = (TO_THEM, FROM_THEM, BETWEEN)
-DESKS = ("desk-1", "desk-2")
 
 CELLS: Cells = {pair.title: {} for pair in PAIRS}
 
@@ -44,22 +43,6 @@ def case(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def has_repairers(pair: Pair) -> Layout:
     """The layout of a pair with repairers in it."""
     return Layout.FLAT if pair.layout is Layout.DIRECT else pair.layout
-
-
-def deliver(source: Pipe, receivers: Sequence[Pipe], sent: Sequence[bytes]) -> None:
-    """Send messages and wait until every receiver has as many more."""
-    wanted = [len(receiver.messages) + len(sent) for receiver in receivers]
-    source.put(sent)
-    for receiver, count in zip(receivers, wanted, strict=True):
-        receiver.until_messages(count)
-
-
-def end_whole(scene: Scene, source: Pipe, receivers: Sequence[Pipe], sent: Sequence[bytes]) -> None:
-    """End everything: each receiver has all messages behind the greeting, in order, once, and was told of no loss."""
-    scene.end(source, receivers)
-    for receiver in receivers:
-        assert receiver.messages == [b"hello", *sent], receiver.log
-        assert not [line for line in receiver.said if "reset" in line or " lost " in line], receiver.log
 
 
 @case("data")
@@ -138,11 +121,6 @@ def test_restarted_source(pair: Pair, scene_of: SceneOf) -> None:
     more = messages(400, name="second")
     deliver(second, receivers, more)
     end_whole(scene, second, receivers, [*sent, b"hello again", *more])
-
-
-def served(scene: Scene, repairer: str) -> int:
-    """Repairs that a repairer has sent."""
-    return scene.counters(repairer).get("rdata_packets", 0)
 
 
 @case("restart-repairer")

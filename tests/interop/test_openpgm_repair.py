@@ -1,0 +1,142 @@
+"""What our elements spare an OpenPGM source, and what happens when they die."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from tests.interop.conftest import SceneOf
+from tests.interop.peers import Layout, Pair, Scene, Side, messages, needs_openpgm
+from tests.interop.scripts import DESKS, deliver, end_whole, served
+from tests.interop.yard import FIVE_PERCENT, ONE_PERCENT, TYPES, capturing, dissect
+
+pytestmark = [pytest.mark.network, needs_openpgm]
+
+THEIRS = Pair("theirs", "OpenPGM on both sides", Side.THEIRS, Side.THEIRS)
+THROUGH = Pair("through", "our source, OpenPGM's receivers", Side.OURS, Side.THEIRS)
+BUSY = 1_600_000  # octets a second, of which messages of 1000 octets need more than there are
+SPARED = 20  # NAKs without our elements for each with them, at least
+
+
+def naks_at_the_source(scene: Scene) -> int:
+    """Deliver with 5 % lost at each receiver; how many NAKs reach the source."""
+    source, receivers = scene.open()
+    scene.lose(DESKS, FIVE_PERCENT)
+    scene.lose(["source"])
+    sent = messages(2000)
+    deliver(source, receivers, sent)
+    naks = scene.counts("source")["nak"]
+    lost = [scene.counts(name)["lost"] for name in DESKS]
+    end_whole(scene, source, receivers, sent)
+    print(f"{scene.layout.name}, {scene.relay_role}: packets lost {lost}, NAKs at the source {naks}")
+    scene.close()
+    return naks
+
+
+@pytest.mark.parametrize("role", ["aggregator", "repairer"])
+def test_losses_below_are_repaired_below(role: str, scene_of: SceneOf) -> None:
+    """INT-Q3: the relay's address in NAK_SRC finds the session by its TSI. Nothing of it reaches the source."""
+    without = naks_at_the_source(scene_of(THEIRS))
+    repairers = 1 if role == "aggregator" else 0
+    spared = naks_at_the_source(scene_of(THEIRS, Layout.RELAY, relay_role=role, repairers=repairers))
+    assert spared * SPARED < without
+
+
+def test_a_killed_repairer_is_done_without(scene_of: SceneOf) -> None:
+    """The aggregator goes on to its next parent, their source: NAKs reach it, and nothing is lost."""
+    scene = scene_of(THEIRS, Layout.RELAY, repairers=1)
+    source, receivers = scene.open()
+    scene.lose(DESKS, FIVE_PERCENT)
+    scene.lose(["source"])
+    sent = messages(2000)
+    deliver(source, receivers, sent[:600])
+    before = scene.counts("source")["nak"]
+    source.put(sent[600:1200])
+    scene.elements["repairer-1"].kill()
+    deliver(source, receivers, sent[1200:])
+    for receiver in receivers:
+        receiver.until_messages(1 + len(sent))
+    after = scene.counts("source")["nak"]
+    print(f"NAKs at the source before the kill {before}, after it {after - before}")
+    assert after > before * SPARED
+    end_whole(scene, source, receivers, sent)
+
+
+@pytest.mark.parametrize("role", ["aggregator", "repairer"])
+def test_losses_on_every_hop(role: str, scene_of: SceneOf) -> None:
+    scene = scene_of(THEIRS, Layout.RELAY, relay_role=role, repairers=1)
+    source, receivers = scene.open()
+    scene.lose(["relay", "source"], ONE_PERCENT)
+    scene.lose([*DESKS, "repairer-1"], FIVE_PERCENT)
+    scene.yard.rule(scene.yard.seat("relay", "down"), scene.port, FIVE_PERCENT)
+    sent = messages(2000)
+    deliver(source, receivers, sent)
+    end_whole(scene, source, receivers, sent)
+
+
+def test_trains_through_the_relay(scene_of: SceneOf) -> None:
+    """Our source sends trains, the relay passes trains on, whole trains are lost on either side of it."""
+    scene = scene_of(THROUGH, Layout.RELAY, repairers=1)
+    scene.yard.send_trains(True)
+    source, receivers = scene.open()
+    scene.lose(["relay", *DESKS], FIVE_PERCENT)
+    sent = messages(6000)
+    deliver(source, receivers, sent)
+    assert all(scene.counts(name)["lost"] for name in ("relay", *DESKS))
+    end_whole(scene, source, receivers, sent)
+
+
+def test_a_standby_takes_over(scene_of: SceneOf, tmp_path: Path) -> None:
+    """OpenPGM follows the SPMs' path from one relay to the other, once, and asks there for what it missed meanwhile."""
+    spms = {"ambient_spm_ivl": "100ms", "ihb_max": "100ms"}
+    patience = {"relay_takeover_ivl": "600ms", "stall_ivl": "400ms", "peer_expiry": "2s"}
+    scene = scene_of(THEIRS, Layout.RELAY, has_standby=True, parameters={**spms, **patience})
+    source, receivers = scene.open(ambient=100, rate=BUSY)
+    scene.lose(DESKS, FIVE_PERCENT)
+    sent = messages(1500)
+    with capturing(scene.seat("desk-1"), tmp_path / "spms"):
+        source.put(sent[:1000])
+        receivers[0].until_messages(300)
+        scene.elements["relay"].kill()
+        scene.elements["standby"].until_said("relay-speaking")
+        source.put(sent[1000:])
+        for receiver in receivers:
+            receiver.until_messages(1 + len(sent))
+    end_whole(scene, source, receivers, sent)
+    heard = dissect(tmp_path / "spms", scene.port, ["ip.src", "pgm.spm.path.ipv4"], "pgm.hdr.type == 0")
+    assert all(sender == path for sender, path in heard)
+    speakers = [scene.yard.seat(name, "down").address for name in scene.relay_names]
+    assert [sender for sender, _ in groupby(sender for sender, _ in heard)] == speakers
+
+
+def test_repairs_of_an_on_lan_repairer_come_first(scene_of: SceneOf, tmp_path: Path) -> None:
+    """RFC 5.2: the source's NCF tells our repairer; its repairs are there before those of a source that is at its rate limit.
+
+    It speaks no SPM: the receivers go on asking their source.
+    """
+    scene = scene_of(THEIRS, Layout.FLAT, repairers=1)
+    source, receivers = scene.open(rate=BUSY)
+    scene.lose(DESKS, FIVE_PERCENT)
+    sent = messages(1500)
+    with capturing(scene.seat("desk-1"), tmp_path / "seen"):
+        deliver(source, receivers, sent)
+    assert served(scene, "repairer-1")
+    end_whole(scene, source, receivers, sent)
+    fields = ["ip.src", "ip.dst", "pgm.hdr.type", "pgm.spm.sqn", "pgm.spm.path.ipv4"]
+    rows = dissect(tmp_path / "seen", scene.port, fields)
+    names = {scene.seat(name).address: name for name in ("source", "repairer-1", *DESKS)}
+    first: dict[str, str] = {}
+    for sender, _, kind, sqn, _ in rows:
+        if int(kind, 16) == TYPES["rdata"]:
+            first.setdefault(sqn, names[sender])
+    share = Counter(first.values())
+    print(f"{len(first)} sqns were repaired, first by {dict(share)}")
+    assert share["repairer-1"] > 2 * share["source"]
+    own = scene.seat("source").address
+    assert {(row[0], row[4]) for row in rows if int(row[2], 16) == TYPES["spm"]} == {(own, own)}, (
+        "one speaker, one path"
+    )
+    assert {row[1] for row in rows if int(row[2], 16) == TYPES["nak"]} == {own}
