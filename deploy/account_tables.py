@@ -12,15 +12,15 @@ from deploy.tables import Column, table
 Row = Mapping[str, Any]
 
 TRAFFIC = (
-    Column("node"), Column("ODATA out"), Column("NAKed sqns in"), Column("NAKed sqns out"), Column("NCFs", 1),
-    Column("RDATA out"), Column("RDATA passed on"),
+    Column("node"), Column("ODATA out"), Column("NAKed sqns in"), Column("NAKed sqns out"), Column("NCFs", 2),
+    Column("RDATA out"), Column("RDATA passed on", 1),
 )  # fmt: skip
 _RECEIVED = (
     Column("node"), Column("delivered"), Column("repaired locally"), Column("repaired from above"), Column("late", 2),
     Column("lost"), Column("NAKed sqns"), Column("checksum", 1),
 )  # fmt: skip
 _CHECKED_AS = {True: "equal", False: "DIFFERS", None: ""}
-_RESOURCES = (Column("memory", 2), Column("CPU", 3))
+_RESOURCES = (Column("memory", 3), Column("CPU", 4))
 
 
 def received_table(rows: Sequence[Row], width: int) -> Table:

@@ -95,7 +95,9 @@ def account_view(account: Mapping[str, Any], width: int) -> RenderableType:
         f"{totals['out_of_order']} out of order",
         *(_loss_line(name, account["loss"][key]) for name, key in (("last-hop", "last_hop"), ("uplink", "uplink"))),
         f"dropped by the kernel for want of buffer: {account['loss']['kernel']['lost']:,}",
-        f"repairs from the own subnet: {totals['local_share']:.2%} of {totals['repaired']:,}",
+        f"repairs from the own subnet: {totals['local_share']:.2%} of {totals['repaired']:,}"
+        if totals["repaired"]
+        else "nothing had to be repaired",
         f"sqns NAKed at the source: {source:,}, by receivers: {asked:,} {ratio}",
     ]
     verdict = Text("everything arrived everywhere, in order, once", style="bold green")

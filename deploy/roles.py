@@ -16,9 +16,9 @@ def build_core(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Cor
     """The core of any node: what the simulator's world wants of its factory. A source sends its first stream."""
     segments = segments_of(plan)
     if plan.role is Role.SOURCE:
-        return source_core(plan, plan.streams[0], segments, tsi, now_ns, now_ns)
+        return source_core(plan, plan.streams[0], segments, tsi, now_ns, now_ns, rng)
     if plan.role is Role.RECEIVER:
         return receiver_core(plan, plan.streams, segments, rng)
     if plan.role is Role.AGGREGATOR:
-        return aggregator.process.build(plan, segments)
+        return aggregator.process.build(plan, segments, rng)
     return repairer.process.build(plan, segments, rng)

@@ -155,7 +155,9 @@ def _unprivileged() -> list[str]:
     powerless = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all", "--no-new-privs"]
     lines = ([*nobody, sys.executable], [*nobody, "/usr/bin/python3"], [*powerless, sys.executable])
     for line in lines if shutil.which("setpriv") else ():
-        probe = [*line, "-c", "import deploy, numpy, trio"]
+        # It must be able to start itself: a command starts others.
+        code = "import subprocess, sys, deploy, numpy, trio; subprocess.run([sys.executable, '-V'], check=True)"
+        probe = [*line, "-c", code]
         if subprocess.run(probe, cwd=ROOT, env=environment(), capture_output=True, check=False).returncode == 0:
             return line
     return []

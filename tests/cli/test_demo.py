@@ -1,0 +1,209 @@
+"""`pgm demo`: small, unprivileged, its account adds up, and it fails when it should."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import pty
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deploy.demo_account import find_problems
+from deploy.demo_tree import DemoTree, demo_topology
+from deploy.workload import digest
+from pgm.impairments import Impairment, Injector
+from pgm.topology.load import loads
+from pgm.topology.node_plan import Role
+from pgm.topology.plan import plan_all
+from tests.cli.command import PATIENCE_S, command, environment, marked, pgm, unprivileged
+from tests.cli.test_json import documented
+from tests.net.lab import ROOT
+
+MESSAGES = 2000
+SMALL = ("--messages", "1000", "--subnets", "1", "--receivers", "2")
+
+
+@pytest.fixture(scope="module")
+def account() -> dict[str, Any]:
+    """Of a demo on two tiers that a user without any privileges ran."""
+    line = unprivileged("demo", "--messages", str(MESSAGES), "--receivers", "3", "--json")
+    with marked() as mark:
+        done = subprocess.run(
+            line,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env={**environment(), **mark.env},
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        mark.until_nothing_runs()
+    assert (done.returncode, done.stderr) == (0, ""), done
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_everybody_gets_everything(account: dict[str, Any]) -> None:
+    assert (account["ok"], account["problems"]) == (True, [])
+    assert [row["node"] for row in account["receivers"]] == ["receiver-1-1", "receiver-2-1", "receiver-3-1"]
+    for row in account["receivers"]:
+        wrong = {key: row[key] for key in ("lost", "duplicates", "out_of_order", "damaged") if row[key]}
+        assert (row["delivered"], wrong, row["sha256_ok"]) == (MESSAGES, {}, True)
+
+
+def test_the_account_adds_up(account: dict[str, Any]) -> None:
+    totals = account["totals"]
+    for key in ("delivered", "lost", "nak_sqns", "repaired", "repaired_locally", "late"):
+        assert totals[key] == sum(row[key] for row in account["receivers"]), key
+    assert totals["delivered"] == 3 * MESSAGES
+    assert 0 < totals["repaired_locally"] <= totals["repaired"]
+    assert totals["local_share"] == totals["repaired_locally"] / totals["repaired"] > 0.5
+    assert totals["source_nak_share"] == account["source"]["nak_sqns"] / totals["nak_sqns"] < 0.5
+    # What comes down a tier is what goes up into the one above it.
+    rows = {row["node"]: row for row in (*account["aggregators"], *account["repairers"])}
+    assert account["source"]["odata"] == MESSAGES
+    for name in ("subnet-1-aggregator", "subnet-2-repairer", "subnet-3-aggregator"):
+        assert rows[name]["odata"] == MESSAGES, "a relay carries everything down once"
+    for name in ("core-repairer", "subnet-1-repairer", "subnet-3-repairer"):
+        assert rows[name]["odata"] == 0, "a repairer on the segment carries nothing"
+    for number, row in enumerate(account["receivers"], 1):
+        assert row["repaired_locally"] <= rows[f"subnet-{number}-repairer"]["rdata"], (
+            "every repair was sent by somebody"
+        )
+    for number in (1, 3):
+        asked = account["receivers"][number - 1]["nak_sqns"] + rows[f"subnet-{number}-repairer"]["nak_sqns_out"]
+        assert 0 < rows[f"subnet-{number}-aggregator"]["nak_sqns_in"] <= asked, "every NAK was sent by somebody"
+
+
+def test_the_losses_are_those_that_were_asked_for(account: dict[str, Any]) -> None:
+    last_hop, uplink, kernel = (account["loss"][key] for key in ("last_hop", "uplink", "kernel"))
+    assert last_hop["asked"] == pytest.approx(0.0396)
+    assert uplink["asked"] == pytest.approx(0.002)
+    # Every receiver sees every packet of its subnet; what is lost of ODATA alone is a share of them.
+    assert last_hop["seen"] > 3 * MESSAGES
+    assert last_hop["measured"] == last_hop["lost"] / last_hop["seen"]
+    assert abs(last_hop["measured"] / last_hop["asked"] - 1) <= last_hop["tolerance"]
+    assert kernel["lost"] == sum(
+        row["socket_drops"] for row in (account["source"], *account["aggregators"], *account["repairers"])
+    )
+
+
+def test_its_keys_are_documented(account: dict[str, Any]) -> None:
+    documented("demo", account)
+    documented("demo.totals", account["totals"])
+    documented("demo.source", account["source"])
+    for row in (*account["aggregators"], *account["repairers"]):
+        documented("demo.source", row)
+    for row in account["receivers"]:
+        documented("demo.receivers[]", row)
+    for row in account["loss"].values():
+        documented("demo.loss.*", row)
+
+
+# Every way in which an account can be wrong: where, and what the verdict must say.
+WRONG = [
+    ({"delivered": MESSAGES - 1}, "delivered 1999 of 2000"),
+    ({"delivered": MESSAGES - 2, "lost": 2}, "delivered 1998 of 2000, lost 2"),
+    ({"duplicates": 1}, "duplicates 1"),
+    ({"out_of_order": 3}, "out_of_order 3"),
+    ({"damaged": 1}, "damaged 1"),
+    ({"sha256_ok": False}, "checksum differs"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), WRONG, ids=[says for _, says in WRONG])
+def test_whatever_a_receiver_has_wrong_is_a_problem(account: dict[str, Any], change: dict[str, Any], says: str) -> None:
+    spoilt = copy.deepcopy(account)
+    spoilt["receivers"][1].update(change)
+    assert find_problems(spoilt) == [f"receiver-2-1: {says}"]
+
+
+@pytest.mark.parametrize(("share", "is_wrong"), [(0.79, True), (0.81, False), (1.19, False), (1.21, True), (0, True)])
+def test_a_loss_must_be_within_a_fifth(account: dict[str, Any], share: float, is_wrong: bool) -> None:
+    spoilt = copy.deepcopy(account)
+    spoilt["loss"]["last_hop"].update(measured=0.0396 * share, tolerance=0.2)
+    assert bool(find_problems(spoilt)) == is_wrong
+
+
+def test_chance_alone_does_not_fail_a_demo() -> None:
+    """The deviation by which few packets are excused is that of the injector itself."""
+    loss, count = Impairment(0.02, 0.02, 8), 4000
+    measured = [Injector(loss, str(seed)).draw(count).mean() for seed in range(400)]
+    assert np.std(measured) == pytest.approx(loss.deviation(count), rel=0.15)
+    assert Impairment(0.02).deviation(10_000) == pytest.approx((0.02 * 0.98 / 10_000) ** 0.5)
+    assert Impairment().deviation(10) == 0
+
+
+BROKEN_INJECTOR = """
+import numpy
+import pgm.impairments
+
+def draw(self, count):
+    self.seen += count
+    return numpy.zeros(count, numpy.bool_)
+
+pgm.impairments.Injector.draw = draw
+"""
+
+
+def test_a_demo_whose_losses_do_not_happen_fails(tmp_path: Path) -> None:
+    """With an injector that is broken in every process of a real demo: all is delivered, and still it fails."""
+    (tmp_path / "sitecustomize.py").write_text(BROKEN_INJECTOR)
+    path = f"{tmp_path}:{environment()['PYTHONPATH']}"
+    done = pgm("demo", *SMALL, "--messages", "2000", env={"PYTHONPATH": path})
+    assert done.code == 1, done
+    assert re.search(
+        r"^last-hop loss: asked 3.960%, measured 0.000% of [\d,]+ packets, which is not", done.out, re.MULTILINE
+    )
+    assert "4,000 delivered, 0 lost" in done.out
+    assert "everything arrived everywhere" not in done.out
+
+
+def test_on_a_small_terminal_nothing_is_cut_off() -> None:
+    """On 80 by 24 characters: a picture while it runs, and an account whose numbers are whole. Here without any losses."""
+    line = command("demo", *SMALL, "--loss", "0%", "--burst-loss", "0", "--uplink-loss", "0%")
+    main, side = pty.openpty()
+    subprocess.run(["stty", "cols", "80", "rows", "24"], stdin=side, check=True)
+    demo = subprocess.Popen(line, stdout=side, stderr=side, env=environment(TERM="xterm"), cwd=ROOT)
+    os.close(side)
+    octets = b""
+    try:
+        while chunk := _read(main):
+            octets += chunk
+        assert demo.wait(PATIENCE_S) == 0
+    finally:
+        demo.kill()
+        demo.wait()
+        os.close(main)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", octets.decode())
+    lines = text.replace("\r", "\n").splitlines()
+    assert all(len(line) <= 80 for line in lines), max(lines, key=len)
+    assert "…" not in text
+    assert any("2 of 2 receivers" in line or "1 of 2 receivers" in line or "0 of 2 receivers" in line for line in lines)
+    (row,) = [line.split() for line in lines if line.startswith("receiver-1-1 ") and "equal" in line]
+    assert row[1] == "1,000"
+    assert "last-hop loss: asked 0.00%, measured 0.00% of 0 packets" in lines
+    assert "2,000 delivered, 0 lost, 0 twice, 0 out of order" in lines
+    assert "everything arrived everywhere, in order, once" in lines
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # how a terminal says that nobody writes any more
+        return b""
+
+
+@pytest.mark.parametrize(("subnets", "receivers"), [(1, 1), (3, 2), (3, 12), (1, 155), (60, 2000)])
+def test_the_tree_is_good_at_every_size(subnets: int, receivers: int) -> None:
+    plans = plan_all(loads(demo_topology(DemoTree(subnets, receivers))))
+    roles = [plan.role for plan in plans.values()]
+    assert roles.count(Role.RECEIVER) == receivers
+    assert len(plans) == 2 + subnets + sum(number % 3 != 2 for number in range(1, subnets + 1)) + receivers
+    assert digest(3, 100, 1) == digest(3, 100, 1) != digest(3, 100, 2)

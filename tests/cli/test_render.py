@@ -1,0 +1,115 @@
+"""The units and kernel settings that `pgm render` writes: systemd accepts them, and they say what the topology says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.render import memory_of, unit_text
+from pgm.topology.check import load_checked
+from pgm.topology.load import loads
+from pgm.topology.plan import plan_all, plan_node
+from pgm.units import MIB
+from tests.cli.command import Ended, pgm
+from tests.net.lab import ROOT
+
+EXAMPLES = sorted(path.name for path in (ROOT / "deploy" / "topologies").glob("*.toml"))
+FLOOR = ROOT / "deploy" / "topologies" / "trading-floor.toml"
+NEEDS_SYSTEMD = "needs systemd-analyze to judge units: apt-get install systemd"
+
+
+def verify(folder: Path) -> str:
+    """What systemd finds wrong with the units of a folder. Its exit code alone says little: odd lines are only told."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip(NEEDS_SYSTEMD)
+    units = sorted(folder.glob("*.service"))
+    assert units
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    return said if said or done.returncode == 0 else f"exit code {done.returncode}"
+
+
+def rendered(folder: Path, file: Path, *options: str) -> Ended:
+    done = pgm("render", file, "--output", folder, "--command", sys.executable, *options)
+    assert done.code == 0, done
+    assert f"systemd-analyze verify {folder}/*.service" in done.err
+    return done
+
+
+def test_systemd_accepts_every_unit_of_an_example(tmp_path: Path) -> None:
+    rendered(tmp_path, FLOOR)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "60-pgm.conf",
+        "pgm-trading-floor-core-repairer.service",
+        *(f"pgm-trading-floor-desk-{number}.service" for number in range(1, 5)),
+        "pgm-trading-floor-floor-2-aggregator.service",
+        "pgm-trading-floor-floor-2-repairer.service",
+    ]
+    assert verify(tmp_path) == ""
+
+
+def test_systemd_would_tell_of_a_broken_unit(tmp_path: Path) -> None:
+    rendered(tmp_path, FLOOR, "--node", "desk-1")
+    unit = tmp_path / "pgm-trading-floor-desk-1.service"
+    unit.write_text(unit.read_text().replace("Type=exec", "Type=exce"))
+    assert "Failed to parse service type" in verify(tmp_path)
+
+
+def test_a_path_that_means_something_to_systemd_is_quoted(tmp_path: Path) -> None:
+    odd = tmp_path / 'my trees 50%\\"a$b'
+    odd.mkdir()
+    file = odd / "tree.toml"
+    file.write_text(FLOOR.read_text())
+    units = tmp_path / "units"
+    rendered(units, file, "--node", "desk-1")
+    assert verify(units) == ""
+    (line,) = [one for one in (units / "pgm-trading-floor-desk-1.service").read_text().splitlines() if "Exec" in one]
+    path = str(file).replace("%", "%%").replace("$", "$$").replace("\\", "\\\\").replace('"', '\\"')
+    assert line == f'ExecStart={sys.executable} run "{path}" --node desk-1'
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_unit_says_what_the_topology_says(name: str) -> None:
+    file = ROOT / "deploy" / "topologies" / name
+    plan = next(iter(plan_all(load_checked(file)).values()))
+    text = unit_text(plan, file, "/opt/pgm")
+    assert f"ExecStart=/opt/pgm run {file} --node {plan.name}\n" in text
+    assert f"MemoryMax={memory_of(plan) // MIB + 1}M\n" in text
+    assert "$" not in text
+    assert "AmbientCapabilities=\n" in text
+
+
+def test_memory_follows_the_limits_of_the_role() -> None:
+    plans = plan_all(load_checked(FLOOR))
+    cache = plans["core-repairer"].parameters.cache_bytes
+    assert memory_of(plans["core-repairer"]) > cache
+    assert memory_of(plans["floor-2-aggregator"]) < memory_of(plans["desk-1"]) < memory_of(plans["core-repairer"])
+
+
+def test_ip_protocol_113_gets_the_one_capability_that_it_needs() -> None:
+    text = FLOOR.read_text().replace('group = "239.192.0.1"', 'transport = "ip"\ngroup = "239.192.0.1"')
+    topology = loads(text, str(FLOOR))
+    for node, capability in (("core-repairer", "CAP_NET_RAW"), ("desk-1", "")):
+        unit = unit_text(plan_node(topology, node), FLOOR, "/opt/pgm")
+        assert f"AmbientCapabilities={capability}\nCapabilityBoundingSet={capability}\n" in unit
+
+
+def test_kernel_settings_are_the_largest_that_a_node_asks_for(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    text = FLOOR.read_text()
+    file.write_text(text.replace('role = "source"', 'role = "source"\nparameters = { so_rcvbuf = "32MiB" }', 1))
+    asked = {node: pgm("render", file, "--node", node).out for node in ("exchange", "desk-1")}
+    assert f"net.core.rmem_max = {32 * MIB}\n" in asked["exchange"]
+    assert f"net.core.rmem_max = {8 * MIB}\n" in asked["desk-1"]
+    assert "### pgm-trading-floor-exchange.service\n" in asked["exchange"]  # a source that is named gets one
+
+
+def test_a_tree_of_sources_alone_has_nothing_to_render(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    text = FLOOR.read_text()
+    file.write_text(text[: text.index("[nodes.core-repairer]")])
+    pgm("render", file).complains(2, "nothing but sources", "name them with --node")
