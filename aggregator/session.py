@@ -96,7 +96,8 @@ class AggregatorSession:
         for parents in self._all_parents:
             parents.learn_path(spm.path_nla)
         self._note_sent(self.path.lead + 1, self.path.lead + 1, now_ns)
-        return self.relay.on_spm(spm, now_ns)
+        passed = self.path.for_children(spm)
+        return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
 
     def on_odata(self, data: Data, now_ns: int) -> Effects:
         """ODATA from above goes down as it came; it ends no repair (NE-04, NE-15)."""

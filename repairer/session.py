@@ -204,7 +204,8 @@ class RepairerSession:
         self._arrivals.reveal(self.path.lead + 1, now_ns)
         if self.path.reset is not None and self.path.reset.no_naks:
             self._forget_given_up(self._recovery.give_up_before(self.path.lead + 1))
-        return self.relay.on_spm(spm, now_ns)
+        passed = self.path.for_children(spm)
+        return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
 
     def _follow_trail(self) -> None:
         if not self._setup.asks_below_trail:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+import attrs
+
 from pgm.core.counters import Counters
 from pgm.core.ranges import Span
 from pgm.parameters import Parameters
@@ -108,6 +110,19 @@ class Path:
             self.fin_lead = max(unwrap(spm.lead, self.lead), self.lead)
         self.reset = find(spm.options, Rst)
         return verdict
+
+    def for_children(self, spm: Spm) -> Spm | None:
+        """An SPM that was taken as it may be passed down; None while no window is known.
+
+        Edges that describe no window, and a jump that is not followed, give way to the edges known here: other
+        implementations walk up to whatever lead they read (INT-Q11).
+        """
+        if not self.has_edges:
+            return None
+        if _has_window(spm) and unwrap(spm.lead, self.lead) <= self.lead:
+            return spm
+        kept = tuple(option for option in spm.options if not isinstance(option, (Fin, Join)))
+        return attrs.evolve(spm, trail=wrap(self.trail), lead=wrap(self.lead), options=kept, octets=b"")
 
     def _take_edges(self, spm: Spm) -> SpmVerdict:
         epoch = find(spm.options, Epoch)

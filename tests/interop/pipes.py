@@ -56,7 +56,9 @@ class Pipe:
         """Wait until something holds of what it printed and said."""
         with self._news:
             self._news.wait_for(lambda: holds() or not self._open_streams, patience_s)
-            assert holds(), f"{self.name}: {what} did not come; {len(self.messages)} messages, {self.messages[-1:]}\n" + self.log
+            assert holds(), (
+                f"{self.name}: {what} did not come; {len(self.messages)} messages, {self.messages[-1:]}\n" + self.log
+            )
 
     def until_said(self, text: str) -> None:
         """Wait for a line on standard error that has `text` in it."""

@@ -321,3 +321,42 @@ def test_ncfs_cannot_walk_the_lead_ahead():
     assert made.lead == 109
     assert made.reveals(151)
     assert not made.reveals(152)
+
+
+# What goes down
+
+
+def test_what_is_believed_goes_down_as_it_came():
+    made, _ = path()
+    for spm in (spm_packet(1, 5, 9, Join(7)), spm_packet(2, 5, 8), spm_packet(3, 6, 5), spm_packet(4, 6, 1005, Fin())):
+        made.on_spm(spm, SECOND)
+        assert made.for_children(spm) is spm
+
+
+@pytest.mark.rfc("W-18", "W-20", "SEC-07")
+@pytest.mark.parametrize(
+    ("trail", "lead"), [(0, 1 << 31), (100, 99 + (1 << 31)), (5, 9 + (1 << 30)), (5, 1010), (11, 9)]
+)
+def test_edges_that_are_not_believed_do_not_go_down(trail, lead):
+    """INT-Q11: OpenPGM walks up to whatever lead it reads. It gets the edges known here, and no end that depends on others."""
+    made, _ = path()
+    first, second = (spm_packet(number, trail, lead, Join(7), Fin(), Rst(), path_nla=PARENT) for number in (1, 3))
+    made.on_spm(spm_packet(0, 5, 9), SECOND)
+    made.on_spm(first, SECOND)
+    passed = made.for_children(first)
+    assert passed is not None
+    assert (passed.spm_sqn, passed.trail, passed.lead, passed.options) == (1, 5, 9, (Rst(),))
+    assert passed.octets == b""
+    made, _ = path()
+    made.on_spm(spm_packet(1, NO_WINDOW_TRAIL, NO_WINDOW_LEAD), SECOND)
+    assert made.for_children(second) is None, "nothing is known yet"
+
+
+def test_a_jump_goes_down_once_it_is_followed():
+    made, _ = path()
+    made.on_spm(spm_packet(1, 5, 9), SECOND)
+    far = [spm_packet(number, 100_005, 100_009) for number in (2, 3)]
+    assert made.on_spm(far[0], SECOND) is TAKEN
+    assert made.for_children(far[0]).lead == 9
+    assert made.on_spm(far[1], SECOND) is JUMPED
+    assert made.for_children(far[1]) is far[1]
