@@ -18,7 +18,9 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from deploy.cli import main
 from tests.net.lab import ROOT, Host
 
 PATIENCE_S = 60.0
@@ -89,6 +91,12 @@ def pgm(
         **options,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def invoked(*arguments: str | Path) -> Ended:
+    """Run a command in this process: for what does not depend on being one, since starting one takes half a second."""
+    done = CliRunner().invoke(main, [str(one) for one in arguments], prog_name="pgm")
+    return Ended(done.exit_code, done.stdout, done.stderr)
 
 
 def until_listening(group: str, port: int, process: int | str = "self") -> None:

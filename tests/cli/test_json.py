@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deploy.workload import digest
-from tests.cli.command import command, environment, marked, pgm, until_listening
+from tests.cli.command import command, environment, invoked, marked, pgm, until_listening
 from tests.net.lab import ROOT
 from tests.net.places import Place, one_segment
 from tests.net.processes import Process
@@ -24,7 +24,7 @@ DOCUMENTED = {
         r"^\| (`[^|]*) \| (.*`.*) \|$", (ROOT / "docs/command.md").read_text(), re.MULTILINE
     )
 }
-FLOOR = "deploy/topologies/trading-floor.toml"
+FLOOR = str(ROOT / "deploy/topologies/trading-floor.toml")
 
 
 def documented(name: str, found: Mapping[str, Any], optional: tuple[str, ...] = ()) -> None:
@@ -33,14 +33,14 @@ def documented(name: str, found: Mapping[str, Any], optional: tuple[str, ...] = 
 
 
 def test_check_of_a_good_and_of_a_broken_file(tmp_path: Path) -> None:
-    good = pgm("check", FLOOR, "--json")
+    good = invoked("check", FLOOR, "--json")
     assert good.code == 0
     documented("check", good.json)
     assert good.json == {"ok": True, "errors": [], "warnings": []}
     file = tmp_path / "tree.toml"
     text = (ROOT / FLOOR).read_text()
     file.write_text(text.replace('"exchange"]', '"exchnge"]', 1).replace('bytes = "4GiB"', 'bytes = "1MiB"', 1))
-    bad = pgm("check", file, "--json")
+    bad = invoked("check", file, "--json")
     assert (bad.code, bad.json["ok"]) == (2, False)
     documented("check.errors[]", bad.json["errors"][0])
     documented("check.warnings[]", bad.json["warnings"][0])
@@ -49,19 +49,19 @@ def test_check_of_a_good_and_of_a_broken_file(tmp_path: Path) -> None:
 def test_a_warning_is_an_error_only_where_that_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text((ROOT / FLOOR).read_text().replace('bytes = "4GiB"', 'bytes = "1MiB"'))
-    done = pgm("check", file)
+    done = invoked("check", file)
     assert (done.code, "good, 2 warnings" in done.out) == (0, True), done
-    assert pgm("check", file, "--strict").code == 2
+    assert invoked("check", file, "--strict").code == 2
 
 
 def test_plan_of_a_tree_and_of_a_node() -> None:
-    tree = pgm("plan", FLOOR, "--json").json
+    tree = invoked("plan", FLOOR, "--json").json
     documented("plan", tree)
     documented("plan.streams[]", tree["streams"][0])
     documented("plan.segments[]", tree["segments"][0])
     for row in tree["nodes"]:
         documented("plan.nodes[]", row)
-    node = pgm("plan", FLOOR, "--node", "desk-1", "--json").json
+    node = invoked("plan", FLOOR, "--node", "desk-1", "--json").json
     documented("plan --node", node)
     documented("plan --node.segments[]", node["segments"][0])
     documented("plan --node.parameters.*", next(iter(node["parameters"].values())))
@@ -70,7 +70,9 @@ def test_plan_of_a_tree_and_of_a_node() -> None:
 def test_sim() -> None:
     """A relay dies under a stream, its standby takes over: that is a notice, and no loss."""
     fault = ("--fault", "crash:hall-relay@1500ms")
-    report = pgm("sim", "deploy/topologies/standby-relay.toml", "--messages", "300", "--rate", "50", *fault, "--json")
+    report = invoked(
+        "sim", ROOT / "deploy/topologies/standby-relay.toml", "--messages", "300", "--rate", "50", *fault, "--json"
+    )
     assert report.code == 0, report
     found = report.json
     documented("sim", found)
@@ -85,16 +87,16 @@ def test_sim() -> None:
 def test_a_simulation_that_loses_something_fails(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place(1), parameters="nak_data_retries = 1, nak_ncf_retries = 1"))
-    done = pgm("sim", file, "--messages", "500", "--loss", "40%", "--json")
+    done = invoked("sim", file, "--messages", "500", "--loss", "40%", "--json")
     assert (done.code, done.json["ok"]) == (1, False)
     assert done.json["totals"]["lost"] + done.json["totals"]["delivered"] == 500
     assert "desk-1: " in done.json["problems"][0]
 
 
 def test_render(tmp_path: Path) -> None:
-    files = pgm("render", FLOOR, "--node", "desk-1", "--json").json
+    files = invoked("render", FLOOR, "--node", "desk-1", "--json").json
     assert set(files) == {"pgm-trading-floor-desk-1.service", "60-pgm.conf"}
-    written = pgm("render", FLOOR, "--node", "desk-1", "--output", tmp_path / "units", "--json").json
+    written = invoked("render", FLOOR, "--node", "desk-1", "--output", tmp_path / "units", "--json").json
     assert {Path(one).name for one in written["written"]} == set(files)
     assert all(Path(one).read_text() == files[Path(one).name] for one in written["written"])
 
@@ -158,12 +160,12 @@ def _is_documented(rows: Mapping[str, Any]) -> None:
     assert any("injected" in segment for row in rows.values() for segment in row["segments"])
 
 
-def test_status_where_nothing_runs(folder: Path) -> None:
+def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / "tree.toml"
     file.write_text(one_segment(Place.new()))
-    env = {"PGM_RUNTIME_DIR": str(folder)}
-    pgm("status", file, env=env).complains(1, "none of these nodes runs", "source, desk-1", f"pgm up {file}")
-    done = pgm("status", file, "--json", env=env)
+    monkeypatch.setenv("PGM_RUNTIME_DIR", str(folder))
+    invoked("status", file).complains(1, "none of these nodes runs", "source, desk-1", f"pgm up {file}")
+    done = invoked("status", file, "--json")
     assert done.code == 1
     assert done.json["error"]["code"] == "PGM-PROC"
 
@@ -206,7 +208,7 @@ def test_send_and_recv(folder: Path) -> None:
     ids=lambda value: value[0] if isinstance(value, tuple) else value,
 )
 def test_errors_are_json_too(arguments: tuple[str, ...], code: str) -> None:
-    done = pgm(*arguments, "--json")
+    done = invoked(*arguments, "--json")
     assert done.code == 2
     assert set(done.json["error"]) == {"code", "message", "remedy"}
     assert done.json["error"]["code"] == code

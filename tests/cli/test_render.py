@@ -14,7 +14,7 @@ from pgm.topology.check import load_checked
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_all, plan_node
 from pgm.units import MIB
-from tests.cli.command import Ended, pgm
+from tests.cli.command import Ended, invoked
 from tests.net.lab import ROOT
 
 EXAMPLES = sorted(path.name for path in (ROOT / "deploy" / "topologies").glob("*.toml"))
@@ -34,7 +34,7 @@ def verify(folder: Path) -> str:
 
 
 def rendered(folder: Path, file: Path, *options: str) -> Ended:
-    done = pgm("render", file, "--output", folder, "--command", sys.executable, *options)
+    done = invoked("render", file, "--output", folder, "--command", sys.executable, *options)
     assert done.code == 0, done
     assert f"systemd-analyze verify {folder}/*.service" in done.err
     return done
@@ -102,7 +102,7 @@ def test_kernel_settings_are_the_largest_that_a_node_asks_for(tmp_path: Path) ->
     file = tmp_path / "tree.toml"
     text = FLOOR.read_text()
     file.write_text(text.replace('role = "source"', 'role = "source"\nparameters = { so_rcvbuf = "32MiB" }', 1))
-    asked = {node: pgm("render", file, "--node", node).out for node in ("exchange", "desk-1")}
+    asked = {node: invoked("render", file, "--node", node).out for node in ("exchange", "desk-1")}
     assert f"net.core.rmem_max = {32 * MIB}\n" in asked["exchange"]
     assert f"net.core.rmem_max = {8 * MIB}\n" in asked["desk-1"]
     assert "### pgm-trading-floor-exchange.service\n" in asked["exchange"]  # a source that is named gets one
@@ -112,4 +112,4 @@ def test_a_tree_of_sources_alone_has_nothing_to_render(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     text = FLOOR.read_text()
     file.write_text(text[: text.index("[nodes.core-repairer]")])
-    pgm("render", file).complains(2, "nothing but sources", "name them with --node")
+    invoked("render", file).complains(2, "nothing but sources", "name them with --node")
