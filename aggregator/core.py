@@ -10,10 +10,13 @@ then its parents.
 
 from __future__ import annotations
 
+import random
+
 from aggregator.session import AggregatorSession
 from pgm.core.channel import Channel
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.poll_answers import NodeId
 from pgm.core.relay import ElementSetup
 from pgm.core.sessions import Sessions
 from pgm.core.status import SessionStatus
@@ -21,16 +24,18 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.opx import judged
-from pgm.wire.packets import Nak, Packet, Spm, Spmr
+from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 
 
 class AggregatorCore:
     """A NAK aggregator, relaying or on-LAN, for any number of sessions."""
 
-    def __init__(self, setup: ElementSetup, parameters: Parameters) -> None:
+    def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random | None = None) -> None:
         self.counters = Counters()
         self._setup = setup
+        self._rng = rng or random.Random(setup.up.address)  # what is drawn is when to poll and when to answer a poll
+        self._node_id = NodeId(self._rng)
         self._parameters = parameters
         self.sessions: Sessions[AggregatorSession] = Sessions(parameters.max_sessions, self.counters)
 
@@ -53,7 +58,7 @@ class AggregatorCore:
             known = self.sessions.get(item.tsi)
             if known is not None:
                 known.note_peer(item, peer)
-            if channel.segment.upstream and (isinstance(item, (Data, Spm)) or _is_ncf(item)):
+            if channel.segment.upstream and (isinstance(item, (Data, Spm, Poll)) or _is_ncf(item)):
                 effects += self._from_above(item, known, channel, peer, now_ns)
             elif channel.segment.downstream and known is not None:
                 effects += self._from_below(item, known, channel, peer, now_ns)
@@ -71,7 +76,7 @@ class AggregatorCore:
             if not isinstance(item, (Spm, Data)):
                 self.counters.foreign_packets += 1
                 return NOTHING
-            known = AggregatorSession(item, self._setup, self._parameters, self.counters)
+            known = AggregatorSession(item, self._setup, self._parameters, self._rng, self._node_id, self.counters)
             evicted = self.sessions.add(item.tsi, known)
             self.counters.sessions_opened += 1
             if evicted is not None:
@@ -87,6 +92,9 @@ class AggregatorCore:
         if isinstance(item, Nak):
             known.on_ncf(item, peer, True, now_ns)
             return NOTHING
+        if isinstance(item, Poll):
+            known.on_poll(item, peer, now_ns)
+            return NOTHING
         assert isinstance(item, Data)
         return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item)
 
@@ -97,6 +105,8 @@ class AggregatorCore:
             known.on_ncf(item, peer, False, now_ns)
         elif isinstance(item, Nak) and not channel.is_group:
             return known.on_nak(item, channel.segment, peer, now_ns)
+        elif isinstance(item, Polr) and not channel.is_group:
+            return known.on_polr(item, channel.segment, now_ns)
         elif isinstance(item, Spmr):
             self.counters.spmr_packets_in += 1
             if known.relay.speaks and known.brakes.admit_spmr(now_ns):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from aggregator.core import AggregatorCore
@@ -12,9 +13,10 @@ from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan
 
 
-def build(plan: NodePlan, segments: Sequence[Segment]) -> AggregatorCore:
-    """The core that a plan asks for."""
-    return AggregatorCore(element_setup(plan, segments), plan.parameters)
+def build(plan: NodePlan, segments: Sequence[Segment], rng: random.Random | None = None) -> AggregatorCore:
+    """The core that a plan asks for; without `rng` what it draws differs from start to start."""
+    generator = rng or random.Random(random.SystemRandom().random())
+    return AggregatorCore(element_setup(plan, segments), plan.parameters, generator)
 
 
 async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:

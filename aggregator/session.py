@@ -6,6 +6,7 @@ confirms ahead so that they need not ask, and sends the repair down as the ODATA
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 from aggregator.elimination import Elimination, Repair
@@ -13,27 +14,37 @@ from aggregator.gaps import Gaps
 from pgm.core.asking import nak_packet
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
+from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
+from pgm.core.poll_answers import NodeId, PollAnswers
 from pgm.core.ranges import Span, lists_of
 from pgm.core.relay import ElementSetup, Relay
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
-from pgm.units import SECOND
+from pgm.units import NEVER, SECOND
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.options import MAX_NAK_LIST
-from pgm.wire.packets import Nak, Packet, Spm, with_addresses
+from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, with_addresses
 from pgm.wire.train import Data
 
 
 class AggregatorSession:
     """One TSI at an aggregator."""
 
-    def __init__(self, item: Spm | Data, setup: ElementSetup, parameters: Parameters, counters: Counters) -> None:
+    def __init__(
+        self,
+        item: Spm | Data,
+        setup: ElementSetup,
+        parameters: Parameters,
+        rng: random.Random,
+        node_id: NodeId,
+        counters: Counters,
+    ) -> None:
         self._setup = setup
         self._counters = counters
         self._parameters = parameters
@@ -51,6 +62,20 @@ class AggregatorSession:
             for local in repairers
         ]
         self._all_parents = list({id(one): one for one in (self._upstream, *self._routes)}.values())
+        self._children = [
+            Children(
+                item.tsi,
+                item.data_port,
+                down,
+                parameters,
+                rng,
+                counters,
+                lasts_ns=parameters.ne_nak_rdata_ivl,
+                searches=True,
+            )
+            for down in setup.downs
+        ]
+        self._answers = PollAnswers(node_id, rng, counters)
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
 
     @property
@@ -66,7 +91,14 @@ class AggregatorSession:
             self.elimination.deadline_ns,
             self.relay.deadline_ns,
             self._gaps.deadline_ns,
+            self._answers.deadline_ns,
+            min(one.deadline_ns for one in self._children) if self._polls else NEVER,
         )
+
+    @property
+    def _polls(self) -> bool:
+        """Whether this node is the one to poll those below: of a pair of relays the one that speaks."""
+        return self.relay.speaks or not self._setup.is_relay
 
     def note_peer(self, item: Data | Packet, peer: Nla) -> None:
         """A sign of life of whoever sent this."""
@@ -85,6 +117,7 @@ class AggregatorSession:
             pending_sqns=self.elimination.repairs.sqns,
             parent=self._upstream.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
+            children=populations(*zip(self._setup.downs, self._children, strict=True)),
         )
 
     # From above
@@ -95,9 +128,18 @@ class AggregatorSession:
             return NOTHING
         for parents in self._all_parents:
             parents.learn_path(spm.path_nla)
+        for children in self._children:
+            children.begin(now_ns)
         self._note_sent(self.path.lead + 1, self.path.lead + 1, now_ns)
         passed = self.path.for_children(spm)
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
+
+    def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
+        """A POLL from above: an element is a child like any other (NE-38). It is not passed on."""
+        if poll.path_nla == peer or self._upstream.is_parent(poll.path_nla):
+            self._answers.on_poll(poll, now_ns)
+        else:
+            self._counters.foreign_packets += 1
 
     def on_odata(self, data: Data, now_ns: int) -> Effects:
         """ODATA from above goes down as it came; it ends no repair (NE-04, NE-15)."""
@@ -199,6 +241,11 @@ class AggregatorSession:
         self._counters.nak_sqns += sqns
         return control(self._homes.get(target, self._setup.up), packet, to=target)
 
+    def on_polr(self, polr: Polr, segment: Segment, now_ns: int) -> Effects:
+        """A child answers a poll."""
+        effects, _ = self._children[self._setup.downs.index(segment)].on_polr(polr, now_ns)
+        return effects
+
     def on_rdata_below(self, data: Data, segment: Segment) -> None:
         """A local repairer has repaired its segment."""
         first = self.path.unwrap(data.wire_sqn)
@@ -222,11 +269,15 @@ class AggregatorSession:
     # Time
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
-        """NCFs that were put off, relaying, own gaps, repeats."""
+        """NCFs that were put off, relaying, own gaps, polls, repeats."""
         effects: list[Effect] = [*self.confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
         gaps = self._gaps.take_due(now_ns)
         if gaps:
             effects += self._ask_for(gaps, now_ns)
+        effects += self._answers.handle_deadline(self._setup.up, now_ns)
+        if self._polls:
+            for children in self._children:
+                effects += children.handle_deadline(now_ns)
         if self.elimination.deadline_ns > now_ns:
             return effects
         for repeat in self.elimination.handle_deadline(now_ns):

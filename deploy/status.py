@@ -124,8 +124,12 @@ def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
         if not chosen:
             continue
         headings = (Column(key.replace("_", " "), rank) for key, rank in counters.items())
-        columns = (Column("node"), Column("sessions", 1), *headings, *_COLUMNS)
-        cells = [[row["node"], _sessions(row), *_numbers(row, counters)] for row in chosen]
+        polled = [Column("children", 1)] if any(_children(row) for row in chosen) else []
+        columns = (Column("node"), Column("sessions", 1), *polled, *headings, *_COLUMNS)
+        cells = [
+            [row["node"], _sessions(row), *([_children(row)] if polled else []), *_numbers(row, counters)]
+            for row in chosen
+        ]
         terminal.print(table(f"{role}s", columns, cells, terminal.width))
         terminal.print()
 
@@ -133,6 +137,15 @@ def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
 def _sessions(row: dict[str, Any]) -> str:
     first, *others = [f"{one['state']} to {one['lead']:,}" for one in row["sessions"]] or ["none"]
     return f"{first} and {len(others)} more" if others else first
+
+
+def _children(row: dict[str, Any]) -> str:
+    """How many answer polls on each segment below: what the session says that counted most."""
+    counted: dict[str, int] = {}
+    for session in row["sessions"]:
+        for segment, count in session["children"].items():
+            counted[segment] = max(count, counted.get(segment, 0))
+    return ", ".join(f"{count:,} on {segment}" for segment, count in counted.items())
 
 
 def _numbers(row: dict[str, Any], counters: Iterable[str]) -> list[str]:

@@ -219,13 +219,30 @@ class Parameters:
     ne_nak_rpt_rte: int = _per_s(10, _ELEMENTS, "7.3", "Repeats a second of an unconfirmed NAK.")
     ne_nak_rdata_ivl: int = _ivl(2 * SECOND, _ELEMENTS, "7.3", "Life of a confirmed repair state without RDATA.", low=MILLISECOND)
     nak_elim_ivl: int = _ivl(100 * MILLISECOND, _ELEMENTS, "7.4", "How long duplicates of a confirmed NAK are eliminated; a small fraction of ne_nak_rdata_ivl.", low=MILLISECOND)
-    repair_states: int = _count(16_384, _ELEMENTS, "10", "Most ranges of repair state per session.", low=16)
+    repair_states: int = _count(16_384, _PARENTS, "10", "Most ranges of repair state per session.", low=16)
     cache_bytes: int = _octets(256 * MIB, ("repairer",), "-", "Octets a repairer keeps, all sessions together.", low=MIB)
     cache_secs: int = _ivl(60 * SECOND, ("repairer",), "-", "How long a repairer keeps a packet.", low=MILLISECOND)
     assist_on_ncf: bool = _row(Unit.SWITCH, True, ("repairer",), "5.2", "Repair what an NCF of the source reveals as lost, for receivers that know no repairer.", high=1)
     relay_takeover_ivl: int = _ivl(5 * SECOND, _ELEMENTS, "-", "A standby relay speaks after the active one was silent for this long. Above ihb_max.", low=10 * MILLISECOND)
 
     relay_listen_ivl: int = _ivl(300 * MILLISECOND, _ELEMENTS, "-", "A relay with a standby asks for this long whether the other one speaks before it does.", low=3 * MILLISECOND)
+
+    # Polls (RFC 14)
+    poll_ivl: int = _ivl(0, _PARENTS, "14.3.1", "How often the children on each segment are counted by a poll; 0: never. Nobody needs the count but the operator and nak_bo_tuning.")
+    poll_dlr_ivl: int = _ivl(0, ("aggregator",), "9.5.3.1", "How often an aggregator looks for off-tree repairers below it by a poll of sub-type DLR; 0: never.")
+    poll_bo_ivl: int = _ivl(500 * MILLISECOND, _PARENTS, "14.4", "POLL_BO_IVL: answers are spread over this. Long enough to take back a flood of them.", low=MILLISECOND, high=60 * SECOND)
+    poll_replies: int = _count(32, _PARENTS, "14.3.1", "Answers that a census wants: an estimate from so many is off by a sixth, as a rule.", low=1, high=1 << 16)
+    poll_max_replies: int = _count(512, _PARENTS, "14.4", "Answers beyond which a poll is taken back.", low=1, high=1 << 20)
+    poll_first_bits: int = _count(12, _PARENTS, "14.3.1", "Bits that must match in the first round of the first census: one in 4096 answers.", high=32)
+    poll_history: int = _count(4, _PARENTS, "14.3.1", "Censuses over which the number of children is averaged.", low=1, high=1000)
+
+    # Implosion prevention (RFC 15)
+    nak_bo_tuning: str = _row(Unit.CHOICE, "off", _PARENTS, "15.2.1", "What tunes the back-off of those below, which SPMs and NCFs then advertise: nothing, duplicate NAKs, or polls.", choices=("off", "duplicates", "polls"))
+    nak_bo_ivl_default: int = _ivl(10 * MILLISECOND, _PARENTS, "15.2.1", "Back-off that a parent begins to tune from: nak_bo_ivl of its children.", low=100 * MICROSECOND, high=60 * SECOND)
+    nak_bo_ivl_min: int = _ivl(MILLISECOND, _ALL, "15.2.1", "Least back-off that is advertised or taken; when polls tune, the back-off for each child counted. A round trip of the subnet.", low=100 * MICROSECOND, high=60 * SECOND)
+    nak_bo_ivl_max: int = _ivl(2 * SECOND, _ALL, "15.2.1", "Longest back-off that is advertised or taken. A repair should not wait for seconds.", low=100 * MICROSECOND, high=60 * SECOND)
+    nak_probe_num: int = _count(16, _PARENTS, "15.2.1", "Repairs without a duplicate NAK after which the back-off is halved.", low=1)
+    dup_nak_max: int = _count(0, _PARENTS, "15.3.1", "Duplicates of one NAK that mean that multicast to a segment has failed, whose NAKs are then confirmed by unicast; 0: never. Above what chance and lost NCFs make.")
 
     # Brakes (RFC 5.2, 7.6, 10, 13.4)
     child_nak_rte: int = _per_s(2000, _PARENTS, "7.6", "NAKs a second accepted from one child.")
@@ -273,6 +290,8 @@ def _timers(inputs: ProfileInputs, *, floor: int) -> dict[str, Any]:
     retries = max(3, min(10_000, inputs.repair_budget // (rpt + bo // 2)))
     return {
         "nak_bo_ivl": bo,
+        "nak_bo_ivl_default": bo,
+        "nak_bo_ivl_min": max(MILLISECOND, inputs.rtt),
         "reorder_ivl": max(MILLISECOND, inputs.rtt // 4),
         "nak_rpt_ivl": rpt,
         "nak_rdata_ivl": rdata,
@@ -320,6 +339,7 @@ def legacy(_inputs: ProfileInputs) -> dict[str, Any]:
     """Peers that are OpenPGM or ZeroMQ: their timers, no private options, both ports equal."""
     return {
         "nak_bo_ivl": 50 * MILLISECOND,
+        "nak_bo_ivl_default": 50 * MILLISECOND,
         "nak_rpt_ivl": 200 * MILLISECOND,
         "nak_rdata_ivl": 200 * MILLISECOND,
         "ambient_spm_ivl": 500 * MILLISECOND,

@@ -8,6 +8,7 @@ from pgm.core.channel import Channel
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.pacer import Pacer
+from pgm.core.poll_answers import NodeId
 from pgm.core.relay import ElementSetup
 from pgm.core.sessions import Sessions
 from pgm.core.status import SessionStatus
@@ -15,7 +16,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.opx import judged
-from pgm.wire.packets import Nak, Packet, Spm, Spmr
+from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 from repairer.cache import Cache
 from repairer.session import RepairerSession
@@ -29,6 +30,7 @@ class RepairerCore:
         self._setup = setup
         self._parameters = parameters
         self._rng = rng
+        self._node_id = NodeId(rng)
         self.cache = Cache(parameters)
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
         self.sessions: Sessions[RepairerSession] = Sessions(parameters.max_sessions, self.counters)
@@ -86,6 +88,10 @@ class RepairerCore:
             return known.on_nak(item, channel.segment, peer, now_ns)
         elif isinstance(item, Spmr):
             return self._on_spmr(known, channel, now_ns)
+        elif isinstance(item, Poll) and channel.segment.upstream:
+            known.guidance.on_poll(item, peer, now_ns)
+        elif isinstance(item, Polr) and channel.segment.downstream and not channel.is_group:
+            return known.on_polr(item, channel.segment, now_ns)
         else:
             self.counters.foreign_packets += 1
         return NOTHING
@@ -112,6 +118,7 @@ class RepairerCore:
             self._pacers,
             self._parameters,
             self._rng,
+            self._node_id,
             self.counters,
         )
         session.path.heard_at_ns = now_ns

@@ -16,12 +16,15 @@ from pgm.core.arrivals import Arrivals
 from pgm.core.asking import Asker
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Channel, Segment
+from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.guidance import Guidance
 from pgm.core.pacer import Pacer
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
+from pgm.core.poll_answers import NodeId
 from pgm.core.ranges import Range, RangeTable, Span, merged
 from pgm.core.recovery import Recovery
 from pgm.core.relay import ElementSetup, Relay
@@ -32,7 +35,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
-from pgm.wire.packets import Nak, Spm
+from pgm.wire.packets import Nak, Polr, Spm
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
 
@@ -70,6 +73,7 @@ class RepairerSession:
         pacers: Sequence[Pacer],
         parameters: Parameters,
         rng: random.Random,
+        node_id: NodeId,
         counters: Counters,
     ) -> None:
         self._setup = setup
@@ -90,6 +94,12 @@ class RepairerSession:
         }
         self._wanted: RangeTable[_Wanted] = RangeTable()
         self._spm_request = SpmRequest(parameters, rng, counters)
+        self.guidance = Guidance(self.path, self._parents, self._recovery, parameters, rng, node_id, counters)
+        lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
+        self._children = {
+            down.index: Children(tsi, data_port, down, parameters, rng, counters, lasts_ns=lasts_ns)
+            for down in setup.downs
+        }
         self._source: Nla = setup.up.address  # whoever sent the first data
 
     @property
@@ -105,8 +115,15 @@ class RepairerSession:
             self._recovery.deadline_ns,
             self.relay.deadline_ns,
             self._spm_request.deadline_ns,
+            self.guidance.deadline_ns,
+            min(one.deadline_ns for one in self._children.values()) if self._polls else NEVER,
         )
         return min(at, *(line.ready_ns for line in self._lines.values()))
+
+    @property
+    def _polls(self) -> bool:
+        """Whether this node is the one to poll those below: of a pair of relays the one that speaks."""
+        return self.relay.speaks or not self._setup.is_relay
 
     def status(self, now_ns: int) -> SessionStatus:
         """This session for operators."""
@@ -121,6 +138,7 @@ class RepairerSession:
             held_octets=self.cache.store.pinned_octets,
             parent=self._parents.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
+            children=populations(*((down, self._children[down.index]) for down in self._setup.downs)),
         )
 
     # Receiving
@@ -194,7 +212,9 @@ class RepairerSession:
         self._spm_request.heard_spm()
         self._parents.heard(peer)
         self._parents.learn_path(spm.path_nla)
-        self._recovery.may_ask = True
+        self.guidance.on_spm(spm, now_ns)
+        for children in self._children.values():
+            children.begin(now_ns)
         if verdict is SpmVerdict.JUMPED:
             self._recovery.give_up_before(self.path.trail)
             self._arrivals.begin(self.path.trail)
@@ -326,6 +346,15 @@ class RepairerSession:
         effects += self._spm_request.handle_deadline(
             self.path.tsi, self.path.data_port, self._setup.up, self._source, now_ns
         )
+        effects += self.guidance.handle_deadline(self._setup.up, now_ns)
+        if self._polls:
+            for children in self._children.values():
+                effects += children.handle_deadline(now_ns)
+        return effects
+
+    def on_polr(self, polr: Polr, segment: Segment, now_ns: int) -> Effects:
+        """A child answers a poll."""
+        effects, _ = self._children[segment.index].on_polr(polr, now_ns)
         return effects
 
     def on_spmr_heard(self, now_ns: int) -> None:

@@ -69,6 +69,20 @@ class Counters:
     spmrs_suppressed: int = _count("events", "SPMRs not sent since another receiver's came first.")
     spmr_packets_in: int = _count("packets", "SPMRs received.")
     spmr_packets_braked: int = _count("packets", "SPMRs not answered, over the limit.")
+    # polls, and what parents say of asking
+    poll_packets: int = _count("packets", "POLLs sent.")
+    poll_packets_in: int = _count("packets", "POLLs received from parents.")
+    polr_packets: int = _count("packets", "POLRs sent.")
+    polr_packets_in: int = _count("packets", "POLRs that answer a poll under way.")
+    polr_packets_foreign: int = _count("packets", "POLRs that answer none.")
+    polls_aborted: int = _count("events", "Polls taken back since too many answered.")
+    children_unreachable: int = _count(
+        "events", "Times multicast to a segment below was taken for failed, by duplicate NAKs."
+    )
+    neighbour_unreachable: int = _count(
+        "packets", "NCFs and SPMs by which the parent said that it cannot be heard (OPT_NBR_UNREACH)."
+    )
+    strangers_unreachable: int = _count("packets", "The same of somebody who is not the parent; ignored.")
     path_mismatches: int = _count("packets", "SPMs whose path is none of the topology's parents.")
     # sessions and bounds
     sessions_opened: int = _count("events", "Sessions begun.")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pgm.core.channel import Channel
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Effect, Effects
+from pgm.core.poll_answers import NodeId
 from pgm.core.receive_window import Room
 from pgm.core.session import ReceiverSetup, Session
 from pgm.core.sessions import Sessions
@@ -15,7 +16,7 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
-from pgm.wire.packets import Nak, Packet, Spm, Spmr
+from pgm.wire.packets import Nak, Packet, Poll, Spm, Spmr
 from pgm.wire.train import Data, Train
 
 
@@ -28,6 +29,7 @@ class ReceiverCore:
         self._parameters = parameters
         self._rng = rng
         self._room = Room(parameters.inbox_bytes)
+        self._node_id = NodeId(rng)
         self.sessions: Sessions[Session] = Sessions(parameters.max_sessions, self.counters)
 
     @property
@@ -71,6 +73,8 @@ class ReceiverCore:
             return known.on_ncf(item, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NAK:
             known.on_nak_heard(item, now_ns)
+        elif isinstance(item, Poll):
+            known.guidance.on_poll(item, peer, now_ns)
         elif isinstance(item, Spmr) and (channel.is_group or channel.segment.peers is not None):
             known.on_spmr_heard(now_ns)
         return NOTHING
@@ -79,7 +83,16 @@ class ReceiverCore:
         session = self.sessions.get(item.tsi)
         if session is not None:
             return session, NOTHING
-        session = Session(item.tsi, item.data_port, self._setup, self._room, self._parameters, self._rng, self.counters)
+        session = Session(
+            item.tsi,
+            item.data_port,
+            self._setup,
+            self._room,
+            self._parameters,
+            self._rng,
+            self._node_id,
+            self.counters,
+        )
         session.path.heard_at_ns = now_ns
         evicted = self.sessions.add(item.tsi, session)
         return session, evicted.end(CloseCause.EVICTED) if evicted is not None else NOTHING

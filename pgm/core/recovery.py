@@ -85,6 +85,7 @@ class Recovery:
         return self.missing.next_deadline_ns if self.may_ask else NEVER
 
     def allow_asking(self, now_ns: int) -> None:
+        self.nak_bo_ivl = parameters.nak_bo_ivl  # ns; whoever is above may advertise another
         """The path is known. What waited for it backs off anew, so that not everybody asks at the same instant."""
         if self.may_ask:
             return
@@ -294,7 +295,7 @@ class Recovery:
         return now_ns - self.old_repair_ns >= _OLD_TRIES * self._parameters.nak_rdata_ivl
 
     def _nak_rb_ivl(self) -> int:
-        return self._rng.randint(1, self._parameters.nak_bo_ivl)
+        return self._rng.randint(1, self.nak_bo_ivl)
 
     def _settle(self, found: Missing) -> None:
         """Account for a range that left the table."""

@@ -12,8 +12,10 @@ from pgm.core.asking import Asker
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened
+from pgm.core.guidance import Guidance
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
+from pgm.core.poll_answers import NodeId
 from pgm.core.ranges import Span
 from pgm.core.receive_window import ReceiveWindow, Room
 from pgm.core.recovery import Recovery
@@ -60,6 +62,7 @@ class Session:
         room: Room,
         parameters: Parameters,
         rng: random.Random,
+        node_id: NodeId,
         counters: Counters,
     ) -> None:
         self._setup = setup
@@ -69,6 +72,7 @@ class Session:
         parents = Parents(setup.parents, parameters, counters)
         self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table)
         self._asker = Asker(self.path, parents, self._recovery, parameters, counters)
+        self.guidance = Guidance(self.path, parents, self._recovery, parameters, rng, node_id, counters)
         self.window = ReceiveWindow(tsi, self._recovery, room, parameters, counters)
         self._spm_request = SpmRequest(parameters, rng, counters)
         self._state = _State.WAITING
@@ -93,6 +97,16 @@ class Session:
         return len(self._recovery.missing)
 
     @property
+    def nak_bo_ivl_ns(self) -> int:
+        """Bound of its random back-off: its parameter, or what those above advertise."""
+        return self._recovery.nak_bo_ivl
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether NAKs may leave: the path is known, and nobody above forbids it."""
+        return self._recovery.may_ask
+
+    @property
     def intervals_ns(self) -> tuple[int, int]:
         """How long it waits for an NCF, and for RDATA: `nak_rpt_ivl` and `nak_rdata_ivl`, or longer while answers are late."""
         return self._recovery.ncf_patience.ivl_ns, self._recovery.data_patience.ivl_ns
@@ -110,7 +124,13 @@ class Session:
         expiry = self._parameters.session_expiry if self._state is not _State.OPEN else self._parameters.peer_expiry
         if self._state is _State.ENDING:
             return NEVER  # only the application can bring it on
-        return min(self._recovery.deadline_ns, self._spm_request.deadline_ns, self._hold_until_ns, heard + expiry)
+        return min(
+            self._recovery.deadline_ns,
+            self._spm_request.deadline_ns,
+            self.guidance.deadline_ns,
+            self._hold_until_ns,
+            heard + expiry,
+        )
 
     def status(self, now_ns: int) -> SessionStatus:
         """This session for operators."""
@@ -193,7 +213,7 @@ class Session:
         effects = self._heard(peer, now_ns, answers=False)
         self._spm_request.heard_spm()
         self._asker.parents.learn_path(spm.path_nla)
-        self._recovery.allow_asking(now_ns)
+        self.guidance.on_spm(spm, now_ns)
         if self._state is _State.WAITING and self.path.join_at is not None:
             self.window.begin(self.path.join_at)
             effects += self._open(peer)
@@ -258,7 +278,7 @@ class Session:
         join = find(data.options, Join)
         start = first if join is None else min(first, self.path.unwrap(join.min_sqn))
         self.window.begin(max(start, self.path.trail))
-        if self._recovery.may_ask:
+        if self.path.spm is not None:
             return self._open(peer)
         self._want_spm(peer, now_ns)
         self._state = _State.HOLDING
@@ -336,6 +356,7 @@ class Session:
         effects: list[Effect] = list(
             self._spm_request.handle_deadline(self.path.tsi, self.path.data_port, segment, self._peer, now_ns)
         )
+        effects += self.guidance.handle_deadline(segment, now_ns)
         if self._hold_until_ns <= now_ns:
             effects += [*self._open(self._peer), *self._advance()]
         if self._recovery.deadline_ns <= now_ns:

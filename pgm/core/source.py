@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import attrs
 
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Channel, Segment
+from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control, data
@@ -21,7 +23,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Epoch, Fin, Join, Option, Rst
-from pgm.wire.packets import Nak, Spm, Spmr, encode
+from pgm.wire.packets import Nak, Polr, Spm, Spmr, encode
 from pgm.wire.serial import MASK, spans_of, unwrap, wrap
 from pgm.wire.train import Data, Octets, Train
 
@@ -42,7 +44,9 @@ class SourceSetup:
 class SourceCore:
     """One source of one stream."""
 
-    def __init__(self, setup: SourceSetup, parameters: Parameters, now_ns: int) -> None:
+    def __init__(
+        self, setup: SourceSetup, parameters: Parameters, now_ns: int, rng: random.Random | None = None
+    ) -> None:
         self.counters = Counters()
         self.setup = setup
         self._parameters = parameters
@@ -53,6 +57,16 @@ class SourceCore:
         self._responder = Responder(self.window, setup.segment, parameters, self.counters)
         self._pacer = Pacer(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
+        self._children = Children(
+            setup.tsi,
+            setup.data_port,
+            setup.segment,
+            parameters,
+            rng or random.Random(setup.tsi),  # polls alone are drawn; a TSI is random enough for them
+            self.counters,
+            lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl,
+        )
+        self._children.begin(now_ns)
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
@@ -132,6 +146,8 @@ class SourceCore:
                 effects += self._on_nak(item, peer, now_ns)
             elif isinstance(item, Spmr):
                 effects += self._on_spmr(now_ns)
+            elif isinstance(item, Polr) and not channel.is_group:
+                effects += self._children.on_polr(item, now_ns)[0]
             else:
                 self.counters.foreign_packets += 1
         return effects
@@ -193,7 +209,12 @@ class SourceCore:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        at = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self.window.deadline_ns)
+        at = min(
+            self._schedule.deadline_ns,
+            self._confirmer.deadline_ns,
+            self.window.deadline_ns,
+            self._children.deadline_ns,
+        )
         if not self._has_left:
             at = min(at, self._leave_at_ns)
         if self._responder.deadline_ns != NEVER:
@@ -207,7 +228,7 @@ class SourceCore:
         return at
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """NCFs that were put off, an SPM, then one train of data."""
+        """NCFs that were put off, an SPM, a POLL, then one train of data."""
         effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns)]
         self.window.advance(now_ns)
         self._has_left = self.is_finished(now_ns)
@@ -216,6 +237,7 @@ class SourceCore:
             self._schedule.closing(now_ns)
         if self._schedule.is_due(now_ns):
             effects.append(self._spm(now_ns))
+        effects += self._children.handle_deadline(now_ns)
         train = self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
             self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
@@ -261,6 +283,7 @@ class SourceCore:
                 next_sqn=window.end,
                 pending_sqns=self._responder.pending_sqns,
                 held_octets=window.held_octets,
+                children=populations((self._segment, self._children)),
             )
         ]
 

@@ -20,3 +20,6 @@ class SessionStatus:
     held_octets: int = 0  # window or cache
     parent: str = ""
     silent_ns: int = 0
+    children: dict[str, int] = attrs.field(
+        factory=dict
+    )  # by segment, as the last censuses estimate; empty without polls

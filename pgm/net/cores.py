@@ -47,11 +47,17 @@ def stream_of(plan: NodePlan, name: str | None) -> StreamPlan:
 
 
 def source_core(
-    plan: NodePlan, stream: StreamPlan, segments: Sequence[Segment], tsi: Tsi, started_at_ns: int, now_ns: int
+    plan: NodePlan,
+    stream: StreamPlan,
+    segments: Sequence[Segment],
+    tsi: Tsi,
+    started_at_ns: int,
+    now_ns: int,
+    rng: random.Random | None = None,
 ) -> SourceCore:
-    """A source of one stream."""
+    """A source of one stream; without `rng` its polls are drawn from the TSI, which is random."""
     setup = SourceSetup(tsi, segments[0], stream.data_port, started_at_ns=started_at_ns)
-    return SourceCore(setup, plan.parameters_of(stream), now_ns)
+    return SourceCore(setup, plan.parameters_of(stream), now_ns, rng)
 
 
 def receiver_core(

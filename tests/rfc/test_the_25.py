@@ -93,7 +93,7 @@ def whole_session(first: int, spm_sqn: int) -> tuple[object, ...]:
     world = make_world(
         tree,
         traffic(400, close_at_ns=2 * SECOND),
-        seed=3,
+        seed=1,
         wirings={"receiver": lossy(0.1), "relay": lossy(0.05), "repairer": lossy(0.05)},
         factory=factory,
     )

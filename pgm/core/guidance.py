@@ -1,0 +1,119 @@
+"""What those above tell a child about asking: how long to back off, when to be silent, and to say that it is there.
+
+Shared by receivers and repairers. Asking is off until the first SPM (RFC 6.2), after a parent has said by OPT_NBR_UNREACH
+that it cannot be heard, until a regular SPM comes (RFC 15.3.2), and while the advertised interval was derived from a census
+that we were not there for (RFC 15.2.2).
+"""
+
+from __future__ import annotations
+
+import random
+
+from pgm.core.back_off import LearntBackOff
+from pgm.core.channel import Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effects
+from pgm.core.parents import Parents
+from pgm.core.path import Path
+from pgm.core.poll_answers import NodeId, PollAnswers
+from pgm.core.recovery import Recovery
+from pgm.parameters import Parameters
+from pgm.wire.formats import Nla
+from pgm.wire.options import NakBoIvl, NakBoRng, NbrUnreach, Options, PathNla, find
+from pgm.wire.packets import Nak, Poll, Spm
+
+
+class Guidance:
+    """The guidance of one session at one child."""
+
+    def __init__(
+        self,
+        path: Path,
+        parents: Parents,
+        recovery: Recovery,
+        parameters: Parameters,
+        rng: random.Random,
+        node_id: NodeId,
+        counters: Counters,
+        dlr_nla: Nla | None = None,
+    ) -> None:
+        self._path = path
+        self._parents = parents
+        self._recovery = recovery
+        self._counters = counters
+        self._back_off = LearntBackOff(parameters)
+        self.answers = PollAnswers(node_id, rng, counters, dlr_nla)
+        self._is_unreachable = False
+        self._waits_for: tuple[Nla, int] | None = None  # whose census, by POLL_SQN, must begin before we may ask
+        self._pending: NakBoIvl | None = None  # what may be used then
+
+    @property
+    def deadline_ns(self) -> int:
+        """When an answer to a poll is due."""
+        return self.answers.deadline_ns
+
+    def handle_deadline(self, segment: Segment, now_ns: int) -> Effects:
+        """Answers to polls."""
+        return self.answers.handle_deadline(segment, now_ns) if self.answers.deadline_ns <= now_ns else NOTHING
+
+    @property
+    def is_parent_unreachable(self) -> bool:
+        """Whether the parent has said so, and no regular SPM has come since."""
+        return self._is_unreachable
+
+    def on_spm(self, spm: Spm, now_ns: int) -> None:
+        """A regular SPM was taken: the path is known and the parent can be heard."""
+        self._is_unreachable = False
+        told = find(spm.options, NakBoRng)
+        if told is not None:
+            self._back_off.on_range(told)
+        self._learn(spm.options, spm.path_nla, now_ns)
+        self._settle(now_ns)
+
+    def on_unreachable(self, now_ns: int) -> None:
+        """An SPM with OPT_NBR_UNREACH came from the parent."""
+        self._counters.neighbour_unreachable += 1
+        self._is_unreachable = True
+        self._settle(now_ns)
+
+    def on_ncf(self, ncf: Nak, peer: Nla, now_ns: int) -> bool:
+        """Take what an NCF says besides its sqns; False for one that is to be ignored altogether (IMP-23, RCV-52)."""
+        if not ncf.options:
+            return True
+        if find(ncf.options, NbrUnreach) is not None:
+            told = find(ncf.options, PathNla)
+            if told is None or told.path_nla not in (self._path.path_nla, self._parents.current):
+                self._counters.strangers_unreachable += 1
+                return False
+            self.on_unreachable(now_ns)
+            return True
+        self._learn(ncf.options, peer, now_ns)
+        self._settle(now_ns)
+        return True
+
+    def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
+        """A POLL: answer a parent, or whoever asks to be answered itself; never lead others' answers to a third (SEC-03)."""
+        if poll.path_nla != peer and not self._parents.is_parent(poll.path_nla):
+            self._counters.foreign_packets += 1
+            return
+        self.answers.on_poll(poll, now_ns)
+        self._learn(poll.options, poll.path_nla, now_ns)
+        self._settle(now_ns)
+
+    def _learn(self, options: Options, path: Nla, now_ns: int) -> None:
+        told = find(options, NakBoIvl) if options else None
+        if told is None:
+            return
+        if told.ivl_sqn == 0 or self.answers.has_heard_begin(path, told.ivl_sqn):
+            self._waits_for = self._pending = None
+            self._back_off.on_interval(told)
+            self._recovery.nak_bo_ivl = self._back_off.ivl_ns
+        elif path == self._path.path_nla or self._parents.is_parent(path):
+            self._waits_for, self._pending = (path, told.ivl_sqn), told
+
+    def _settle(self, now_ns: int) -> None:
+        """Ask, or stop asking."""
+        if self._path.spm is None or self._is_unreachable or self._waits_for is not None:
+            self._recovery.may_ask = False
+        else:
+            self._recovery.allow_asking(now_ns)
