@@ -78,6 +78,7 @@ class Recovery:
         self.old_repair_ns = 0  # when something missing below the trail last arrived
         self._drawn_ns, self._drawn_at_ns = 0, -1
         self.may_ask = False
+        self.nak_bo_ivl = parameters.nak_bo_ivl  # ns; whoever is above may advertise another
 
     @property
     def deadline_ns(self) -> int:
@@ -85,7 +86,6 @@ class Recovery:
         return self.missing.next_deadline_ns if self.may_ask else NEVER
 
     def allow_asking(self, now_ns: int) -> None:
-        self.nak_bo_ivl = parameters.nak_bo_ivl  # ns; whoever is above may advertise another
         """The path is known. What waited for it backs off anew, so that not everybody asks at the same instant."""
         if self.may_ask:
             return
