@@ -1,0 +1,58 @@
+"""What makes OpenPGM hang does not come out of our elements, whoever sends it in (INT-Q10, INT-Q11, W-20)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.interop.attacker import FORGERIES
+from tests.interop.conftest import SceneOf
+from tests.interop.peers import Layout, Pair, Scene, Side, messages, needs_openpgm
+from tests.interop.pipes import Pipe
+from tests.interop.scripts import DESKS, deliver, end_whole
+from tests.interop.yard import FIVE_PERCENT
+
+pytestmark = [pytest.mark.network, needs_openpgm]
+
+THEIRS = Pair("theirs", "OpenPGM on both sides", Side.THEIRS, Side.THEIRS)
+HANG_S = 0.5  # a receiver that has not taken a message by then takes none
+
+
+def attack(scene: Scene, *kinds: str) -> list[bytes]:
+    """Send forgeries on the LAN of the source; returns the kinds that were sent."""
+    seat = scene.yard.seat("repairer-2", "up")
+    command = [sys.executable, "-m", "tests.interop.attacker", seat.address, scene.group("up"), str(scene.port), *kinds]
+    attacker = Pipe("attacker", seat.host, command)
+    scene.pipes.append(attacker)
+    assert attacker.wait() == 0, attacker.log
+    return attacker.messages
+
+
+@pytest.mark.parametrize("role", ["aggregator", "repairer"])
+def test_forgeries_end_at_the_relay(role: str, scene_of: SceneOf) -> None:
+    scene = scene_of(THEIRS, Layout.RELAY, relay_role=role)
+    source, receivers = scene.open(ambient=50)
+    sent = messages(900)
+    deliver(source, receivers, sent[:300])
+    assert len(attack(scene)) > len(FORGERIES)
+    deliver(source, receivers, sent[300:600])
+    scene.lose(DESKS, FIVE_PERCENT)
+    deliver(source, receivers, sent[600:])
+    end_whole(scene, source, receivers, sent)
+
+
+@pytest.mark.parametrize("kind", ["no_window", "endless_options", "far_data"])
+def test_the_forgeries_are_what_they_are_said_to_be(kind: str, scene_of: SceneOf) -> None:
+    """Without a relay they hang the receivers."""
+    scene = scene_of(THEIRS)
+    source, receivers = scene.open(desks=["desk-1"], ambient=50)
+    deliver(source, receivers, messages(10))
+    attack(scene, kind)
+    source.put([b"more"])
+    with pytest.raises(AssertionError):
+        receivers[0].until(lambda: b"more" in receivers[0].messages, "a message", HANG_S)
+    receivers[0].process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        receivers[0].process.wait(HANG_S)
