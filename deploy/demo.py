@@ -237,7 +237,7 @@ def demo(messages: int, size: int, seed: int, write: Path | None, as_json: bool,
 
     A source, a repairer beside it, and subnets with relays, repairers and receivers, on two tiers: every node a
     process with its own loopback address, real multicast between them, losses injected on every link. No
-    privileges are needed. The defaults take about half a minute on two cores.
+    privileges are needed. The defaults take less than a minute on two cores.
 
     \b
     pgm demo
