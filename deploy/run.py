@@ -232,7 +232,7 @@ def run(file: Path, node: str, stream: str | None, seed: str | None, as_json: bo
 
     \b
     pgm run tree.toml --node floor-2-repairer
-    pgm run tree.toml --node desk-7 --generate 10000 &
+    pgm run tree.toml --node desk-7 --generate 10000 --until-closed &
     pgm run tree.toml --node exchange --generate 10000
 
     Exits with 0 when it was done or stopped.
