@@ -265,6 +265,11 @@ class Scene:
         """A node's place. Of a relay's two it is the upper one."""
         return self.yard.seat(name, "up" if name in ("source", "relay", "standby") else self.below)
 
+    @property
+    def asked(self) -> Seat:
+        """Where the NAKs of receivers come in that know no repairer."""
+        return self.yard.seat("relay", "down") if self.layout is Layout.RELAY else self.seat("source")
+
     def open(self, desks: Sequence[str] = ("desk-1", "desk-2"), **settings: int) -> tuple[Pipe, list[Pipe]]:
         """Start everything and send one message without loss: whoever has it misses nothing from there on (RCV-01)."""
         self.lose([*desks, "source"])

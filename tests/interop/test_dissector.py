@@ -106,8 +106,8 @@ def test_a_whole_tree_of_ours_is_understood(scene_of: SceneOf, tmp_path: Path) -
     scene = scene_of(OURS, Layout.RELAY, repairers=1, parameters={"nak_bo_ivl": "20ms"})
     with capturing(scene.seat("source"), tmp_path / "up"), capturing(scene.seat("desk-1"), tmp_path / "down"):
         source, receivers = scene.open()
-        scene.lose(["relay", "repairer-1", *DESKS], FIVE_PERCENT, FIVE_PERCENT)
-        sent = [one for size in (20, 1400, 5000, 20_000) for one in messages(100, size, f"of{size}")]
+        scene.lose(["relay", "repairer-1", *DESKS], FIVE_PERCENT)
+        sent = [one for size in (20, 1400, 5000, 20_000) for one in messages(60, size, f"of{size}")]
         deliver(source, receivers, sent)
         end_whole(scene, source, receivers, sent)
     for side in ("up", "down"):
