@@ -39,9 +39,9 @@ did other things too. `python -m pytest -rP tests/interop/test_openpgm_repair.py
 |---|---|---|
 | NAKs that reach their source, relay and repairer below it, 2,000 messages | 152 to 187 | 0 |
 | the same after the repairer is killed, 1,400 messages | | 45 to 60, and nothing lost |
-| on-LAN repairer beside a source at its rate limit: sqns that it repairs first | | 93 to 97 % |
-| on-LAN repairer, bursts of 40 packets lost | | 82 to 91 % |
-| on-LAN repairer beside a source that has rate to spare and answers at once | | 53 to 68 % |
+| sqns that an on-LAN repairer repairs before a source at its rate limit | | 90 to 97 % |
+| sqns that it repairs before a source with rate to spare, bursts of 40 packets lost | | 82 to 92 % |
+| the same, single packets lost | | 47 to 68 % |
 
 An on-LAN repairer learns of others' losses by the source's NCF, which an idle source sends some 20 us before the repair itself: there it is
 a race. The source repairs in any case, since it does not listen to repairs of others.""",
