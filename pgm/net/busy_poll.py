@@ -150,16 +150,16 @@ class BusyPollDriver:
         return 0 if self._held is not None else self.core.deadline_ns
 
     def read(self, link: Link, sock: socket.socket) -> None:
-        """Take what one read gives."""
-        arrival = link.read(sock)
-        if arrival is None:
-            return
-        train = arrival.train
-        effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
-        if train.kept:
-            link.keep(train)
-        if effects:
-            self.perform(effects)
+        """Take what one read gives, and what it read beyond."""
+        while (arrival := link.read(sock)) is not None:
+            train = arrival.train
+            effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
+            if train.kept:
+                link.keep(train)
+            if effects:
+                self.perform(effects)
+            if not link.holds(sock):
+                return
 
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""

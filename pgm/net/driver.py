@@ -23,7 +23,7 @@ from pgm.wire.train import Train
 
 # Trains read from one socket before other tasks get their turn. 32 trains of 64 KB take about a millisecond,
 # a tenth of the shortest default NAK_BO_IVL.
-_DRAIN_TRAINS = 32
+DRAIN_TRAINS = 32
 # Deadlines served in a row before other tasks get their turn.
 _DEADLINES_IN_A_ROW = 8
 
@@ -70,8 +70,11 @@ class Driver:
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
         while True:
-            await trio.lowlevel.wait_readable(sock)
-            for _ in range(_DRAIN_TRAINS):
+            if link.holds(sock):
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(sock)
+            for _ in range(DRAIN_TRAINS):
                 arrival = link.read(sock)
                 if arrival is None:
                     break

@@ -1,7 +1,7 @@
 """One segment on the wire: trains in, trains out, one system call each where the kernel can (UDP GSO and GRO).
 
-Over IP protocol 113 it cannot: there a train in is one packet, and a train out is a call for each of its packets. On a
-unicast leg what is for all is sent to each peer in turn, as if it lay behind one another as often as there are peers.
+Where it cannot, as over IP protocol 113, a train out is a call for each of its packets, and a train in is what such calls
+find waiting. On a unicast leg what is for all is sent to each peer in turn, as if it lay behind one another as often as there are peers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, SegmentPlan
 from pgm.wire.alert import wants_router_alert
 from pgm.wire.formats import Nla
-from pgm.wire.train import Train
+from pgm.wire.train import MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS, Octets, Train
 
 _ANCILLARY = socket.CMSG_SPACE(4) * 2
 _INT = struct.Struct("=i")
@@ -60,6 +60,18 @@ class Arrival:
     peer: str
 
 
+@attrs.frozen
+class _Read:
+    """What one system call gave."""
+
+    octets: int
+    stride: int
+    peer: Nla
+
+
+_NOTHING = _Read(0, 0, "")
+
+
 class Link:
     """The sockets of one segment of one node."""
 
@@ -84,6 +96,7 @@ class Link:
         self._group_channel = Channel(self.segment, True)
         self._unicast_channel = Channel(self.segment, False)
         self._kernel_drops: dict[socket.socket, int] = {}
+        self._held: dict[socket.socket, tuple[Octets, _Read]] = {}
 
     @property
     def inputs(self) -> tuple[socket.socket, ...]:
@@ -97,37 +110,76 @@ class Link:
     # In
 
     def read(self, sock: socket.socket) -> Arrival | None:
-        """One read, or None when nothing waits. Own echoes and injected losses give an arrival without packets to skip.
+        """One train, or None when nothing waits. Own echoes and what injected losses leave nothing of are passed over.
 
         The octets lie in the arena at a place that the next read reuses, unless `keep` is called.
         """
         while True:
-            chunk, at = self._arena.room(ROOM)
-            try:
-                count, ancillary, flags, name = sock.recvmsg_into([chunk.data[at : at + ROOM]], _ANCILLARY)
-            except OSError as error:
-                if error.errno in _BUSY:
-                    return None
-                if error.errno in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH):
-                    continue  # an earlier unicast met a closed port: its own timer deals with that
-                raise
-            if self._is_raw and not self._is_v6:
-                count = strip_header(chunk, at, count)
-            if self._is_own(name) or not count:
+            chunk, at = self._arena.room(2 * ROOM)
+            read = self._receive(sock, chunk, at)
+            if read is None:
+                return None
+            if not read.octets:
                 continue
-            stride = self._read_ancillary(sock, ancillary) or count
-            if flags & socket.MSG_TRUNC:
-                self.counters.truncated_reads += 1
-                count -= count % stride or stride
-            train: Train | None = Train(chunk, at, count, stride) if count > 0 else None
-            if train is not None and self.injector is not None:
-                train = self._impair(train)
+            length = read.octets if read.octets > read.stride else self._gather(sock, chunk, at, read)
+            whole = Train(chunk, at, length, read.stride)
+            train = whole if self.injector is None else self._impair(whole)
             if train is None:
                 continue
             self.counters.trains_in += 1
             self.counters.packets_in += train.count
             channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
-            return Arrival(train, channel, _spelled(name[0]) if self._is_v6 else name[0])
+            return Arrival(train, channel, read.peer)
+
+    def holds(self, sock: socket.socket) -> bool:
+        """Whether a packet of this socket was read and not given yet, so that nobody should wait for more."""
+        return sock in self._held
+
+    def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _Read) -> int:
+        """Read on behind a single packet while what comes looks like it: a train for senders and lines that have none.
+
+        Returns the octets of all. What looks otherwise is held for the next read.
+        """
+        length, stride = first.octets, first.stride
+        most = min(MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS * stride)
+        while length + stride <= most:
+            read = self._receive(sock, chunk, at + length)
+            if read is None:
+                break
+            if not read.octets:
+                continue
+            if read.peer != first.peer or read.octets > stride or read.octets != read.stride:
+                start = at + length
+                self._held[sock] = (chunk[start : start + read.octets].copy(), read)
+                break
+            length += read.octets
+            if read.octets < stride:
+                break
+        return length
+
+    def _receive(self, sock: socket.socket, chunk: Octets, at: int) -> _Read | None:
+        """One datagram, or a train of them if the kernel gathers; without octets if it is nothing for us. None: none waits."""
+        if sock in self._held:
+            octets, read = self._held.pop(sock)
+            chunk[at : at + read.octets] = octets
+            return read
+        try:
+            count, ancillary, flags, name = sock.recvmsg_into([chunk.data[at : at + ROOM]], _ANCILLARY)
+        except OSError as error:
+            if error.errno in _BUSY:
+                return None
+            if error.errno in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH):
+                return _NOTHING  # an earlier unicast met a closed port: its own timer deals with that
+            raise
+        if self._is_raw and not self._is_v6:
+            count = strip_header(chunk, at, count)
+        stride = self._read_ancillary(sock, ancillary) or count
+        if flags & socket.MSG_TRUNC:
+            self.counters.truncated_reads += 1
+            count -= count % stride or stride
+        if count <= 0 or self._is_own(name):
+            return _NOTHING
+        return _Read(count, stride, _spelled(name[0]) if self._is_v6 else name[0])
 
     def _is_own(self, name: tuple[str, int]) -> bool:
         """Whether this is what we multicast ourselves; over protocol 113 there is but the address to know it by."""

@@ -1,0 +1,115 @@
+"""Single packets that wait at a socket become a train of the link's own, and what does not fit is not lost."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+import trio
+import trio.testing
+
+import pgm
+from pgm.core.arena import Arena
+from pgm.net.driver import DRAIN_TRAINS
+from pgm.net.link import Link
+from pgm.parameters import Parameters
+from pgm.topology.load import loads
+from pgm.topology.plan import plan_node
+from pgm.wire.train import MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS
+from tests.net.listening import PATIENCE_S
+from tests.net.places import Place, one_segment
+
+
+@pytest.fixture
+def link(place: Place) -> Iterator[Link]:
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    opened = Link(plan.segments[0], 0, Parameters(gro=False), Arena(), None)
+    yield opened
+    opened.close()
+
+
+def sender(address: str) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind((address, 0))
+    request = struct.pack("=4s4si", bytes(4), bytes(4), socket.if_nametoindex("lo"))
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, request)
+    return sock
+
+
+def packets(sizes: list[int]) -> list[bytes]:
+    return [bytes([number % 256]) * size for number, size in enumerate(sizes)]
+
+
+def read_all(link: Link, *, keep: bool = False) -> list[tuple[str, int, list[bytes]]]:
+    """Every train: from whom, how long its packets are, and they themselves."""
+    group = link.inputs[0]
+    found = []
+    while (arrival := link.read(group)) is not None:
+        train = arrival.train
+        octets = bytes(train.buffer[train.offset : train.offset + train.length])
+        cut = [octets[at : at + train.stride] for at in range(0, len(octets), train.stride)]
+        found.append((arrival.peer, train.stride, cut))
+        if keep:
+            link.keep(train)
+    assert not link.holds(group)
+    return found
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_looks_alike_becomes_a_train(link: Link, place: Place, keep: bool) -> None:
+    sent = packets([100] * 10 + [40] + [100] * 3 + [200, 100, 100, 30, 30])
+    with sender(place.address(1)) as one:
+        for packet in sent:
+            one.sendto(packet, (link.plan.group, link.plan.port))
+    found = read_all(link, keep=keep)
+    assert [packet for _, _, cut in found for packet in cut] == sent
+    assert [(stride, len(cut)) for _, stride, cut in found] == [(100, 11), (100, 3), (200, 2), (100, 2), (30, 1)]
+    assert link.counters.trains_in == len(found)
+    assert link.counters.packets_in == len(sent)
+
+
+def test_senders_are_kept_apart(link: Link, place: Place) -> None:
+    sent = packets([100] * 9)
+    with sender(place.address(1)) as one, sender(place.address(2)) as other:
+        for number, packet in enumerate(sent):
+            (one, other)[number // 2 % 2].sendto(packet, (link.plan.group, link.plan.port))
+    found = read_all(link)
+    assert [packet for _, _, cut in found for packet in cut] == sent
+    assert [peer for peer, _, _ in found] == [place.address(1), place.address(2)] * 2 + [place.address(1)]
+
+
+def test_trains_are_bounded(link: Link, place: Place) -> None:
+    sent = packets([50] * 150) + packets([9000] * 10)
+    with sender(place.address(1)) as one:
+        for packet in sent:
+            one.sendto(packet, (link.plan.group, link.plan.port))
+    found = read_all(link)
+    assert [packet for _, _, cut in found for packet in cut] == sent
+    assert max(len(cut) for _, _, cut in found) == MAX_TRAIN_PACKETS
+    assert max(sum(map(len, cut)) for _, _, cut in found) <= MAX_TRAIN_OCTETS
+
+
+def test_nothing_octets_and_own_echoes_do_not_end_a_train(link: Link, place: Place) -> None:
+    to = (link.plan.group, link.plan.port)
+    with sender(place.address(1)) as one:
+        one.sendto(b"a" * 20, to)
+        link.sockets.own.sendto(b"own" * 9, to)
+        one.sendto(b"", to)
+        one.sendto(b"b" * 20, to)
+    assert read_all(link) == [(place.address(1), 20, [b"a" * 20, b"b" * 20])]
+
+
+async def test_a_packet_that_was_read_is_not_waited_for(place: Place) -> None:
+    """The driver stops for others after so many trains; what the last read found beyond must not wait for more to come."""
+    async with pgm.open_receiver(place.url(gro="false")) as receiver:
+        plan = receiver.links[0].plan
+        sent = packets([100 + number for number in range(DRAIN_TRAINS + 1)])
+        with sender(place.address(1)) as one:
+            for packet in sent:
+                one.sendto(packet, (plan.group, plan.port))
+        with trio.fail_after(PATIENCE_S):
+            while receiver.counters.packets_in < len(sent):
+                await trio.testing.wait_all_tasks_blocked()
+        assert receiver.counters.trains_in == len(sent) == DRAIN_TRAINS + 1
