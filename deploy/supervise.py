@@ -151,10 +151,11 @@ async def heed_signals(
 ) -> None:
     """Set `stop` at the first signal while the tree runs; raise `SystemExit` at any other, so that no process is left behind.
 
-    Signals that whoever started us has had ignored stay ignored, such as SIGHUP under nohup.
+    SIGHUP stays ignored where it is, as under nohup. SIGINT does not: shells have it ignored in what they start with &.
     """
-    known = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    wanted = [one for one in known if signal.getsignal(one) is not signal.SIG_IGN]
+    wanted = {signal.SIGINT, signal.SIGTERM}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.add(signal.SIGHUP)
     with trio.open_signal_receiver(*wanted) as signals:
         task_status.started()
         async for number in signals:

@@ -80,6 +80,28 @@ def test_a_tree_that_is_stopped_ends_in_order(tree: Path, number: signal.Signals
         up.line_with("desk-1 | account: 0 delivered, 0 lost")
 
 
+def test_a_tree_that_a_script_put_in_the_background_can_be_stopped(tree: Path) -> None:
+    """Shells have SIGINT ignored there, and nohup SIGHUP."""
+    script = 'trap "" INT HUP; exec "$@"'
+    with marked() as mark:
+        line = ["sh", "-c", script, "sh", *command("up", tree)]
+        up = subprocess.Popen(line, stderr=subprocess.PIPE, env=environment(**mark.env), text=True)
+        try:
+            said = []
+            while not said or "stop them with Ctrl-C" not in said[-1]:
+                said.append(up.stderr.readline())
+                assert said[-1], said
+            up.send_signal(signal.SIGHUP)
+            up.send_signal(signal.SIGINT)
+            said.append(up.communicate(timeout=PATIENCE_S)[1])
+            assert up.returncode == 0, said
+            assert "desk-1 | account: 0 delivered, 0 lost" in said[-1]
+        finally:
+            up.kill()
+            up.communicate()
+        mark.until_nothing_runs()
+
+
 def test_a_node_that_dies_is_told_at_once_and_at_the_end(tree: Path) -> None:
     with marked() as mark, running(mark, "up", tree) as up:
         up.line_with("nodes run; stop them with Ctrl-C")
