@@ -47,11 +47,14 @@ def test_losses_below_are_repaired_below(role: str, scene_of: SceneOf) -> None:
 
 
 def test_a_killed_repairer_is_done_without(scene_of: SceneOf) -> None:
-    """The aggregator goes on to its next parent, their source: NAKs reach it, and nothing is lost."""
+    """The aggregator goes on to its next parent, their source: NAKs reach it, each is confirmed, and nothing is lost.
+
+    INT-Q3: the source confirms none that does not bear its own address and group.
+    """
     scene = scene_of(THEIRS, Layout.RELAY, repairers=1)
     source, receivers = scene.open()
     scene.lose(DESKS, FIVE_PERCENT)
-    scene.lose(["source"])
+    scene.lose(["source", "relay"])
     sent = messages(2000)
     deliver(source, receivers, sent[:600])
     before = scene.counts("source")["nak"]
@@ -63,6 +66,7 @@ def test_a_killed_repairer_is_done_without(scene_of: SceneOf) -> None:
     after = scene.counts("source")["nak"]
     print(f"NAKs at the source before the kill {before}, after it {after - before}")
     assert after > before * SPARED
+    scene.until(lambda: scene.counts("relay")["ncf"] >= scene.counts("source")["nak"], "an NCF for each NAK")
     end_whole(scene, source, receivers, sent)
 
 
