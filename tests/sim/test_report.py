@@ -109,7 +109,9 @@ def test_run_that_does_not_come_to_rest_is_an_error():
         simulate(tree().plans, build_core, messages=5000, rate=1000, limit=2 * SECOND, repeat="pgm sim x")
 
 
-@pytest.mark.parametrize("name", ["two-subnets", "lossy-wan", "standby-relay", "on-lan", "trading-floor"])
+@pytest.mark.parametrize(
+    "name", ["two-subnets", "lossy-wan", "standby-relay", "on-lan", "trading-floor", "unicast-leg", "ipv6-protocol-113"]
+)
 def test_shipped_topologies_run(name, pytestconfig):
     topology = load(pytestconfig.rootpath / "deploy" / "topologies" / f"{name}.toml")
     report = simulate(plan_all(topology), build_core, messages=500, size=300)
