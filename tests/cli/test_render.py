@@ -80,7 +80,8 @@ def test_a_unit_says_what_the_topology_says(name: str) -> None:
     assert f"ExecStart=/opt/pgm run {file} --node {plan.name}\n" in text
     assert f"MemoryMax={memory_of(plan) // MIB + 1}M\n" in text
     assert "$" not in text
-    assert "AmbientCapabilities=\n" in text
+    needs_raw = any(segment.transport == "ip" for segment in plan.segments)
+    assert f"AmbientCapabilities={'CAP_NET_RAW' if needs_raw else ''}\n" in text
 
 
 def test_memory_follows_the_limits_of_the_role() -> None:
