@@ -237,7 +237,7 @@ async def _first(receiver: Receiver, reception: _Reception, wait_s: float) -> No
     elif not receiver.known_sources:
         link = receiver.links[0]
         raise ProcessError(
-            f"no source was heard on {link.plan.group}:{link.plan.port} ({link.sockets.interface.name}) in {wait_s:g} s",
+            f"no source was heard on {link.plan.where} ({link.sockets.interface.name}) in {wait_s:g} s",
             remedy="start the source, or check group, port and interface; --wait 1h waits longer",
         )
 
