@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
             "errors, units", "parameters", "impairments", "wire", "core", "topology",
             "telemetry", "elements", "net", "sim", "processes",
         ),
-        ("attrs", "numpy", "trio", "click", "rich", "cbor2"),
+        ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq"),
     ),
 }  # fmt: skip
 

@@ -1,0 +1,214 @@
+"""`pgm bench`: how fast this is on this machine, beside what others do on the same path in the same run."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import trio
+
+from deploy.bench.contenders.registry import CONTENDERS, chosen
+from deploy.bench.idle import idle
+from deploy.bench.latency import latency
+from deploy.bench.machine import complaint, describe
+from deploy.bench.peers.messages import NUMBER_OCTETS
+from deploy.bench.plot import plot, require_matplotlib
+from deploy.bench.ratios import Ratios, ratios_of
+from deploy.bench.relay import relay
+from deploy.bench.repair import repair
+from deploy.bench.scale import scale
+from deploy.bench.settings import SIZES, Row, Settings, allowed_buffer
+from deploy.bench.throughput import throughput
+from deploy.bench.view import remarks, shown
+from deploy.output import command, print_json
+from deploy.supervise import heed_signals
+from deploy.tables import console
+from pgm.errors import UnitError, UsageError
+from pgm.net.nurseries import open_plain_nursery
+from pgm.units import parse_fraction, parse_octets
+
+BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
+    "throughput": throughput,
+    "latency": latency,
+    "repair": repair,
+    "relay": relay,
+    "idle": idle,
+    "scale": scale,
+}
+_BY_DEFAULT = ("throughput", "latency", "repair")
+_RATIO_OF = {"throughput": ("mb_per_s", "size"), "latency": ("mean_us", "size"), "repair": ("mb_per_s", "part")}
+_MOVES = "absolute figures move between machines and with what else runs on them; the ratios are what to keep"
+
+
+def _numbers(_: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in value.split(",")) if value else ()
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no list of numbers; write them with commas between", param=param
+        ) from None
+    if any(number < 1 for number in found):
+        raise click.BadParameter("numbers from 1 on", param=param)
+    return found
+
+
+def _names(_: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",")) if value else ()
+
+
+def _read(parse: Callable[[str], Any], _: click.Context, param: click.Parameter, value: str) -> Any:
+    try:
+        return parse(value)
+    except UnitError as error:
+        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
+
+
+def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]) -> None:
+    """Raise `UsageError` before anything is measured."""
+    if picture is not None:
+        require_matplotlib()
+        if not picture.absolute().parent.is_dir():
+            raise UsageError(f"{picture.parent} is no folder", remedy="make it, or draw to another place")
+    if any(size < NUMBER_OCTETS for size in options["sizes"]):
+        raise UsageError(f"messages carry a number of {NUMBER_OCTETS} octets", remedy="raise --sizes")
+    for name in names:
+        if name in _RATIO_OF:
+            chosen(name, options["contenders"])
+
+
+@click.command()
+@click.argument("benchmarks", nargs=-1, type=click.Choice(list(BENCHMARKS)), metavar="[BENCHMARK]...")
+@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Length of one run.")
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Good runs that make a result.")
+@click.option(
+    "--sizes", callback=_numbers, default=",".join(map(str, SIZES)), show_default=True, help="Octets of a message, in throughput."
+)  # fmt: skip
+@click.option(
+    "--contenders",
+    callback=_names,
+    help="Only these, with commas between: " + ", ".join(one.name for one in CONTENDERS) + ".",
+)
+@click.option(
+    "--path",
+    type=click.Choice(["auto", "namespaces", "loopback"]),
+    default="auto",
+    show_default=True,
+    help="Two network namespaces made for it (auto, where they can be had), or the loopback interface.",
+)
+@click.option(
+    "--precision",
+    callback=partial(_read, parse_fraction),
+    default="5%",
+    show_default=True,
+    help="How closely a lossless rate is searched for.",
+)
+@click.option(
+    "--rcvbuf",
+    callback=partial(_read, parse_octets),
+    default="4MiB",
+    show_default=True,
+    help="Socket buffers of all contenders; never more than the kernel grants to all.",
+)
+@click.option(
+    "--window",
+    callback=partial(_read, parse_octets),
+    default="256MiB",
+    show_default=True,
+    help="What a sender keeps for repairs.",
+)
+@click.option(
+    "--loss",
+    callback=partial(_read, parse_fraction),
+    default="1%",
+    show_default=True,
+    help="Random loss on the path, in repair.",
+)
+@click.option(
+    "--burst", type=click.IntRange(10), default=10_000, show_default=True, help="Packets lost in a row, in repair."
+)
+@click.option(
+    "--receivers", callback=_numbers, default="1,2,4,8", show_default=True, help="How many processes receive, in scale."
+)
+@click.option(
+    "--simulated",
+    callback=_numbers,
+    default="100,1000,10000",
+    show_default=True,
+    help="How many receivers are simulated, in scale.",
+)
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the results: out.png, out.svg."
+)
+@command
+def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:
+    """Measure throughput, latency, repair, relay, idle or scale: throughput, latency and repair if none is named.
+
+    Contenders run one after the other on the same path with the same socket buffers, sender and receiver in a process
+    each: pgm on its drivers, plain sockets as the limit and as the naive bound, and OpenPGM and ZeroMQ where they are
+    installed. A lossless rate is the highest at which several runs in a row lost nothing, found by bisection. A full
+    run takes about an hour.
+
+    \b
+    pgm bench                                  # everything that matters
+    pgm bench throughput --sizes 1400 --seconds 1 --runs 1
+    pgm bench latency --contenders ours-busy-poll,raw-busy-poll
+    pgm bench throughput latency --json --plot out.png
+    """  # fmt: skip
+    names = tuple(dict.fromkeys(benchmarks or _BY_DEFAULT))
+    _check(names, picture, options)
+    options["rcvbuf"] = allowed_buffer(options["rcvbuf"])
+    machine = describe()
+    rows: dict[str, list[Row]] = {}
+    with tempfile.TemporaryDirectory(prefix="pgm-bench-") as folder:
+        settings = Settings(**options, folder=Path(folder), say=_say)
+        if as_json:
+            settings = attrs.evolve(settings, emit=print_json)
+        _say(f"{machine['cpu']}, {machine['cpus']} processors; socket buffers of {settings.rcvbuf:,} octets")
+        show = (lambda _name, _rows: None) if as_json else _show
+        trio.run(_run, names, settings, rows, show)
+    notes = [_MOVES, *filter(None, [complaint(machine)])]
+    if as_json:
+        ratios = {name: _ratios(name, found) for name, found in rows.items()}
+        print_json({"ratios": ratios, "machine": machine, "socket_buffer": options["rcvbuf"], "notes": notes})
+    else:
+        _say("; ".join([f"load {machine['load']} when it began", *notes]))
+    if picture is not None:
+        plot(picture, rows, machine)
+
+
+async def _run(
+    names: tuple[str, ...], settings: Settings, rows: dict[str, list[Row]], show: Callable[[str, list[Row]], None]
+) -> None:
+    """One benchmark after the other. A signal ends all their processes first."""
+    async with open_plain_nursery() as nursery:
+        await nursery.start(heed_signals, trio.Event(), trio.Event())
+        for name in names:
+            rows[name] = await BENCHMARKS[name](settings)
+            show(name, rows[name])
+        nursery.cancel_scope.cancel()
+
+
+def _say(text: str) -> None:
+    print(f"pgm: {text}", file=sys.stderr, flush=True)
+
+
+def _ratios(name: str, rows: list[Row]) -> Ratios:
+    return ratios_of(rows, *_RATIO_OF[name]) if name in _RATIO_OF else {}
+
+
+def _show(name: str, rows: list[Row]) -> None:
+    terminal = console()
+    terminal.print()
+    terminal.print(shown(name, rows, terminal.width))
+    for group, ratios in _ratios(name, rows).items():
+        label = f"{int(group):,} octets" if group.isdigit() else group
+        terminal.print(f"{label}: " + ", ".join(f"{pair} {value:g}" for pair, value in ratios.items()))
+    for remark in remarks(rows):
+        terminal.print(remark)
+    terminal.print()

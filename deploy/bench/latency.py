@@ -1,0 +1,67 @@
+"""`pgm bench latency`: the round trip of a small message, one at a time."""
+
+from __future__ import annotations
+
+import statistics
+
+from deploy.bench.contender import Contender, Job
+from deploy.bench.place import ETHERNET_MTU, open_place
+from deploy.bench.settings import Row, Settings
+from deploy.bench.trial import pair
+from pgm.errors import ProcessError
+
+SIZE = 100  # octets
+_SPARE_S = 60.0
+_KEYS = ("mean_us", "p50_us", "p99_us", "p999_us", "min_us", "max_us")
+
+
+async def latency(settings: Settings) -> list[Row]:
+    """Rows of all contenders: the median of the runs of each figure."""
+    rows = []
+    with open_place(settings.path, ETHERNET_MTU) as place:
+        for contender in settings.contenders_of("latency"):
+            row = await _row(contender, settings.job(place, SIZE), settings)
+            rows.append(row)
+            settings.emit(row)
+    return rows
+
+
+async def _row(contender: Contender, job: Job, settings: Settings) -> Row:
+    row: Row = {"benchmark": "latency", "contender": contender.name, "title": contender.title, "size": job.size}
+    row |= {"path": job.place.kind, "mtu": job.place.mtu}
+    why_not = contender.why_not(job)
+    if why_not:
+        return row | {"why_not": why_not}
+    runs = []
+    try:
+        for _ in range(settings.runs):
+            runs.append(await _trips(contender, job))
+            last = runs[-1]
+            said = f"mean {last['mean_us']} us, p99 {last['p99_us']} us"
+            settings.say(f"{contender.title}, {job.size} octets there and back: {said}")
+    except ProcessError as error:
+        return row | {"why_not": error.message}
+    middle = {key: round(statistics.median(run[key] for run in runs), 2) for key in _KEYS}
+    trips, seconds = sum(run["trips"] for run in runs), job.seconds * len(runs)
+    carried = 2 * trips / seconds  # each way
+    return (
+        row
+        | middle
+        | {
+            "messages_per_s": round(carried),
+            "mb_per_s": round(carried * job.size / 1e6, 3),
+            "packets_per_s": round(carried),
+            "lost": sum(run["lost_trips"] for run in runs),
+            "cpu_s": round(statistics.median(run["cpu_s"] for run in runs), 3),
+            "trips": trips,
+            "runs_mean_us": [run["mean_us"] for run in runs],
+        }
+    )
+
+
+async def _trips(contender: Contender, job: Job) -> Row:
+    async with pair(contender, job, ("ping", "pong")) as (asking, answering):
+        before = asking.usage.cpu_s + answering.usage.cpu_s
+        await asking.tell("go")
+        said = await asking.until("result", job.seconds + _SPARE_S)
+        return {**said, "cpu_s": asking.usage.cpu_s + answering.usage.cpu_s - before}

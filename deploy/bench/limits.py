@@ -1,0 +1,50 @@
+"""What held a contender back, from what was measured."""
+
+from __future__ import annotations
+
+from deploy.bench.contender import Contender
+from deploy.bench.search import Maximum
+from deploy.bench.trial import Outcome
+
+_FULL = 0.9  # of a core: no room for more
+
+
+def limited_by(contender: Contender, found: Maximum) -> str:
+    """A sentence for people."""
+    best, too_fast = found.median, found.too_fast
+    if best is None:
+        return f"no rate without loss, not even {_rate(too_fast)}" if too_fast else "nothing arrived"
+    parts = []
+    if not contender.spins:
+        for name, share in (("sender", sender_share(best)), ("receiver", receiver_share(best))):
+            if share >= _FULL:
+                parts.append(f"limited by the {name}'s core ({share:.0%})")
+    if too_fast is not None:
+        parts.append(f"too fast at {_rate(too_fast)}: {too_fast.flaw}{_drops(too_fast)}{_busy(contender, too_fast)}")
+    elif not parts:
+        parts.append("limited by its sender, which reached no higher rate")
+    return "; ".join(parts)
+
+
+def sender_share(outcome: Outcome) -> float:
+    """Of a core."""
+    return outcome.sender.cpu_s / outcome.send_s if outcome.send_s else 0.0
+
+
+def receiver_share(outcome: Outcome) -> float:
+    """Of a core."""
+    return outcome.receiver.cpu_s / outcome.seconds if outcome.seconds else 0.0
+
+
+def _rate(outcome: Outcome | None) -> str:
+    return "" if outcome is None else f"{outcome.offered_per_s * outcome.size / 1e6:,.0f} MB/s"
+
+
+def _drops(outcome: Outcome) -> str:
+    return f", {outcome.kernel_drops:,} drops at the receiver's full buffer" if outcome.kernel_drops else ""
+
+
+def _busy(contender: Contender, outcome: Outcome) -> str:
+    if contender.spins:
+        return ""
+    return f" (sender {sender_share(outcome):.0%}, receiver {receiver_share(outcome):.0%} of a core)"

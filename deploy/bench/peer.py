@@ -1,0 +1,125 @@
+"""One process of a contender: started, talked to, measured, and ended by closing its standard input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from deploy.supervise import lines_of
+from pgm.errors import ProcessError
+from pgm.net.nurseries import open_plain_nursery
+
+_TAIL_LINES = 20  # of what it said on standard error, kept for when it fails
+_END_S = 5.0  # a process that was told to end and does not is killed
+
+
+@attrs.frozen
+class Usage:
+    """What a process has used so far."""
+
+    cpu_s: float
+    peak_octets: int
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        """Of a running process, all its threads together. CPU time is in ns in the kernel, not in ticks."""
+        cpu_ns = 0
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            cpu_ns += int((task / "schedstat").read_text().split()[0])
+        status = Path(f"/proc/{pid}/status").read_text()
+        peak = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")), "0")
+        return cls(cpu_ns / 1e9, int(peak) * 1024)
+
+
+class Peer:
+    """A running process."""
+
+    def __init__(self, name: str, process: trio.Process) -> None:
+        self.name = name
+        self.process = process
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._send_event, self._events = trio.open_memory_channel[dict[str, Any]](64)
+
+    @property
+    def usage(self) -> Usage:
+        """What it has used so far."""
+        return Usage.of(self.process.pid)
+
+    async def tell(self, word: str) -> None:
+        """Say a word. Raises `ProcessError` if nobody listens any more."""
+        assert self.process.stdin is not None
+        try:
+            await self.process.stdin.send_all(f"{word}\n".encode())
+        except trio.BrokenResourceError:
+            await self.process.wait()
+            raise self._failure(f"ended with code {self.process.returncode}") from None
+
+    async def until(self, event: str, patience_s: float) -> dict[str, Any]:
+        """Wait until it says this. Raises `ProcessError` when it ends or says nothing for so long."""
+        with trio.move_on_after(patience_s):
+            async for said in self._events:
+                if said["event"] == event:
+                    return said
+            await self.process.wait()
+            raise self._failure(f"ended with code {self.process.returncode}")
+        raise self._failure(f"did not say {event!r} within {patience_s:.0f} s")
+
+    def _failure(self, what: str) -> ProcessError:
+        said = "".join(f"\n  {line}" for line in self._tail)
+        return ProcessError(f"{self.name} {what}{said}")
+
+    async def watch(self) -> None:
+        """Read what it says until it ends."""
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(self._read_errors)
+            async with self._send_event:
+                assert self.process.stdout is not None
+                async for line in lines_of(self.process.stdout):
+                    try:
+                        self._send_event.send_nowait(json.loads(line))
+                    except (json.JSONDecodeError, trio.WouldBlock):
+                        self._tail.append(line)
+
+    async def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        async for line in lines_of(self.process.stderr):
+            self._tail.append(line)
+
+    async def end(self) -> None:
+        """Close its standard input, which ends it, and wait; insist if need be."""
+        assert self.process.stdin is not None
+        with trio.CancelScope(shield=True):
+            await self.process.stdin.aclose()
+            with trio.move_on_after(_END_S):
+                await self.process.wait()
+                return
+            self.process.kill()
+            await self.process.wait()
+
+
+@asynccontextmanager
+async def running(name: str, command: Sequence[str], environment: dict[str, str]) -> AsyncIterator[Peer]:
+    """A process for the length of a block."""
+    process = await trio.lowlevel.open_process(
+        list(command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the benchmark, which ends its processes in order
+    )
+    peer = Peer(name, process)
+    async with open_plain_nursery() as nursery:
+        nursery.start_soon(peer.watch)
+        try:
+            yield peer
+        finally:
+            await peer.end()

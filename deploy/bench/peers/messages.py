@@ -1,0 +1,114 @@
+"""Test messages that cost little to make and to check: a number of 8 octets, and octets that are the same in all of them."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+
+Octets = npt.NDArray[np.uint8]
+
+NUMBER_OCTETS = 8
+PROBE = (1 << 64) - 1  # the number of messages that only ask whether anybody hears
+_BATCH_OCTETS = 262_144  # of messages made at once: some trains of the largest kind
+
+
+class Maker:
+    """Makes messages of one size, a batch at a time, in the same memory."""
+
+    def __init__(self, size: int) -> None:
+        self.count = max(1, _BATCH_OCTETS // size)
+        self.rows: Octets = np.tile(pattern(size), (self.count, 1))
+        self._numbers = np.ndarray((self.count,), ">u8", self.rows, 0, (size,))
+        self._steps = np.arange(self.count, dtype=np.uint64)
+        self.made = 0
+
+    def next(self) -> Octets:
+        """The next messages, as a (count, size) array."""
+        self._numbers[:] = self._steps + np.uint64(self.made)
+        self.made += self.count
+        return self.rows
+
+    def probe(self) -> Octets:
+        """One message that is not counted."""
+        self._numbers[0] = PROBE
+        return self.rows[:1]
+
+
+def pattern(size: int) -> Octets:
+    """What every message of a size is, its number aside."""
+    octets: Octets = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    octets[:NUMBER_OCTETS] = 0
+    return octets
+
+
+class Tally:
+    """What a receiver got: that the numbers are in order is checked of all, the octets of one message in each batch."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pattern = pattern(size)[NUMBER_OCTETS:].tobytes()
+        self.probes = 0
+        self.messages = 0
+        self.missing = 0
+        self.disordered = 0
+        self.damaged = 0
+        self.first_ns = 0
+        self.last_ns = 0
+        self._next = 0
+
+    def add(self, payloads: Octets) -> None:
+        """Take consecutive messages."""
+        count, size = payloads.shape
+        self.last_ns = time.monotonic_ns()
+        if size != self._size:
+            self.damaged += count
+            return
+        numbers = payloads[:, :NUMBER_OCTETS].copy().view(">u8")[:, 0].astype(np.uint64)
+        first, last = int(numbers[0]), int(numbers[-1])
+        if last == PROBE or first == PROBE:
+            numbers = numbers[numbers != PROBE]
+            self.probes += count - len(numbers)
+            count = len(numbers)
+            if not count:
+                return
+            first, last = int(numbers[0]), int(numbers[-1])
+        if not self.messages:
+            self.first_ns = self.last_ns
+        self.messages += count
+        self.missing += max(0, first - self._next)
+        if first < self._next or (count > 1 and bool((numbers[1:] - numbers[:-1] != 1).any())):
+            self.disordered += 1
+        if payloads[-1, NUMBER_OCTETS:].tobytes() != self._pattern:
+            self.damaged += 1
+        self._next = last + 1
+
+    def add_one(self, payload: bytes) -> None:
+        """Take one message."""
+        number = int.from_bytes(payload[:NUMBER_OCTETS], "big")
+        if number == PROBE:
+            self.probes += 1
+            return
+        if not self.messages:
+            self.first_ns = time.monotonic_ns()
+        if number != self._next:
+            self.missing += max(0, number - self._next)
+            self.disordered += number < self._next
+        self._next = number + 1
+        self.messages += 1
+
+    def stamp(self) -> None:
+        """Take the time for messages that `add_one` took: a clock for each would cost as much as the message."""
+        self.last_ns = time.monotonic_ns()
+
+    def result(self) -> dict[str, int]:
+        """For the benchmark."""
+        return {
+            "messages": self.messages,
+            "missing": self.missing,
+            "disordered": self.disordered,
+            "damaged": self.damaged,
+            "first_ns": self.first_ns,
+            "last_ns": self.last_ns,
+        }

@@ -1,0 +1,139 @@
+"""Cores watched from outside: when a loss was found and when it was mended, when the first NAK came and the last repair left."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from pgm.core.channel import Channel
+from pgm.core.effects import Effects, Send
+from pgm.core.interface import Core
+from pgm.core.status import SessionStatus
+from pgm.impairments import Impairment, Injector, Lost
+from pgm.wire.formats import Nla, PacketType
+from pgm.wire.packets import Nak
+from pgm.wire.train import TYPE_AT, Data, Train
+
+_MASK = 0xFFFFFFFF
+
+
+class _Watched:
+    """A core like the one it stands before."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.counters = core.counters
+
+    @property
+    def deadline_ns(self) -> int:
+        """As the core's."""
+        return self._core.deadline_ns
+
+    def status(self, now_ns: int) -> list[SessionStatus]:
+        """As the core's."""
+        return self._core.status(now_ns)
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """As the core's."""
+        return self._core.receive(train, channel, peer, now_ns)
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """As the core's."""
+        return self._core.handle_deadline(now_ns)
+
+
+class ReceiverWatch(_Watched):
+    """Takes the time from the packet that shows a loss to the repair, packet by packet."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._next: int | None = None
+        self._missing: dict[int, int] = {}
+        self._times_ns: list[int] = []
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Look at the train, which the core then need not read again."""
+        for item in train.parse_untrusted()[0]:
+            if isinstance(item, Data):
+                self._see(item, now_ns)
+        return super().receive(train, channel, peer, now_ns)
+
+    def _see(self, data: Data, now_ns: int) -> None:
+        first, end = data.wire_sqn, data.wire_sqn + data.count
+        if data.type is PacketType.ODATA:
+            if self._next is not None and 0 < (first - self._next) & _MASK < 1 << 31:
+                for sqn in range(self._next, self._next + ((first - self._next) & _MASK)):
+                    self._missing[sqn & _MASK] = now_ns
+            self._next = end & _MASK
+        elif self._missing:
+            for sqn in range(first, end):
+                since_ns = self._missing.pop(sqn & _MASK, None)
+                if since_ns is not None:
+                    self._times_ns.append(now_ns - since_ns)
+
+    def result(self) -> dict[str, Any]:
+        """Milliseconds."""
+        if not self._times_ns:
+            return {}
+        p50, p99 = (np.percentile(self._times_ns, (50, 99)) / 1e6).tolist()
+        return {"repair_p50_ms": round(p50, 3), "repair_p99_ms": round(p99, 3), "repairs_timed": len(self._times_ns)}
+
+
+class SourceWatch(_Watched):
+    """Takes the time from the first NAK in to the last RDATA out."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._first_nak_ns = 0
+        self._last_rdata_ns = 0
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Look for a NAK."""
+        self._note_repairs_sent()
+        if not self._first_nak_ns and any(isinstance(item, Nak) for item in train.parse_untrusted()[0]):
+            self._first_nak_ns = now_ns
+        return super().receive(train, channel, peer, now_ns)
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """Look for a repair among what is to be sent."""
+        self._note_repairs_sent()
+        effects = super().handle_deadline(now_ns)
+        for effect in effects:
+            if isinstance(effect, Send) and effect.is_data and effect.octets[TYPE_AT] == PacketType.RDATA:
+                self._last_rdata_ns = -1
+        return effects
+
+    def _note_repairs_sent(self) -> None:
+        """The driver comes back when it has sent what it was given."""
+        if self._last_rdata_ns < 0:
+            self._last_rdata_ns = time.monotonic_ns()
+
+    def result(self) -> dict[str, Any]:
+        """Seconds from the first NAK to the last repair, and what was repaired."""
+        self._note_repairs_sent()
+        if not self._first_nak_ns or not self._last_rdata_ns:
+            return {}
+        seconds = (self._last_rdata_ns - self._first_nak_ns) / 1e9
+        return {"repair_s": seconds, "rdata_packets": self.counters.rdata_packets}
+
+
+class OneBurst(Injector):
+    """Loses some packets in a row, once, beginning with the next read after `begin`."""
+
+    def __init__(self) -> None:
+        super().__init__(Impairment(), "burst")
+        self._left = 0
+
+    def begin(self, count: int) -> None:
+        """Lose the next so many."""
+        self._left = count
+
+    def draw(self, count: int) -> Lost:
+        """True for each of the next `count` packets that is lost."""
+        losing = min(self._left, count)
+        self._left -= losing
+        self.seen += count
+        self.lost += losing
+        return np.arange(count) < losing

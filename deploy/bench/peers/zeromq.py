@@ -1,0 +1,197 @@
+"""ZeroMQ's ends over `epgm`. Run by the interpreter that has the distribution's pyzmq, which need not have anything of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from typing import Any
+
+import zmq
+
+PROBE = b"?"
+QUIET_S = 1.0
+WAIT_S = 0.02
+LOOK_MESSAGES = 4096
+# libzmq multiplies the rate, in kbit/s, by 1000 in an int; and it keeps rate x recovery interval, so the interval follows.
+MOST_KBITS = 2_000_000
+RECOVERY_IVL_MS = 500
+BATCH_OCTETS = 65_536  # between two looks at the clock
+
+
+class Control:
+    """As in `control.py`, which this interpreter may not find."""
+
+    def __init__(self) -> None:
+        os.set_blocking(0, False)
+        self._poll = select.poll()
+        self._poll.register(0, select.POLLIN)
+        self._rest = b""
+        self._words: list[str] = []
+        self.is_over = False
+
+    def say(self, event: str, **values: object) -> None:
+        """Tell something."""
+        print(json.dumps({"event": event, **values}), flush=True)
+
+    def word(self, wait_s: float = 0.0) -> str:
+        """The next word, if one has come."""
+        if not self._words and self._poll.poll(wait_s * 1000):
+            octets = os.read(0, 4096)
+            self.is_over = self.is_over or not octets
+            *lines, self._rest = (self._rest + octets).split(b"\n")
+            self._words += [line.decode() for line in lines]
+        return self._words.pop(0) if self._words else ""
+
+
+def open_socket(context: Any, kind: int, job: dict[str, Any], seat: str, group: int) -> Any:
+    """A socket on a group, with the rate and buffers of the job."""
+    sock = context.socket(kind)
+    sock.setsockopt(zmq.RATE, MOST_KBITS)  # its own limit lets through some half of what it says
+    sock.setsockopt(zmq.RECOVERY_IVL, RECOVERY_IVL_MS)
+    sock.setsockopt(zmq.MULTICAST_HOPS, 1)
+    sock.setsockopt(zmq.RCVBUF, job["rcvbuf"])
+    sock.setsockopt(zmq.SNDBUF, job["sndbuf"])
+    sock.setsockopt(zmq.LINGER, 0)
+    if kind == zmq.SUB:
+        sock.setsockopt(zmq.SUBSCRIBE, b"")
+        sock.setsockopt(zmq.RCVHWM, 0)
+    else:
+        sock.setsockopt(zmq.XPUB_NODROP, 1)
+        sock.setsockopt(zmq.SNDHWM, 10_000)
+    # One port for each direction: libzmq opens a port of its own for every group.
+    own = job.get("own", job[seat]["address"])
+    sock.connect(f"epgm://{own};{job['groups'][group]}:{job['port'] + group}")
+    return sock
+
+
+def send(control: Control, context: Any, job: dict[str, Any]) -> None:
+    """Send probes, then messages at the job's rate."""
+    sock = open_socket(context, zmq.PUB, job, "sender", 0)
+    control.say("ready")
+    while control.word(WAIT_S) != "go":
+        if control.is_over:
+            return
+        sock.send(PROBE)
+    payload = bytes(job["size"])
+    until = time.monotonic() + job["seconds"]
+    ns_each = 1e9 / job["rate"] if job["rate"] else 0.0
+    sent, begun_ns, batch = 0, time.monotonic_ns(), max(1, BATCH_OCTETS // job["size"])
+    while time.monotonic() < until and (not job["messages"] or sent < job["messages"]):
+        for _ in range(batch):
+            sock.send(payload)
+        sent += batch
+        while time.monotonic_ns() < begun_ns + sent * ns_each:
+            pass
+    control.say("sent", messages=sent, seconds=(time.monotonic_ns() - begun_ns) / 1e9)
+    while not control.is_over:
+        control.word(QUIET_S)
+
+
+def recv(control: Control, context: Any, job: dict[str, Any]) -> None:
+    """Receive until everything is there, or nothing comes any more."""
+    sock = open_socket(context, zmq.SUB, job, "receiver", 0)
+    sock.setsockopt(zmq.RCVTIMEO, round(WAIT_S * 1000))
+    control.say("ready")
+    while not control.is_over:
+        control.word()
+        try:
+            sock.recv()
+        except zmq.Again:
+            continue
+        break
+    control.say("hears")
+    messages, first_ns, last_ns, expected, quiet_s, reads = 0, 0, 0, None, 0.0, 0
+    while not control.is_over and quiet_s < job["quiet_s"] and (expected is None or messages < expected):
+        reads += 1
+        try:
+            if len(sock.recv()) > len(PROBE):
+                messages += 1
+                first_ns = first_ns or time.monotonic_ns()
+            quiet_s = 0.0
+            is_pause = False
+        except zmq.Again:
+            quiet_s += WAIT_S if expected is not None else 0.0
+            is_pause = True
+        if not is_pause and (reads % 64 == 0 or expected is not None):
+            last_ns = time.monotonic_ns()
+        if is_pause or reads % LOOK_MESSAGES == 0:
+            word = control.word()
+            if word.startswith("expect"):
+                expected = int(word.split()[1])
+    control.say("result", messages=messages, first_ns=first_ns, last_ns=last_ns)
+    while not control.is_over:
+        control.word(QUIET_S)
+
+
+def ping(control: Control, context: Any, job: dict[str, Any]) -> None:
+    """Ask, and measure when the answers come."""
+    out = open_socket(context, zmq.PUB, job, "sender", 0)
+    back = open_socket(context, zmq.SUB, job, "sender", 1)
+    back.setsockopt(zmq.RCVTIMEO, round(QUIET_S * 1000))
+    control.say("ready")
+    while control.word(WAIT_S) != "go" and not control.is_over:
+        pass
+    payload = bytes(job["size"])
+    times: list[int] = []
+    lost = 0
+    counts_from = time.monotonic() + 0.5
+    until = counts_from + job["seconds"]
+    while time.monotonic() < until:
+        begun_ns = time.monotonic_ns()
+        out.send(payload)
+        try:
+            back.recv()
+        except zmq.Again:
+            lost += begun_ns / 1e9 >= counts_from
+            continue
+        if begun_ns / 1e9 >= counts_from:
+            times.append(time.monotonic_ns() - begun_ns)
+    control.say("result", **distribution(times), lost_trips=lost)
+    while not control.is_over:
+        control.word(QUIET_S)
+
+
+def distribution(times_ns: list[int]) -> dict[str, float]:
+    """Microseconds."""
+    times = sorted(times_ns) or [0]
+
+    def at(share: float) -> float:
+        return round(times[min(len(times) - 1, int(share * len(times)))] / 1000, 2)
+
+    return {
+        "trips": len(times_ns),
+        "mean_us": round(sum(times) / len(times) / 1000, 2),
+        "p50_us": at(0.5),
+        "p99_us": at(0.99),
+        "p999_us": at(0.999),
+        "min_us": at(0.0),
+        "max_us": at(1.0),
+    }
+
+
+def pong(control: Control, context: Any, job: dict[str, Any]) -> None:
+    """Answer."""
+    out = open_socket(context, zmq.PUB, job, "receiver", 1)
+    back = open_socket(context, zmq.SUB, job, "receiver", 0)
+    back.setsockopt(zmq.RCVTIMEO, round(WAIT_S * 1000))
+    control.say("ready")
+    while not control.is_over:
+        try:
+            out.send(back.recv())
+        except zmq.Again:
+            control.word()
+
+
+def main() -> None:
+    """Run the end that the first argument names."""
+    context = zmq.Context()
+    ends = {"send": send, "recv": recv, "ping": ping, "pong": pong}
+    ends[sys.argv[1]](Control(), context, json.loads(sys.argv[-1]))
+    context.destroy(linger=0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Pictures of the rows, with matplotlib, which is in the extra `bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deploy.bench.settings import Row
+from pgm.errors import UsageError
+
+# benchmark -> what is drawn: the figure, its name, what groups the bars
+_DRAWN = {
+    "throughput": ("mb_per_s", "MB/s without loss", "size"),
+    "latency": ("p50_us", "round trip, us (p50; the line reaches to p99)", "size"),
+    "repair": ("mb_per_s", "MB/s", "part"),
+    "relay": ("mb_per_s", "MB/s without loss", "layout"),
+    "idle": ("cpu_share", "share of a core", "contender"),
+    "scale": ("cpu_s", "CPU seconds", "receivers"),
+}
+_WIDTH, _HEIGHT = 10.0, 4.5  # inches of one picture
+_FILLED = 0.8  # of the room of a group
+
+
+def require_matplotlib() -> None:
+    """Raise `UsageError` with the remedy where it is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "--plot needs matplotlib, which is not installed", remedy="pip install 'pgm-repair-network[bench]'"
+        ) from None
+
+
+def plot(file: Path, rows: Mapping[str, Sequence[Row]], machine: Mapping[str, Any]) -> None:
+    """Draw a picture for each benchmark, one below the other. Raises `OSError`, `UsageError` for an unknown kind of file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(len(rows), 1, figsize=(_WIDTH, _HEIGHT * len(rows)), squeeze=False)
+    for axis, (benchmark, members) in zip(axes[:, 0], rows.items(), strict=True):
+        _bars(axis, benchmark, [row for row in members if "why_not" not in row])
+    figure.suptitle(f"{machine['cpu']}, {machine['cpus']} processors, kernel {machine['kernel']}", fontsize=9)
+    figure.tight_layout()
+    try:
+        figure.savefig(file, dpi=120)
+    except ValueError as error:
+        raise UsageError(f"{file}: {error}", remedy="name it .png, .svg or .pdf") from None
+    finally:
+        pyplot.close(figure)
+
+
+def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
+    key, name, by = _DRAWN[benchmark]
+    groups = list(dict.fromkeys(row[by] for row in rows))
+    titles = list(dict.fromkeys(row["title"] for row in rows))
+    width = _FILLED / max(1, len(titles))
+    for number, title in enumerate(titles):
+        found = {row[by]: row for row in rows if row["title"] == title}
+        places = [at + (number - (len(titles) - 1) / 2) * width for at, group in enumerate(groups) if group in found]
+        values = [found[group].get(key) or 0 for group in groups if group in found]
+        axis.bar(places, values, width, label=title)
+        for place, group in zip(places, [group for group in groups if group in found], strict=True):
+            if benchmark == "latency":
+                axis.plot([place, place], [found[group]["p50_us"], found[group]["p99_us"]], color="black", lw=1)
+    axis.set_xticks(range(len(groups)), [_label(group) for group in groups])
+    axis.set_ylabel(name)
+    axis.set_title(benchmark, loc="left")
+    if benchmark in ("throughput", "latency"):
+        axis.set_yscale("log")
+    axis.legend(fontsize=7)
+
+
+def _label(group: object) -> str:
+    return f"{group:,} octets" if isinstance(group, int) and group >= 16 else str(group)

@@ -1,0 +1,102 @@
+"""`pgm bench relay`: what an element in the path costs, in throughput and in CPU for a packet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+
+from deploy.bench.contender import Contender
+from deploy.bench.contenders.ours_trio import OursTrio
+from deploy.bench.limits import limited_by
+from deploy.bench.peer import Peer, running
+from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.search import Maximum, Search
+from deploy.bench.settings import Row, Settings
+from deploy.bench.throughput import figures
+from deploy.bench.tree import chain
+from deploy.bench.trial import Outcome, environment, transfer
+from pgm.errors import ProcessError
+
+SIZE = 1400
+_START_S = 60.0
+_SHARE = 0.8  # of what the CPU of all processes would allow
+_LAYOUTS = ("", "aggregator", "repairer")
+
+
+@asynccontextmanager
+async def _relay(place: Place, role: str, file: str, folder: str) -> AsyncIterator[Peer | None]:
+    """The process in the middle, if there is one."""
+    if not role:
+        yield None
+        return
+    command = [sys.executable, "-m", "deploy.bench.peers.node", file, "relay"]
+    async with running(role, place.wrap(1, command), environment() | {"PGM_RUNTIME_DIR": folder}) as peer:
+        await peer.until("ready", _START_S)
+        yield peer
+
+
+async def relay(settings: Settings) -> list[Row]:
+    """Rows: direct, through an aggregator, through a repairer."""
+    rows: list[Row] = []
+    contender = OursTrio()
+    for role in _LAYOUTS:
+        row: Row = {"benchmark": "relay", "contender": contender.name, "title": contender.title, "size": SIZE}
+        row["layout"] = f"through a relaying {role}" if role else "direct"
+        try:
+            row |= await _measured(contender, role, settings, rows[0] if rows else None)
+        except ProcessError as error:
+            row["why_not"] = error.message
+        rows.append(row)
+        settings.emit(row)
+    return rows
+
+
+async def _measured(contender: Contender, role: str, settings: Settings, direct: Row | None) -> Row:
+    with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
+        file = chain(settings.folder, place, role, settings.rcvbuf)
+        job = settings.job(place, SIZE, file=str(file))
+        relay_cpu: dict[int, float] = {}  # of each outcome, seconds
+        peak = 0
+
+        async def run(rate: float) -> Outcome:
+            nonlocal peak
+            async with _relay(place, role, str(file), str(settings.folder)) as element:
+                before = element.usage.cpu_s if element else 0.0
+                outcome = await transfer(contender, attrs.evolve(job, rate=rate))
+                if element is not None:
+                    usage = element.usage
+                    relay_cpu[id(outcome)], peak = usage.cpu_s - before, usage.peak_octets
+            said = f"{contender.title}, {role or 'direct'}, {rate * SIZE / 1e6:,.0f} MB/s asked"
+            settings.say(f"{said}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'whole'}")
+            kept.append(outcome)
+            return outcome
+
+        kept: list[Outcome] = []  # so that no id is used twice
+        found = await Search(run, settings.runs, settings.precision).maximum()
+        row = figures(contender, found) | {"path": place.kind, "mtu": place.mtu}
+        row["limited_by"] = limited_by(contender, found)
+        return row | _costs(found, relay_cpu, role, peak, direct) if found.median is not None else row
+
+
+def _costs(found: Maximum, relay_cpu: dict[int, float], role: str, peak: int, direct: Row | None) -> Row:
+    best = found.median
+    assert best is not None
+    cpu = {"source": best.sender.cpu_s, "receiver": best.receiver.cpu_s}
+    memory = {"source": best.sender.peak_octets, "receiver": best.receiver.peak_octets}
+    if role:
+        cpu[role], memory[role] = relay_cpu[id(best)], peak
+    row: Row = {
+        "cpu_s": round(sum(cpu.values()), 3),
+        "cpu_us_per_packet": {name: round(value / best.packets * 1e6, 3) for name, value in cpu.items()},
+        "peak_bytes": memory,
+    }
+    if role and direct is not None and direct.get("mb_per_s"):
+        ends = cpu["source"] + cpu["receiver"]
+        row["of_direct"] = round(best.mb_per_s / direct["mb_per_s"], 4)
+        row["wanted"] = round(_SHARE * ends / sum(cpu.values()), 4)
+        row["cpu_of_ends"] = round(cpu[role] / ends, 3)
+        row["cpu_of_receiver"] = round(cpu[role] / cpu["receiver"], 3)
+    return row

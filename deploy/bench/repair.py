@@ -1,0 +1,152 @@
+"""`pgm bench repair`: what losses cost. Random loss on the path, a long burst, and a gap of a hundred thousand packets."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import attrs
+
+from deploy.bench.contender import Contender, Job
+from deploy.bench.contenders.raw_gso import RawGso
+from deploy.bench.gap import gap
+from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.settings import Row, Settings
+from deploy.bench.throughput import lossless_maximum
+from deploy.bench.trial import Outcome, pair, transfer
+from pgm.errors import ProcessError
+from pgm.units import format_fraction
+
+SIZE = 1400
+_QUIET_S = 10.0  # repairs of some contenders take seconds
+_PATIENCE_S = 60.0
+_BURST_RATE = 100_000  # packets a second while the burst is lost: a rate at which nothing else is
+_AROUND = 2000  # packets behind the burst, which show it
+_LOSSES = (("packets", False), ("trains", True))
+# The limit on repairs lifted, and on what is asked for at a time.
+_LIFTED: dict[str, int | float | str] = {"txw_max_rte": 125_000_000_000, "rdata_share": 1.0}
+
+
+async def repair(settings: Settings) -> list[Row]:
+    """Rows of all contenders and parts."""
+    rows: list[Row] = []
+
+    def add(row: Row) -> None:
+        rows.append(row)
+        settings.emit(row)
+
+    with open_place(settings.path, ETHERNET_MTU) as place:
+        contenders = [one for one in settings.contenders_of("repair") if not isinstance(one, RawGso)]
+        why_not = place.why_no_losses()
+        for contender in contenders:
+            for row in await _losses(contender, place, settings, why_not):
+                add(row)
+        for contender in contenders:
+            if contender.is_ours:
+                add(await _burst(contender, place, settings))
+    add(gap())
+    return rows
+
+
+def _row(contender: Contender, part: str, place: Place) -> Row:
+    row = {"benchmark": "repair", "part": part, "contender": contender.name, "title": contender.title, "size": SIZE}
+    return row | {"path": place.kind, "mtu": place.mtu}
+
+
+async def _losses(contender: Contender, place: Place, settings: Settings, why_not: str) -> list[Row]:
+    job = settings.job(place, SIZE)
+    why_not = contender.why_not(job) or why_not
+    if why_not:
+        return [_row(contender, "random loss", place) | {"why_not": why_not}]
+    try:
+        found = await lossless_maximum(contender, job, settings)
+        if found.median is None:
+            return [_row(contender, "random loss", place) | {"why_not": "there is no rate at which it loses nothing"}]
+        rows = []
+        for name, whole_trains in _LOSSES:
+            place.lose(0, settings.loss, whole_trains=whole_trains)
+            part = f"{format_fraction(settings.loss)} of {name}"
+            rows.append(_row(contender, part, place) | await _lossy_runs(contender, job, found.median, settings, part))
+        return rows
+    except ProcessError as error:
+        return [_row(contender, "random loss", place) | {"why_not": error.message}]
+    finally:
+        place.lose(0, 0.0, whole_trains=True)
+
+
+async def _lossy_runs(contender: Contender, job: Job, lossless: Outcome, settings: Settings, part: str) -> Row:
+    """The contender at its lossless maximum, over a path that loses; ours once more with a clock on every repair."""
+    rate = lossless.rate or lossless.offered_per_s
+    lossy = attrs.evolve(job, rate=rate, quiet_s=_QUIET_S)
+    runs = []
+    for _ in range(settings.runs):
+        runs.append(await transfer(contender, lossy))
+        last = runs[-1]
+        settings.say(f"{contender.title}, {part}: {last.mb_per_s:,.1f} MB/s, {last.lost:,} lost")
+    timed = await transfer(contender, attrs.evolve(lossy, watch=True)) if contender.is_ours else None
+    middle = statistics.median(run.mb_per_s for run in runs)
+    row: Row = {
+        "messages_per_s": round(middle * 1e6 / SIZE),
+        "mb_per_s": round(middle, 2),
+        "packets_per_s": round(middle * 1e6 / SIZE),
+        "lossless_mb_per_s": round(lossless.mb_per_s, 2),
+        "goodput": round(middle / lossless.mb_per_s, 4),
+        "lost": max(run.lost for run in runs),
+        "repaired": round(statistics.median(run.repaired for run in runs)),
+        "cpu_s": round(statistics.median(run.sender.cpu_s + run.receiver.cpu_s for run in runs), 3),
+        "runs_mb_per_s": [round(run.mb_per_s, 2) for run in runs],
+    }
+    if timed is not None:
+        row |= {key: value for key, value in timed.receiver.said.items() if key.startswith("repair")}
+        row["repaired"] = round(statistics.median(run.repaired for run in runs))
+    return row
+
+
+async def _burst(contender: Contender, place: Place, settings: Settings) -> Row:
+    """A receiver loses so many packets in a row; the source takes the time from the first NAK to the last repair."""
+    count = settings.burst
+    row = _row(contender, f"burst of {count:,}", place)
+    job = settings.job(place, SIZE, rate=_BURST_RATE, messages=count + _AROUND, watch=True, quiet_s=_QUIET_S)
+    lifted = attrs.evolve(job, parameters=_LIFTED, receiver_parameters={"nak_max_outstanding": 2 * count})
+    raw_job = settings.job(place, SIZE, messages=count)
+    try:
+        runs = [await _burst_once(contender, lifted, count) for _ in range(settings.runs)]
+        raw = [await transfer(RawGso(), raw_job) for _ in range(settings.runs)]
+    except ProcessError as error:
+        return row | {"why_not": error.message}
+    took = statistics.median(run["repair_s"] for run in runs)
+    plain = count / statistics.median(one.messages_per_s for one in raw)  # at the rate at which they come in
+    settings.say(
+        f"{contender.title}, burst of {count:,} packets: repaired in {took * 1e3:.1f} ms, raw {plain * 1e3:.1f} ms"
+    )
+    return row | {
+        "ms": round(took * 1e3, 3),
+        "raw_ms": round(plain * 1e3, 3),
+        "of_raw": round(took / plain, 2),
+        "lost": max(run["lost"] for run in runs),
+        "repaired": min(run["rdata_packets"] for run in runs),
+        "messages_per_s": round(count / took),
+        "mb_per_s": round(count * SIZE / took / 1e6, 1),
+        "packets_per_s": round(count / took),
+        "cpu_s": round(statistics.median(run["cpu_s"] for run in runs), 3),
+    }
+
+
+async def _burst_once(contender: Contender, job: Job, count: int) -> dict[str, Any]:
+    async with pair(contender, job, ("send", "recv")) as (sender, receiver):
+        await receiver.until("hears", _PATIENCE_S)
+        await receiver.tell(f"lose {count}")
+        await receiver.until("loses", _PATIENCE_S)
+        before = sender.usage.cpu_s + receiver.usage.cpu_s
+        await sender.tell("go")
+        sent = await sender.until("sent", _PATIENCE_S)
+        await receiver.tell(f"expect {sent['messages']}")
+        got = await receiver.until("result", _PATIENCE_S)
+        await sender.tell("report")
+        repairs = await sender.until("repairs", _PATIENCE_S)
+        cpu_s = sender.usage.cpu_s + receiver.usage.cpu_s - before
+    if "repair_s" not in repairs:
+        raise ProcessError(
+            f"{contender.name}: nothing was repaired; {sent['messages'] - got['messages']:,} are missing"
+        )
+    return {**repairs, "cpu_s": cpu_s, "lost": sent["messages"] - got["messages"]}

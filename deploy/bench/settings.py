@@ -1,0 +1,60 @@
+"""What a run of `pgm bench` was asked to do, and where its progress and its rows go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from deploy.bench.contender import Contender, Job
+from deploy.bench.contenders.registry import chosen
+from deploy.bench.place import ETHERNET_MTU, JUMBO_MTU, Place
+
+Row = dict[str, Any]
+
+SIZES = (70, 1400, 8192, 1_000_000)
+_LARGEST_ON_ETHERNET = 1472 - 24  # octets of a message that fits a packet there
+
+
+@attrs.frozen
+class Settings:
+    """The options of the command."""
+
+    seconds: float = 5.0
+    runs: int = 3
+    sizes: tuple[int, ...] = SIZES
+    contenders: tuple[str, ...] = ()
+    path: str = "auto"
+    precision: float = 0.05
+    rcvbuf: int = 4 << 20
+    window: int = 256 << 20
+    loss: float = 0.01
+    burst: int = 10_000  # packets
+    receivers: tuple[int, ...] = (1, 2, 4, 8)
+    simulated: tuple[int, ...] = (100, 1000, 10_000)
+    folder: Path = Path("/tmp")  # for files of this run
+    say: Callable[[str], None] = print  # a line of progress
+    emit: Callable[[Row], None] = lambda _row: None  # a row that is complete
+
+    def contenders_of(self, benchmark: str) -> list[Contender]:
+        """Who takes part. Raises `UsageError`."""
+        return chosen(benchmark, self.contenders)
+
+    def job(self, place: Place, size: int, **more: Any) -> Job:
+        """A job with the buffers and the window of this run."""
+        return Job(
+            place, size, seconds=self.seconds, rcvbuf=self.rcvbuf, sndbuf=self.rcvbuf, window=self.window, **more
+        )
+
+
+def mtu_of(size: int) -> int:
+    """The MTU of the path on which messages of a size are measured."""
+    return ETHERNET_MTU if size <= _LARGEST_ON_ETHERNET else JUMBO_MTU
+
+
+def allowed_buffer(asked: int) -> int:
+    """What the kernel grants everybody of a socket buffer, so that all contenders get the same."""
+    limits = [int(Path(f"/proc/sys/net/core/{name}").read_text()) for name in ("rmem_max", "wmem_max")]
+    return min(asked, *limits)

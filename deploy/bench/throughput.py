@@ -1,0 +1,82 @@
+"""`pgm bench throughput`: the lossless maximum of everybody, by message size."""
+
+from __future__ import annotations
+
+import attrs
+
+from deploy.bench.contender import Contender, Job
+from deploy.bench.limits import limited_by, receiver_share, sender_share
+from deploy.bench.place import open_place
+from deploy.bench.search import Maximum, Search
+from deploy.bench.settings import Row, Settings, mtu_of
+from deploy.bench.trial import Outcome, transfer
+from pgm.errors import ProcessError
+
+
+async def throughput(settings: Settings) -> list[Row]:
+    """Rows of all contenders for all sizes."""
+    rows = []
+    for size in settings.sizes:
+        with open_place(settings.path, mtu_of(size)) as place:
+            for contender in settings.contenders_of("throughput"):
+                job = settings.job(place, size)
+                row = await _row(contender, job, settings)
+                rows.append(row)
+                settings.emit(row)
+    return rows
+
+
+async def _row(contender: Contender, job: Job, settings: Settings) -> Row:
+    row: Row = {"benchmark": "throughput", "contender": contender.name, "title": contender.title, "size": job.size}
+    row |= {"path": job.place.kind, "mtu": job.place.mtu}
+    why_not = contender.why_not(job)
+    if why_not:
+        return row | {"why_not": why_not}
+    try:
+        found = await lossless_maximum(contender, job, settings)
+    except ProcessError as error:
+        return row | {"why_not": error.message}
+    return row | figures(contender, found) | {"limited_by": limited_by(contender, found)}
+
+
+async def lossless_maximum(contender: Contender, job: Job, settings: Settings) -> Maximum:
+    """Search for it, saying how it goes. Raises `ProcessError`."""
+
+    async def run(rate: float) -> Outcome:
+        outcome = await transfer(contender, attrs.evolve(job, rate=rate))
+        asked = f"{rate * job.size / 1e6:,.0f} MB/s" if rate else "flat out"
+        verdict = outcome.flaw or "whole"
+        settings.say(f"{contender.title}, {job.size:,} octets, {asked}: {outcome.mb_per_s:,.1f} MB/s, {verdict}")
+        return outcome
+
+    return await Search(run, settings.runs, settings.precision).maximum()
+
+
+def figures(contender: Contender, found: Maximum) -> Row:
+    """What was measured at the lossless maximum."""
+    best = found.median
+    if best is None:
+        nothing = {"messages_per_s": 0, "mb_per_s": 0.0, "packets_per_s": 0, "cpu_s": 0.0, "lost": 0}
+        return nothing | {"runs_mb_per_s": [], "trials": found.trials}
+    packets = best.packets
+    row: Row = {
+        "messages_per_s": round(best.messages_per_s),
+        "mb_per_s": round(best.mb_per_s, 2),
+        "packets_per_s": round(packets / best.seconds) if best.seconds else 0,
+        "lost": best.lost,
+        "cpu_s": round(best.sender.cpu_s + best.receiver.cpu_s, 3),
+        "cpu_share": {"sender": round(sender_share(best), 3), "receiver": round(receiver_share(best), 3)},
+        "peak_bytes": {"sender": best.sender.peak_octets, "receiver": best.receiver.peak_octets},
+        "repaired": best.repaired,
+        "kernel_drops": best.kernel_drops,
+        "runs_mb_per_s": [round(one.mb_per_s, 2) for one in found.runs],
+        "trials": found.trials,
+    }
+    if packets and not contender.spins:
+        per_packet = {"sender": best.sender.cpu_s / packets, "receiver": best.receiver.cpu_s / packets}
+        row["cpu_us_per_packet"] = {role: round(value * 1e6, 3) for role, value in per_packet.items()}
+    window = best.sender.said
+    if window.get("window_octets"):
+        kept = window["window_packets"] * window["octets"] / window["packets"]
+        row["window_overhead"] = round(window["window_octets"] / kept - 1, 4) if kept else None
+    return row

@@ -1,0 +1,154 @@
+"""Topology files that benchmarks make for themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.bench.place import Place
+from pgm.units import format_rate
+
+_RATE = 125_000_000  # octets a second; senders are told another when they open
+_RECEIVERS_OF_SUBNET = 50
+_SUBNETS_OF_REGION = 10
+
+_HEAD = """\
+version = 1
+name = "bench"
+profile = "lan"
+
+[streams.s]
+data_port = 7500
+rate = "{rate}"
+window = "{window}"
+"""
+_SEGMENT = """
+[segments.{name}]
+group = "{group}"
+port = {port}
+interface = "{network}"
+"""
+_SOURCE = """
+[nodes.source]
+role = "source"
+segment = "{segment}"
+address = "{address}"
+streams = ["s"]
+"""
+_RELAY = """
+[nodes.{name}]
+role = "{role}"
+upstream = {{ segment = "{up}", address = "{up_address}" }}
+downstream = [{{ segment = "{down}", address = "{down_address}" }}]
+parents = ["{parent}"]
+{more}"""
+_ON_LAN = """
+[nodes.repairer]
+role = "repairer"
+segment = "{segment}"
+address = "{address}"
+parents = ["{parent}"]
+"""
+_RECEIVER = """
+[nodes.{name}]
+role = "receiver"
+segment = "{segment}"
+streams = ["s"]
+parents = ["{parent}"]
+{more}"""
+
+
+def _segments(place: Place, count: int) -> str:
+    port = place.port
+    return "".join(
+        _SEGMENT.format(name=f"segment-{number}", group=place.group(number), port=port, network=place.network(number))
+        for number in range(count)
+    )
+
+
+def chain(folder: Path, place: Place, role: str, buffer: int) -> Path:
+    """A source, a relay of a role (or none, if empty) and a receiver in a row; on two hosts, or three with a relay."""
+    last = place.hosts - 2
+    parent = "relay" if role else "source"
+    text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, place.hosts - 1)
+    text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
+    if role:
+        text += _RELAY.format(
+            name="relay",
+            role=role,
+            up="segment-0",
+            up_address=place.seat(1, 0).address,
+            down="segment-1",
+            down_address=place.seat(1, 1).address,
+            parent="source",
+            more=f'parameters = {{ so_rcvbuf = "{buffer}B", so_sndbuf = "{buffer}B", txw_max_rte = "100Gbit/s" }}\n',
+        )
+    address = f'address = "{place.seat(place.hosts - 1, last).address}"\n'
+    text += _RECEIVER.format(name="receiver", segment=f"segment-{last}", parent=parent, more=address)
+    return _written(folder / f"chain-{role or 'direct'}.toml", text)
+
+
+def one_of_each(folder: Path, place: Place) -> Path:
+    """A source, an aggregator, a repairer and a receiver on two segments; on four hosts of the loopback interface."""
+    text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, 2)
+    text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
+    text += _RELAY.format(
+        name="aggregator",
+        role="aggregator",
+        up="segment-0",
+        up_address=place.seat(1, 0).address,
+        down="segment-1",
+        down_address=place.seat(1, 1).address,
+        parent="source",
+        more='repairers = ["repairer"]\n',
+    )
+    text += _ON_LAN.format(segment="segment-1", address=place.seat(2, 1).address, parent="aggregator")
+    address = f'address = "{place.seat(3, 1).address}"\n'
+    text += _RECEIVER.format(name="receiver", segment="segment-1", parent="aggregator", more=address)
+    return _written(folder / "one-of-each.toml", text)
+
+
+def three_tiers(folder: Path, receivers: int) -> Path:
+    """A source, regions behind relays, subnets of fifty receivers behind relays of theirs. For the simulator only."""
+    subnets = -(-receivers // _RECEIVERS_OF_SUBNET)
+    regions = -(-subnets // _SUBNETS_OF_REGION)
+    parts = [_HEAD.format(rate="80Mbit/s", window="30s")]
+    parts.append(_SEGMENT.format(name="core", group="239.192.0.1", port=3056, network="10.0.0.0/24"))
+    parts.append(_SOURCE.format(segment="core", address="10.0.0.10"))
+    for region in range(regions):
+        parts.append(
+            _tier(
+                f"region-{region}", f"239.193.0.{region}", f"10.1.{region}", "core", f"10.0.0.{20 + region}", "source"
+            )
+        )
+    for subnet in range(subnets):
+        region, place = divmod(subnet, _SUBNETS_OF_REGION)
+        above = f"region-{region}"
+        name = f"subnet-{subnet}"
+        parts.append(
+            _tier(name, f"239.194.0.{subnet}", f"10.2.{subnet}", above, f"10.1.{region}.{20 + place}", f"relay-{above}")
+        )
+        count = min(_RECEIVERS_OF_SUBNET, receivers - subnet * _RECEIVERS_OF_SUBNET)
+        more = f'count = {count}\naddresses = "10.2.{subnet}.100-10.2.{subnet}.{99 + count}"\n'
+        receiver = _RECEIVER.format(name=f'"receiver-{subnet}-*"', segment=name, parent=f"relay-{name}", more=more)
+        parts.append(receiver)
+    return _written(folder / f"three-tiers-{receivers}.toml", "".join(parts))
+
+
+def _tier(name: str, group: str, net: str, up: str, up_address: str, parent: str) -> str:
+    """A segment and the repairer that relays to it."""
+    segment = _SEGMENT.format(name=name, group=group, port=3056, network=f"{net}.0/24")
+    return segment + _RELAY.format(
+        name=f"relay-{name}",
+        role="repairer",
+        up=up,
+        up_address=up_address,
+        down=name,
+        down_address=f"{net}.1",
+        parent=parent,
+        more="",
+    )
+
+
+def _written(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file

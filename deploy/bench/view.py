@@ -1,0 +1,117 @@
+"""The rows of a benchmark as a table, with what each contender is beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+from rich.table import Table
+
+from deploy.bench.settings import Row
+from deploy.tables import Column, table
+
+
+@attrs.frozen
+class Field:
+    """A column and how its cells are written."""
+
+    heading: str
+    write: Callable[[Row], str]
+    rank: int = 0
+
+
+def number(key: str, form: str = ",.0f") -> Callable[[Row], str]:
+    """A figure of the row, empty where it has none."""
+
+    def write(row: Row) -> str:
+        value = row.get(key)
+        return "" if value is None else format(value, form)
+
+    return write
+
+
+def of_roles(key: str, form: str, scale: float = 1.0) -> Callable[[Row], str]:
+    """A figure of each role, with slashes between them."""
+
+    def write(row: Row) -> str:
+        return " / ".join(format(value * scale, form) for value in row.get(key, {}).values())
+
+    return write
+
+
+_BY_SIZE = Field("octets", number("size"))
+_CPU = Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f"), 2)
+_MEMORY = Field("MB of memory", of_roles("peak_bytes", ".0f", 1e-6), 3)
+FIELDS: dict[str, tuple[Field, ...]] = {
+    "throughput": (
+        _BY_SIZE,
+        Field("messages/s", number("messages_per_s")),
+        Field("MB/s", number("mb_per_s", ",.1f")),
+        Field("packets/s", number("packets_per_s"), 4),
+        Field("cores", of_roles("cpu_share", ".2f"), 1),
+        _CPU,
+        _MEMORY,
+    ),
+    "latency": (
+        Field("mean us", number("mean_us", ",.1f")),
+        Field("p50", number("p50_us", ",.1f")),
+        Field("p99", number("p99_us", ",.1f")),
+        Field("p99.9", number("p999_us", ",.1f")),
+        Field("least", number("min_us", ",.1f"), 1),
+        Field("most", number("max_us", ",.1f"), 2),
+        Field("lost", number("lost"), 3),
+    ),
+    "repair": (
+        Field("with", lambda row: str(row["part"])),
+        Field("MB/s", number("mb_per_s", ",.1f")),
+        Field("of lossless", number("goodput", ".0%")),
+        Field("lost", number("lost")),
+        Field("repaired", number("repaired")),
+        Field("p50 ms", number("repair_p50_ms", ".2f"), 1),
+        Field("p99 ms", number("repair_p99_ms", ".2f"), 2),
+        Field("ms", number("ms", ",.3f")),
+        Field("octets each", number("octets_each", ".2f"), 3),
+    ),
+    "relay": (
+        Field("path", lambda row: str(row["layout"])),
+        Field("MB/s", number("mb_per_s", ",.1f")),
+        Field("of direct", number("of_direct", ".0%")),
+        Field("wanted", number("wanted", ".0%"), 1),
+        Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f")),
+        _MEMORY,
+    ),
+    "idle": (
+        Field("of a core", number("cpu_share", ".2%")),
+        Field("MB of memory", number("peak_mb", ".0f")),
+    ),
+    "scale": (
+        Field("how", lambda row: str(row["part"])),
+        Field("receivers", number("receivers")),
+        Field("us of CPU a packet", number("cpu_us_per_packet_each", ".2f")),
+        Field("NAKed sqns at the source", number("source_nak_sqns")),
+        Field("s", number("wall_s", ",.1f")),
+        Field("us a delivery", number("us_per_delivery", ",.1f"), 1),
+        Field("lost", number("lost"), 2),
+    ),
+}
+
+
+def shown(benchmark: str, rows: Sequence[Row], width: int) -> Table:
+    """A table at most `width` wide."""
+    measured = [row for row in rows if "why_not" not in row]
+    fields = FIELDS[benchmark]
+    columns = [Column("contender"), *(Column(field.heading, field.rank) for field in fields)]
+    cells = [[str(row["title"]), *(field.write(row) for field in fields)] for row in measured]
+    return table(benchmark, columns, cells, width)
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """What limited whom, and who took no part."""
+    said = []
+    for row in rows:
+        what = f"{row['title']}, {row['size']:,} octets" if "size" in row else str(row["title"])
+        if "why_not" in row:
+            said.append(f"{what}: took no part: {row['why_not'].splitlines()[0]}")
+        elif row.get("limited_by"):
+            said.append(f"{what}: {row['limited_by']}")
+    return said

@@ -1,0 +1,212 @@
+"""`pgm bench`: every benchmark for real, as small as it goes. What is looked at is the shape of what it says, never a speed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from deploy.bench.contenders.registry import CONTENDERS
+from tests.cli.command import Ended, command, environment, marked, pgm
+from tests.cli.test_json import documented
+from tests.net.lab import ROOT, needs_namespaces
+from tests.net.processes import Process
+
+TINY = ("--seconds", "0.2", "--runs", "1", "--precision", "50%")
+ALWAYS = {"contender", "size", "messages_per_s", "mb_per_s", "packets_per_s", "lost", "cpu_s"}
+PATIENCE_S = 240.0
+OPTIONAL = ("cpu_us_per_packet", "window_overhead", "limited_by")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def bench(*arguments: str) -> Ended:
+    line = command("bench", *arguments, *TINY)
+    done = subprocess.run(
+        line, capture_output=True, text=True, cwd=ROOT, env=environment(), timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def rows_of(done: Ended) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The rows, and the object behind them."""
+    *rows, last = [json.loads(line) for line in done.out.splitlines()]
+    documented("bench, at its end", last)
+    assert any("move between machines" in note for note in last["notes"])
+    for row in rows:
+        if "why_not" not in row:
+            assert set(row) >= ALWAYS, row
+    return rows, last
+
+
+def by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["contender"]: row for row in rows}
+
+
+def names(benchmark: str) -> list[str]:
+    return [one.name for one in CONTENDERS if benchmark in one.benchmarks]
+
+
+@needs_namespaces
+def test_throughput_of_everybody() -> None:
+    rows, last = rows_of(bench("throughput", "--sizes", "1400", "--json"))
+    assert [row["contender"] for row in rows] == names("throughput")
+    found = {name: row for name, row in by_name(rows).items() if "why_not" not in row}
+    assert {"ours-trio", "ours-each", "ours-busy-poll", "raw-gso", "raw-single"} <= set(found)
+    for name, row in found.items():
+        documented("bench throughput", row, OPTIONAL)
+        assert row["mb_per_s"] == pytest.approx(row["messages_per_s"] * 1400 / 1e6, rel=0.01), name
+        assert row["lost"] == 0
+        assert row["limited_by"], name
+        assert (row["path"], row["mtu"]) == ("namespaces", 1500)
+        if row["mb_per_s"]:
+            assert row["cpu_s"] > 0
+            assert row["packets_per_s"] > 0, name
+    assert found["ours-trio"]["mb_per_s"] > 0
+    assert found["ours-trio"]["cpu_us_per_packet"].keys() == {"sender", "receiver"}
+    ratios = last["ratios"]["throughput"]["1400"]
+    wanted = found["ours-trio"]["mb_per_s"] / found["raw-gso"]["mb_per_s"]
+    assert ratios["ours-trio/raw-gso"] == pytest.approx(wanted, rel=0.01, abs=0.001)
+
+
+@pytest.mark.parametrize("size", [70, 1_000_000])
+def test_throughput_on_the_loopback_interface(size: int) -> None:
+    """The table, with what limited whom, and progress while it runs."""
+    line = ("--sizes", str(size), "--contenders", "ours-busy-poll,raw-gso", "--path", "loopback", "--window", "32MiB")
+    done = bench("throughput", *line)
+    assert "messages/s" in done.out
+    assert "pgm, busy-poll" in done.out
+    if size < 1_000_000:  # of so large ones hardly any is sent in so short a time
+        assert f"{size:,} octets: ours-busy-poll/raw-gso " in done.out
+    assert f"pgm, busy-poll, {size:,} octets: " in done.out.replace("\n", " ")
+    assert "flat out: " in done.err
+
+
+@needs_namespaces
+def test_latency_of_everybody() -> None:
+    rows, last = rows_of(bench("latency", "--json"))
+    assert [row["contender"] for row in rows] == names("latency")
+    found = {name: row for name, row in by_name(rows).items() if "why_not" not in row}
+    for row in found.values():
+        documented("bench latency", row)
+        assert 0 < row["min_us"] <= row["p50_us"] <= row["p99_us"] <= row["p999_us"] <= row["max_us"]
+        assert row["trips"] > 0
+    assert "ours-busy-poll/raw-busy-poll" in last["ratios"]["latency"]["100"]
+
+
+@needs_namespaces
+def test_repair_after_random_loss_and_a_burst() -> None:
+    line = ("--contenders", "ours-trio,openpgm", "--burst", "300", "--loss", "2%")
+    rows, _ = rows_of(bench("repair", *line, "--json"))
+    parts = [(row["contender"], row.get("part")) for row in rows if row["contender"].startswith("ours")]
+    trio = [("ours-trio", "2% of packets"), ("ours-trio", "2% of trains"), ("ours-trio", "burst of 300")]
+    assert parts == [*trio, ("ours", "gap of 100,000")]
+    for row in rows:
+        assert "why_not" not in row or row["contender"] == "openpgm"
+    lossy, _, burst, gap = (row for row in rows if row["contender"].startswith("ours"))
+    documented("bench repair, random loss", lossy, ("repair_p50_ms", "repair_p99_ms", "repairs_timed"))
+    documented("bench repair, a burst", burst)
+    documented("bench repair, a gap", gap)
+    assert lossy["lost"] == burst["lost"] == 0
+    assert lossy["repaired"] > 0
+    assert burst["repaired"] >= 300
+    assert burst["ms"] > 0
+    assert gap["octets_each"] < 8
+    assert gap["ms"] < 50  # it is one range: nothing is done packet by packet
+
+
+def test_repair_without_a_path_that_loses() -> None:
+    rows, _ = rows_of(bench("repair", "--contenders", "ours-trio", "--burst", "300", "--path", "loopback", "--json"))
+    assert "--path namespaces" in rows[0]["why_not"]
+    assert rows[1]["repaired"] >= 300
+
+
+def test_relays_in_the_path() -> None:
+    rows, _ = rows_of(bench("relay", "--json"))
+    assert [row["layout"] for row in rows] == [
+        "direct", "through a relaying aggregator", "through a relaying repairer",
+    ]  # fmt: skip
+    for row in rows:
+        documented("bench relay", row, ("of_direct", "wanted", "cpu_of_ends", "cpu_of_receiver", "window_overhead"))
+        assert row["mb_per_s"] > 0
+    assert set(rows[1]["cpu_us_per_packet"]) == {"source", "receiver", "aggregator"}
+    assert set(rows[2]["cpu_us_per_packet"]) == {"source", "receiver", "repairer"}
+    assert 0 < rows[1]["wanted"] < 0.8
+
+
+def test_idle_roles() -> None:
+    rows, _ = rows_of(bench("idle", "--json"))
+    assert {row["contender"] for row in rows} == {"ours-source", "ours-receiver", "ours-aggregator", "ours-repairer"}
+    for row in rows:
+        documented("bench idle", row)
+        assert 0 <= row["cpu_share"] < 1
+        assert row["peak_mb"] > 1
+
+
+def test_more_receivers() -> None:
+    rows, _ = rows_of(bench("scale", "--receivers", "1,3", "--simulated", "60,120", "--json"))
+    assert [(row["part"], row["receivers"]) for row in rows] == [
+        ("processes", 1), ("processes", 3), ("simulator", 60), ("simulator", 120),
+    ]  # fmt: skip
+    for row in rows[:2]:
+        documented("bench scale, processes", row)
+        assert row["cpu_us_per_packet_each"] > 0
+    for row in rows[2:]:
+        documented("bench scale, simulator", row)
+        assert row["lost"] == 0
+        assert row["nak_sqns"] > 0
+
+
+def test_a_picture(tmp_path: Path) -> None:
+    file = tmp_path / "out.png"
+    bench("idle", "latency", "--contenders", "raw-blocking", "--plot", str(file), "--path", "loopback")
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_cannot_be_measured_is_said_first(tmp_path: Path) -> None:
+    pgm("bench", "throughput", "--contenders", "openpmg").complains(2, "openpmg", "choose from openpgm")
+    pgm("bench", "throughput", "--contenders", "raw-trio").complains(2, "takes part in throughput")
+    pgm("bench", "--sizes", "4").complains(2, "number", "raise --sizes")
+    pgm("bench", "--plot", str(tmp_path / "nowhere" / "out.png")).complains(2, "no folder")
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
+    hidden = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    pgm("bench", "--plot", "out.png", env=hidden).complains(2, "matplotlib", "pgm-repair-network[bench]")
+    unknown = pgm("bench", "fast")
+    assert unknown.code == 2
+    assert "throughput" in unknown.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+def test_a_benchmark_that_is_stopped_leaves_nothing(number: signal.Signals, code: int) -> None:
+    with TemporaryDirectory() as folder, marked() as mark:
+        env = {**mark.env, "TMPDIR": folder}
+        process = Process(
+            "bench", ["bench", "throughput", "--sizes", "1400", "--contenders", "ours-trio,raw-gso"], env=env
+        )
+        try:
+            process.line_with("flat out")
+            process.process.send_signal(number)
+            assert process.wait() == code, process.log
+            assert "Traceback" not in process.log
+            mark.until_nothing_runs()
+        finally:
+            process.close()
+        assert list(Path(folder).iterdir()) == []
+
+
+def test_killed_it_takes_its_processes_along() -> None:
+    with marked() as mark:
+        process = Process("bench", ["bench", "latency", "--contenders", "raw-blocking", "--runs", "9"], env=mark.env)
+        try:
+            process.line_with("there and back")
+            process.process.kill()
+            process.wait()
+            mark.until_nothing_runs(30.0)
+        finally:
+            process.close()
