@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pgm.core.rate import Bucket
 from pgm.parameters import Parameters
+from pgm.units import SECOND
 from pgm.wire.train import MAX_TRAIN_OCTETS
 
 
@@ -20,13 +21,17 @@ class Pacer:
         self._all = Bucket(rate, burst_ns)
         self._peak = Bucket(rate * parameters.txw_peak_ratio, 1)
         self._packet = parameters.max_tpdu
-        self._repairs = Bucket(max(1, round(rate * parameters.rdata_share)), self._repair_burst_ns(parameters))
+        share = max(1, round(rate * parameters.rdata_share))
+        self._repairs = Bucket(share, self._repair_burst_ns(share, burst_ns * rate, parameters))
         self.train_octets = max(parameters.max_tpdu, min(MAX_TRAIN_OCTETS, rate * burst_ns // 1_000_000_000))
 
     @staticmethod
-    def _repair_burst_ns(parameters: Parameters) -> int:
-        rate = max(1, round(parameters.txw_max_rte * parameters.rdata_share))
-        return max(parameters.txw_burst_ivl, Bucket(rate, 0).cost_ns(parameters.max_tpdu) + 1)
+    def _repair_burst_ns(share: int, burst: int, parameters: Parameters) -> int:
+        """The bucket of the share holds as many octets as that of the whole, up to a second of the share.
+
+        With the same time it would hold a few packets: a process that is served late would lose most of its share.
+        """
+        return max(min(burst // share, SECOND), Bucket(share, 0).cost_ns(parameters.max_tpdu) + 1)
 
     def data_ready_at(self, octets: int) -> int:
         """When `octets` of ODATA may leave."""

@@ -162,7 +162,7 @@ class Rates(Checker):
         parameters = node.parameters
         share = max(1, round(parameters.txw_max_rte * parameters.rdata_share))
         for segment in range(len(node.plan.segments)):
-            self._repairs[node.index, segment] = _Level(share, _bucket(parameters, share))
+            self._repairs[node.index, segment] = _Level(share, _repair_bucket(parameters, share))
         spm = _MOST_SPM_OCTETS * SECOND
         rate = parameters.txw_max_rte
         self._all[node.index] = _Level(rate, _bucket(parameters, rate) + spm)
@@ -185,6 +185,12 @@ class Rates(Checker):
 def _bucket(parameters: Parameters, rate: int) -> int:
     """Octets times nanoseconds that may leave at once: txw_burst_ivl, but always one packet."""
     return max(parameters.txw_burst_ivl * rate, parameters.max_tpdu * SECOND + rate)
+
+
+def _repair_bucket(parameters: Parameters, share: int) -> int:
+    """As many octets as the bucket of the whole rate, up to a second of the share."""
+    whole = _bucket(parameters, parameters.txw_max_rte)
+    return max(min(whole, share * SECOND), parameters.max_tpdu * SECOND + share)
 
 
 def _is_spm(train: Train) -> bool:

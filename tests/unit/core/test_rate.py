@@ -124,8 +124,10 @@ def test_pacer_holds_the_rate_and_the_repairs_to_their_share(settings, seed):
         now += rng.choice([0, 0, 0, rng.randrange(SECOND)])
     packet_ns = -(-settings.max_tpdu * SECOND // rate) + 1
     assert_within(everything, rate, max(settings.txw_burst_ivl, packet_ns))
-    packet_ns = -(-settings.max_tpdu * SECOND // max(1, round(share))) + 1
-    assert_within(repairs, max(1, round(share)), max(settings.txw_burst_ivl, packet_ns))
+    share = max(1, round(share))
+    whole_ns = min(SECOND, max(settings.txw_burst_ivl, packet_ns) * rate // share)
+    packet_ns = -(-settings.max_tpdu * SECOND // share) + 1
+    assert_within(repairs, share, max(whole_ns, packet_ns))
 
 
 def test_a_packet_always_fits_a_train():

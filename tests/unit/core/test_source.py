@@ -456,7 +456,7 @@ def test_repairs_keep_to_their_share_and_data_goes_on():
                     repairs += octets_of(effect)
                 else:
                     data += octets_of(effect)
-    assert repairs <= 0.25 * rate + 0.25 * rate / 100 + 1500
+    assert repairs <= 0.25 * rate + rate / 100 + 1500
     assert repairs > 0.2 * rate
     assert data > 0.7 * rate
     assert repairs + data <= rate + rate / 100 + 1500
