@@ -72,6 +72,13 @@ class RangeTable(Generic[R]):
         self.sqns += new.end - new.first
         return new
 
+    def reaching(self, sqn: int) -> Iterator[R]:
+        """Ranges from the one that holds `sqn`, or the next, on; the table must not change meanwhile."""
+        index = max(0, bisect_right(self._firsts, sqn) - 1)
+        if index < len(self._ranges) and self._ranges[index].end <= sqn:
+            index += 1
+        return (self._ranges[at] for at in range(index, len(self._ranges)))
+
     def within(self, first: int, end: int) -> list[R]:
         """The ranges inside `first` to `end - 1`, after cutting those that reach across an edge."""
         if not self._ranges:

@@ -8,6 +8,7 @@ neither windows nor packets: it is told spans of sqns.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterable
 
@@ -36,6 +37,11 @@ class Missing(TimedRange):
     found_at_ns: int = 0
     since_ns: int = 0  # when it came to wait as it does
     asked: Nla | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether its back-off is over and it waits for room among what is asked for."""
+        return self.state is RepairState.BACK_OFF and self.deadline_ns == NEVER
 
     def is_like(self, other: Missing) -> bool:
         """Whether both are where the other is, about as often tried."""
@@ -77,13 +83,14 @@ class Recovery:
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.old_repair_ns = 0  # when something missing below the trail last arrived
         self._drawn_ns, self._drawn_at_ns = 0, -1
+        self._look_at_ns = NEVER  # when to look for room for what is parked; NEVER when nothing is
         self.may_ask = False
         self.nak_bo_ivl = parameters.nak_bo_ivl  # ns; whoever is above may advertise another
 
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return self.missing.next_deadline_ns if self.may_ask else NEVER
+        return min(self.missing.next_deadline_ns, self._look_at_ns) if self.may_ask else NEVER
 
     def allow_asking(self, now_ns: int) -> None:
         """The path is known. What waited for it backs off anew, so that not everybody asks at the same instant."""
@@ -183,12 +190,10 @@ class Recovery:
         waiting: list[Missing] = []
         late: list[Patience] = []
         back_off = self._nak_rb_ivl()  # shared by what falls due together, so that it fits one NAK list
-        for found in self._in_order(self.missing.take_due(now_ns), trail):
-            if found.state is RepairState.BACK_OFF:
-                part = self._admit(found, now_ns)
-                if part is not None:
-                    step.asking.append(part)
-                    self._step(part, RepairEvent.TIMER, now_ns, back_off)
+        due = self._in_order(self.missing.take_due(now_ns), trail)
+        ready = [found for found in due if found.is_parked]
+        for found in due:
+            if found.is_parked:
                 continue
             # A promise of somebody else that came to nothing does not excuse the parent that was asked.
             is_unanswered = found.state is RepairState.WAIT_NCF or found.asked is not None
@@ -204,6 +209,9 @@ class Recovery:
                 step.given_up.append((found.first, found.end))
             else:
                 waiting.append(found)
+        for part in self._admitted(ready, now_ns, trail):
+            self._step(part, RepairEvent.TIMER, now_ns, back_off)
+            step.asking.append(part)
         for patience in late:
             patience.in_vain(now_ns)
         self._join(waiting)
@@ -227,6 +235,51 @@ class Recovery:
                 whole.append(one)
         return whole
 
+    def _admitted(self, ready: list[Missing], now_ns: int, trail: int) -> list[Missing]:
+        """What may be asked for now, oldest first, of the ranges whose back-off is over; the rest is parked.
+
+        Parked ranges have no timers: with tens of thousands of them, looking at each again and again would take all the
+        time there is. They are looked for in order when there may be room, and use up no retries meanwhile.
+        """
+        if self._look_at_ns != NEVER:
+            if now_ns < self._look_at_ns and self._room < self._worthwhile(self.missing.sqns - self._outstanding):
+                return []  # what is ready now is behind them
+            ready = self._in_order(self._parked(trail), trail)
+        self._look_at_ns = NEVER
+        admitted: list[Missing] = []
+        room = self._room
+        for found in ready:
+            if room < self._worthwhile(found.count):
+                self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                break
+            if found.count > room:
+                self.missing.within(found.first, found.first + room)
+                self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
+            room -= found.count
+            admitted.append(found)
+        return admitted
+
+    @property
+    def _room(self) -> int:
+        """Sqns that may be asked for besides those that are."""
+        return self._parameters.nak_max_outstanding - self._outstanding
+
+    def _worthwhile(self, sqns: int) -> int:
+        """Room that is worth waiting for: a whole NAK list, since asking for what each repair makes room for would cost a NAK per repair."""
+        return max(1, min(sqns, MAX_NAK_LIST + 1, self._parameters.nak_max_outstanding // 2))
+
+    def _parked(self, trail: int) -> list[Missing]:
+        """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""
+        found: list[Missing] = []
+        sqns = 0
+        for one in itertools.chain(self.missing.reaching(trail), self.missing.reaching(0)):
+            if found and (sqns > self._room or one is found[0]):
+                break
+            if one.is_parked:
+                found.append(one)
+                sqns += one.count
+        return found
+
     def _in_order(self, due: list[Missing], trail: int) -> list[Missing]:
         """Oldest first (RCV-41), but what the source still has before what only a cache can have.
 
@@ -239,23 +292,6 @@ class Recovery:
                 assert rest is not None
                 due.append(rest)
         return sorted(due, key=lambda one: (one.first < trail, one.first))
-
-    def _admit(self, found: Missing, now_ns: int) -> Missing | None:
-        """The part of a range that may be asked for now; the rest waits without using up its retries.
-
-        It waits for room for a whole NAK list: asking for the few sqns that each repair makes room for would cost a NAK
-        per repair.
-        """
-        most = self._parameters.nak_max_outstanding
-        room = most - self._outstanding
-        if room < max(1, min(found.count, MAX_NAK_LIST + 1, most // 2)):
-            self.missing.arm(found, now_ns + self._parameters.nak_rpt_ivl)
-            return None
-        if found.count > room:
-            _, rest = self.missing.within(found.first, found.first + room)[0], self.missing.at(found.first + room)
-            assert rest is not None
-            self.missing.arm(rest, now_ns + self._parameters.nak_rpt_ivl)
-        return found
 
     def _step(self, found: Missing, event: RepairEvent, now_ns: int, back_off: int, *, tries: int = 1) -> None:
         row = self._table[found.state, event]

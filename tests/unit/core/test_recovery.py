@@ -297,6 +297,63 @@ def test_at_most_so_many_sqns_are_asked_for_at_a_time(most):
     assert [sqn for asked in asked_at for sqn in asked] == [*range(150), *range(200, 250)]
 
 
+def test_what_waits_for_room_has_no_timer():
+    """Looking at each of ten thousand losses again and again would leave no time for the packets that end them."""
+    made = recovery(attrs.evolve(EXACT, nak_max_outstanding=10))
+    for sqn in range(0, 20_000, 2):
+        made.detect(sqn, sqn + 1, SECOND)
+    asked = []
+    for served in range(0, 2000, 20):
+        now = made.deadline_ns
+        asked += [sqn for part in due(made, now).naks for sqn in part]
+        assert sum(one.deadline_ns != NEVER for one in made.missing) == 10
+        assert len(made.missing._heap) < 20_000, "and nothing is left of the first one"
+        made.arrived(served, served + 20, now)
+    assert asked == list(range(0, 2000, 2)), "oldest first"
+
+
+@pytest.mark.rfc("RCV-41")
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["lose", "due", "due", "arrive", "ncf", "nak", "hurry"]),
+            st.integers(0, 200),
+            st.integers(1, 40),
+        ),
+        max_size=60,
+    ),
+    most=st.integers(1, 30),
+    trail=st.integers(0, 100),
+)
+def test_whatever_happens_nothing_is_forgotten(steps, most, trail):
+    made, now = recovery(attrs.evolve(EXACT, nak_max_outstanding=most)), SECOND
+    for what, first, count in steps:
+        span = (first, first + count)
+        if what == "lose":
+            made.detect(*span, now)
+        elif what == "due" and made.deadline_ns != NEVER:
+            now = max(now, made.deadline_ns)
+            step = due(made, now, trail=trail, may_give_up=False)
+            assert not step.naks or made._outstanding <= most
+        elif what == "arrive":
+            made.arrived(*span, now)
+        elif what == "ncf":
+            made.confirmed([span], now)
+        elif what == "nak":
+            made.overheard([span], now)
+        elif what == "hurry":
+            made.hurry(*span, now)
+        waiting = [one for one in made.missing if one.deadline_ns == NEVER]
+        assert not waiting or made._look_at_ns <= now + RPT, "somebody looks after what has no timer"
+    until = now + 100 * SECOND
+    while made.missing and now < until:
+        now = max(now, made.deadline_ns)
+        for part in due(made, now, trail=trail, may_give_up=False).naks:
+            for sqn in part:
+                made.arrived(sqn, sqn + 1, now)
+    assert not made.missing
+
+
 def test_outstanding_is_counted_exactly_through_splits_and_ends():
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=20))
     made.detect(0, 100, SECOND)
@@ -595,6 +652,35 @@ def test_what_the_source_still_has_is_asked_for_first():
     assert step.naks == [[0, 1, 2, 3, 4, 25, 26, 27, 28, 29]]
     assert made._outstanding == 10
     assert made.missing.sqns == 30
+    made.detect(40, 42, SECOND)
+    made.arrived(0, 5)
+    made.arrived(25, 30)
+    assert due(made, made.deadline_ns, trail=25).naks == [[5, 6, 7, 8, 9, 10, 11, 12, 40, 41]], "what waited, too"
+
+
+def test_what_may_all_be_asked_for_waits_for_nobody():
+    """Room is only waited for when there is more to ask for than there may be."""
+    made = recovery(attrs.evolve(EXACT, nak_max_outstanding=10))
+    made.detect(0, 12, SECOND)
+    now = made.deadline_ns
+    assert due(made, now).naks == [list(range(10))]
+    made.arrived(0, 10, now)
+    made.detect(20, 22, now)
+    now += REORDER + BACK_OFF
+    assert due(made, now).naks == [[10, 11, 20, 21]]
+
+
+def test_promises_to_others_do_not_make_it_forget_what_waits():
+    """They count among what is asked for, and may be more of it than there may be."""
+    made = recovery(attrs.evolve(EXACT, nak_max_outstanding=10))
+    made.detect(0, 40, SECOND)
+    now = made.deadline_ns
+    due(made, now)
+    made.confirmed([(20, 40)], now)
+    assert due(made, now + RPT).naks == []
+    made.arrived(0, 10, now + RPT)
+    made.arrived(20, 40, now + RPT)
+    assert due(made, made.deadline_ns).naks == [list(range(10, 20))]
 
 
 def test_what_no_cache_has_is_given_up_soon():
