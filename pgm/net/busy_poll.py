@@ -90,7 +90,8 @@ class Spinner:
         ready = self._epoll.poll(0)
         for number, _ in ready:
             driver, link, sock = self._inputs[number]
-            driver.read(link, sock)
+            # After a pause a packet comes alone: what looks for more behind it would only make it late.
+            driver.read(link, sock, gathers=self._reads > 0)
         if ready:
             self._is_stale = True
             self._reads += 1
@@ -149,9 +150,9 @@ class BusyPollDriver:
         """When `serve` has something to do."""
         return 0 if self._held is not None else self.core.deadline_ns
 
-    def read(self, link: Link, sock: socket.socket) -> None:
+    def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> None:
         """Take what one read gives, and what it read beyond."""
-        while (arrival := link.read(sock)) is not None:
+        while (arrival := link.read(sock, gathers=gathers)) is not None:
             train = arrival.train
             effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
             if train.kept:

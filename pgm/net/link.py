@@ -109,9 +109,10 @@ class Link:
 
     # In
 
-    def read(self, sock: socket.socket) -> Arrival | None:
+    def read(self, sock: socket.socket, *, gathers: bool = True) -> Arrival | None:
         """One train, or None when nothing waits. Own echoes and what injected losses leave nothing of are passed over.
 
+        With `gathers` single packets that wait become a train too, at the cost of a call in vain when there is but one.
         The octets lie in the arena at a place that the next read reuses, unless `keep` is called.
         """
         while True:
@@ -121,7 +122,8 @@ class Link:
                 return None
             if not read.octets:
                 continue
-            length = read.octets if read.octets > read.stride else self._gather(sock, chunk, at, read)
+            is_train = read.octets > read.stride
+            length = self._gather(sock, chunk, at, read) if gathers and not is_train else read.octets
             whole = Train(chunk, at, length, read.stride)
             train = whole if self.injector is None else self._impair(whole)
             if train is None:
