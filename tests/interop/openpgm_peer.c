@@ -24,6 +24,7 @@
 
 #define MAX_MESSAGE 65536
 #define INPUT_SIZE (1 << 20)
+#define BUFFER (4 << 20) /* octets of a socket, as far as the kernel grants them: a busy machine lets us wait */
 #define SOCKET_SCAN 16384 /* octets of a socket searched for its window: the pointer lies some 6 KB in */
 
 static struct { const char *key; long value; } settings[] = {
@@ -160,6 +161,8 @@ static pgm_sock_t *open_socket(int is_sender, const char *address, const char *g
 	SET_INT(sock, PGM_UDP_ENCAP_UCAST_PORT, port);
 	SET_INT(sock, PGM_UDP_ENCAP_MCAST_PORT, port);
 	SET_INT(sock, PGM_MTU, setting("mtu"));
+	const int buffer = BUFFER;
+	pgm_setsockopt(sock, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
 	is_sender ? set_up_sender(sock) : set_up_receiver(sock);
 	struct pgm_sockaddr_t name;
 	memset(&name, 0, sizeof name);
