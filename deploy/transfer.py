@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -29,6 +30,7 @@ from pgm.units import parse_duration
 from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
 
 _SHOW_S = 0.5
+_WRITE_OCTETS = 1 << 20  # received octets that are written at a time
 
 
 class Meter:
@@ -154,10 +156,21 @@ class _Reception:
     has_closed: bool = False
     counters: Counters = attrs.field(factory=Counters)
 
-    def take(self, item: BatchItem) -> bool:
-        """Write or tell; returns whether to go on."""
-        if isinstance(item, (Batch, MultipartBatch)):
-            return self._write(item)
+    def take(self, items: Iterable[BatchItem]) -> bool:
+        """Write or tell what came, in order; returns whether to go on."""
+        texts: list[bytes] = []
+        for item in items:
+            if isinstance(item, (Batch, MultipartBatch)):
+                texts.append(self._text(item))
+                continue
+            self._write(texts)
+            texts = []
+            if not self._tell(item):
+                return False
+        self._write(texts)
+        return True
+
+    def _tell(self, item: Lost | Opened | Closed) -> bool:
         self.meter.leave()
         session = tsi_text(item.tsi)
         if isinstance(item, Opened):
@@ -174,18 +187,21 @@ class _Reception:
                 self.cut_short += item.cause is not CloseCause.FIN
         return self.keeps_on or not self.has_closed or bool(self.open)
 
-    def _write(self, batch: AnyBatch) -> bool:
-        end = b"\n" if self.lines else b""
-        payloads = (b"".join(parts) for parts in batch) if isinstance(batch, MultipartBatch) else batch
-        text = b"".join(payload + end for payload in payloads)
+    def _text(self, batch: AnyBatch) -> bytes:
         self.messages += len(batch)
-        self.octets += len(text) - len(batch) * len(end)
+        if isinstance(batch, Batch) and not self.lines:
+            self.octets += batch.payloads.size
+            return batch.payloads.tobytes()
+        payloads = [b"".join(parts) for parts in batch] if isinstance(batch, MultipartBatch) else list(batch)
+        self.octets += sum(len(payload) for payload in payloads)
+        return b"".join(payload + b"\n" for payload in payloads) if self.lines else b"".join(payloads)
+
+    def _write(self, texts: list[bytes]) -> None:
         # To the descriptor: a write that was interrupted leaves no lock and no rest that the interpreter would wait for.
-        rest = memoryview(text)
+        rest = memoryview(b"".join(texts))
         while rest:
             rest = rest[os.write(sys.stdout.fileno(), rest) :]
         self.meter.show(self.octets, f", {self.lost:,} lost" if self.lost else "")
-        return True
 
     def account(self) -> dict[str, Any]:
         """What was received, with stable keys."""
@@ -225,15 +241,25 @@ async def _receive(
         await _first(receiver, reception, wait_s)
         async for item in receiver.batches():
             # Standard output may be slow; the protocol goes on while it is, and Ctrl-C does not wait for it.
-            if not await trio.to_thread.run_sync(reception.take, item, abandon_on_cancel=True):
+            items = await _with_more(receiver, item)
+            if not await trio.to_thread.run_sync(reception.take, items, abandon_on_cancel=True):
                 break
+
+
+async def _with_more(receiver: Receiver, item: BatchItem) -> list[BatchItem]:
+    """An item and what waits behind it. Losses cut batches small, and changing threads for each would cost more than its octets."""
+    items, octets = [item], 0
+    while octets < _WRITE_OCTETS and (found := await receiver.next_batch(0)) is not None:
+        items.append(found)
+        octets += found.payloads.size if isinstance(found, Batch) else 0
+    return items
 
 
 async def _first(receiver: Receiver, reception: _Reception, wait_s: float) -> None:
     """Wait for a sign of a source. Raises `ProcessError` when none comes."""
     item = await receiver.next_batch(wait_s)
     if item is not None:
-        reception.take(item)
+        reception.take([item])
     elif not receiver.known_sources:
         link = receiver.links[0]
         raise ProcessError(
