@@ -75,6 +75,7 @@ class AggregatorSession:
             )
             for down in setup.downs
         ]
+        self.relay.advertised = lambda down: self._children[setup.downs.index(down)].back_off.options
         self._answers = PollAnswers(node_id, rng, counters)
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
 
@@ -167,7 +168,7 @@ class AggregatorSession:
         new = self._gaps.filled(first, first + data.count)
         if new:
             return self._first_sending(data, first, new)
-        repaired = self.elimination.repaired_from_above(first, first + data.count)
+        repaired = self._repaired(first, first + data.count)
         wanted = sum(end - low for low, end, segments in repaired if segments)
         self._counters.rdata_unwanted += data.count - wanted
         if not self._setup.is_relay:
@@ -181,8 +182,14 @@ class AggregatorSession:
                     sends.append(Send(segment, octets, data.stride, is_data=True))
         return sends
 
+    def _repaired(self, first: int, end: int) -> list[tuple[int, int, int]]:
+        """The repair state of these sqns is over, everywhere."""
+        for children in self._children:
+            children.repaired(first, end)
+        return self.elimination.repaired_from_above(first, end)
+
     def _first_sending(self, data: Data, first: int, new: Iterable[Span]) -> list[Effect]:
-        self.elimination.repaired_from_above(first, first + data.count)
+        self._repaired(first, first + data.count)
         sends: list[Effect] = []
         for low, end in new:
             rows = build_first_sending(data.run(first).part(low, end))
@@ -219,8 +226,9 @@ class AggregatorSession:
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.nak_sqns_in += len(nak.sqns)
-        effects: list[Effect] = [*self.confirmer.confirm(nak, segment, now_ns)]
         index = self._setup.downs.index(segment)
+        how = self._children[index].on_nak(spans, peer, now_ns)
+        effects: list[Effect] = [*self.confirmer.confirm(nak, segment, now_ns, how.to, how.options)]
         route = self._routes[index]
         if spans[-1][1] <= self.path.trail and route is self._upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += 1
@@ -258,10 +266,11 @@ class AggregatorSession:
         target = self.elimination.admit(gaps, everybody, self._upstream, now_ns)
         effects: list[Effect] = []
         for sqns in lists_of(gaps, MAX_NAK_LIST + 1):
-            for down in self._setup.downs:
+            for down, children in zip(self._setup.downs, self._children, strict=True):
                 if self.brakes.admit_ncf(now_ns):
                     self._counters.ncf_packets += 1
-                    effects.append(control(down, nak_packet(self.path, down.group, sqns, PacketType.NCF)))
+                    options = children.back_off.options
+                    effects.append(control(down, nak_packet(self.path, down.group, sqns, PacketType.NCF, options)))
             if target is not None:
                 effects.append(self._sent(nak_packet(self.path, self._setup.up.group, sqns), len(sqns), target))
         return effects

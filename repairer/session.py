@@ -100,6 +100,7 @@ class RepairerSession:
             down.index: Children(tsi, data_port, down, parameters, rng, counters, lasts_ns=lasts_ns)
             for down in setup.downs
         }
+        self.relay.advertised = lambda down: self._children[down.index].back_off.options
         self._source: Nla = setup.up.address  # whoever sent the first data
 
     @property
@@ -242,6 +243,8 @@ class RepairerSession:
         if not is_answer:
             self._counters.ncf_packets_below += 1
             return
+        if not self.guidance.on_ncf(ncf, peer, now_ns):
+            return
         self._counters.ncf_packets_in += 1
         self.path.heard_at_ns = now_ns
         self._parents.answered(peer)
@@ -284,7 +287,8 @@ class RepairerSession:
         if lacking:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent)
         to = peer if is_parent else None
-        return self._confirmer.confirm(nak, segment, now_ns, to)
+        how = self._children[segment.index].on_nak(spans, peer, now_ns)
+        return self._confirmer.confirm(nak, segment, now_ns, to or how.to, how.options)
 
     def _fetch(self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool) -> None:
         bit = 1 << self._setup.downs.index(segment)

@@ -13,14 +13,20 @@ from pgm.core.ranges import Span
 from pgm.core.recovery import Recovery
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.options import NakList
+from pgm.wire.options import NO_OPTIONS, NakList, Options
 from pgm.wire.packets import Nak, encode
 from pgm.wire.serial import wrap
 
 
-def nak_packet(path: Path, group_nla: Nla, sqns: Sequence[int], kind: PacketType = PacketType.NAK) -> bytes:
-    """A NAK, NNAK or NCF for up to 63 sqns."""
-    options = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else ()
+def nak_packet(
+    path: Path,
+    group_nla: Nla,
+    sqns: Sequence[int],
+    kind: PacketType = PacketType.NAK,
+    options: Options = NO_OPTIONS,
+) -> bytes:
+    """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list."""
+    more = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
     return encode(
         Nak(
             tsi=path.tsi,
@@ -29,7 +35,7 @@ def nak_packet(path: Path, group_nla: Nla, sqns: Sequence[int], kind: PacketType
             sqn=wrap(sqns[0]),
             source_nla=path.path_nla or group_nla,
             group_nla=group_nla,
-            options=options,
+            options=(*more, *options),
         )
     )
 

@@ -15,11 +15,12 @@ import attrs
 from pgm.core.back_off import AdvertisedBackOff
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
-from pgm.core.effects import Effects
+from pgm.core.effects import NOTHING, Effects
 from pgm.core.nak_counts import NakCounts
 from pgm.core.polls import Poller
 from pgm.core.ranges import Span
 from pgm.parameters import Parameters
+from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options, PathNla, Redirect
 from pgm.wire.packets import Polr
@@ -52,30 +53,43 @@ class Children:
         self._parameters = parameters
         self._counters = counters
         self.back_off = AdvertisedBackOff(parameters)
-        self._poller = Poller(
-            tsi, data_port, segment, parameters, rng, counters, searches=searches, options=lambda: self.back_off.options
-        )
-        self._counts = NakCounts(lasts_ns, parameters.repair_states)
-        self._counts_naks = bool(parameters.dup_nak_max) or parameters.nak_bo_tuning != "off"
+        self._poller: Poller | None = None
+        if parameters.poll_ivl or (searches and parameters.poll_dlr_ivl):
+            self._poller = Poller(
+                tsi,
+                data_port,
+                segment,
+                parameters,
+                rng,
+                counters,
+                searches=searches,
+                options=lambda: self.back_off.options,
+            )
+        self._counts: NakCounts | None = None
+        if parameters.dup_nak_max or parameters.nak_bo_tuning != "off":
+            self._counts = NakCounts(lasts_ns, parameters.repair_states)
         self._counted_sqn = 0
         self.is_unreachable = False  # multicast to them has failed
 
     @property
     def deadline_ns(self) -> int:
         """When there is a poll to be made or ended."""
-        return self._poller.deadline_ns
+        return NEVER if self._poller is None else self._poller.deadline_ns
 
     @property
     def population(self) -> int | None:
         """How many there are, as far as censuses say."""
-        return self._poller.population
+        return None if self._poller is None else self._poller.population
 
     def begin(self, now_ns: int) -> None:
         """The session runs here: polls may be made."""
-        self._poller.begin(now_ns)
+        if self._poller is not None:
+            self._poller.begin(now_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Polls; what a census has found goes into the back-off."""
+        if self._poller is None:
+            return NOTHING
         effects = self._poller.handle_deadline(now_ns)
         population = self._poller.population
         if self._poller.counted_sqn != self._counted_sqn and population is not None:
@@ -85,11 +99,14 @@ class Children:
 
     def on_polr(self, polr: Polr, now_ns: int) -> tuple[Effects, Redirect | None]:
         """An answer to a poll; see `Poller.on_polr`."""
-        return self._poller.on_polr(polr, now_ns)
+        if self._poller is not None:
+            return self._poller.on_polr(polr, now_ns)
+        self._counters.polr_packets_foreign += 1
+        return NOTHING, None
 
     def on_nak(self, spans: Iterable[Span], peer: Nla, now_ns: int) -> Confirmation:
         """Count a NAK; returns how to confirm it."""
-        if self._counts_naks:
+        if self._counts is not None:
             tally = self._counts.note(spans, now_ns)
             self.back_off.note(tally)
             if 0 < self._parameters.dup_nak_max <= tally.duplicates and not self.is_unreachable:
@@ -102,7 +119,7 @@ class Children:
 
     def repaired(self, first: int, end: int) -> None:
         """The repair state of these sqns is gone."""
-        if self._counts_naks:
+        if self._counts is not None:
             self._counts.discard(first, end)
 
     def on_regular_spm(self) -> None:

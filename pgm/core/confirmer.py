@@ -15,6 +15,7 @@ from pgm.core.effects import Effects, Send, control
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
+from pgm.wire.options import NO_OPTIONS, Options
 from pgm.wire.packets import Nak, ncf_for
 
 _MOST_RECENT = 4096  # NAKs remembered; an older one is confirmed again at once, which is harmless
@@ -46,15 +47,17 @@ class Confirmer:
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else NEVER
 
-    def confirm(self, nak: Nak, segment: Segment, now_ns: int, to: Nla | None = None) -> Effects:
-        """The NCF for a NAK, to the segment it came from, or by unicast to an asking element."""
+    def confirm(
+        self, nak: Nak, segment: Segment, now_ns: int, to: Nla | None = None, options: Options = NO_OPTIONS
+    ) -> Effects:
+        """The NCF for a NAK, to the segment it came from, or by unicast to who asked; with `options` besides the list."""
         key = (segment.index, to, nak.sqns)
         sent = self._recent.get(key)
         if sent is None or now_ns >= sent.at_ns + self._parameters.ncf_ivl:
-            return self._send(key, control(segment, ncf_for(nak), to), now_ns)
+            return self._send(key, control(segment, ncf_for(nak, options), to), now_ns)
         self._counters.ncf_packets_damped += 1
         if sent.again is None:
-            sent.again = control(segment, ncf_for(nak), to)
+            sent.again = control(segment, ncf_for(nak, options), to)
             due_ns = sent.at_ns + self._parameters.ncf_ivl
             heapq.heappush(self._waiting, (due_ns, next(self._ties), key, sent))
         return ()

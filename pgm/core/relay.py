@@ -9,7 +9,7 @@ that a restarted one does not interrupt. Should two speak after a partition, the
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import attrs
 
@@ -19,7 +19,9 @@ from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
+from pgm.wire.options import NO_OPTIONS, Options
 from pgm.wire.packets import Spm, Spmr, encode, with_path
+from pgm.wire.rewriting import with_back_off
 from pgm.wire.serial import is_newer
 from pgm.wire.train import Data, Octets
 
@@ -64,6 +66,7 @@ class Relay:
         self._setup = setup
         self._parameters = parameters
         self._counters = counters
+        self.advertised: Callable[[Segment], Options] = lambda _: NO_OPTIONS  # OPT_NAK_BO_IVL of each segment below
         self._spm: Spm | None = None  # the newest from above
         self._partner_spm_sqn: int | None = None
         self._until_ns = NEVER
@@ -138,7 +141,8 @@ class Relay:
         sends: list[Effect] = []
         for segment in segments:
             self._counters.spm_packets += 1
-            sends.append(control(segment, with_path(self._spm, segment.address)))
+            packet = with_path(self._spm, segment.address)
+            sends.append(control(segment, with_back_off(self._spm, packet, self.advertised(segment))))
         return sends
 
     def handle_deadline(self, now_ns: int) -> Effects:

@@ -233,7 +233,7 @@ class Session:
     def on_ncf(self, ncf: Nak, peer: Nla, now_ns: int) -> Effects:
         """An NCF, from whomever: it suppresses every receiver that lacks the same sqns (RCV-34, RCV-43)."""
         self._counters.ncf_packets_in += 1
-        if self._state is not _State.OPEN:
+        if self._state is not _State.OPEN or not self.guidance.on_ncf(ncf, peer, now_ns):
             return ()
         effects = self._heard(peer, now_ns, answers=True)
         spans = self.path.spans_of(ncf)

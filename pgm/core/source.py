@@ -169,8 +169,10 @@ class SourceCore:
         self.counters.nak_sqns_in += len(sqns)
         self._last_nak_ns, self._has_left = now_ns, False
         self.window.note_nak(min(sqns), now_ns)
-        self._responder.request(spans_of(sqns), now_ns)
-        return self._confirmer.confirm(nak, self._segment, now_ns)
+        spans = spans_of(sqns)
+        self._responder.request(spans, now_ns)
+        how = self._children.on_nak(spans, peer, now_ns)
+        return self._confirmer.confirm(nak, self._segment, now_ns, how.to, how.options)
 
     def _on_spmr(self, now_ns: int) -> Effects:
         self.counters.spmr_packets_in += 1
@@ -185,6 +187,7 @@ class SourceCore:
         if self._parameters.private_options:
             start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
             options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
+        options += (*self._children.back_off.options, *self._children.back_off.range_options)
         if self._reset is not None:
             options.append(self._reset)
         elif self._is_closing and not window.has_unsent:

@@ -87,9 +87,19 @@ class _Ear:
 
     @property
     def is_patient(self) -> bool:
-        """Whether the receiver waits longer than NAK_RPT_IVL or NAK_RDATA_IVL."""
+        """Whether the receiver waits longer than NAK_RPT_IVL or NAK_RDATA_IVL, or backs off for longer than NAK_BO_IVL."""
         session = self.core.sessions.get(self.tsi)
-        return session is not None and session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
+        if session is None:
+            return False
+        is_silenced = session.path.spm is not None and not session.may_ask
+        is_told = session.nak_bo_ivl_ns > self.limits.nak_bo_ivl
+        return is_silenced or is_told or session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
+
+    @property
+    def bo_ivl(self) -> int:
+        """The longest that it backs off: by its parameter, or by what it was told."""
+        session = self.core.sessions.get(self.tsi)
+        return self.limits.nak_bo_ivl if session is None else max(self.limits.nak_bo_ivl, session.nak_bo_ivl_ns)
 
     @property
     def is_busy(self) -> bool:
@@ -256,7 +266,7 @@ class NakRhythm(Checker):
     def _overdue(self, ear: _Ear) -> None:
         now_ns, limits = self.world.now_ns, ear.limits
         patience = limits.nak_rpt_ivl + limits.nak_bo_ivl
-        longest = limits.nak_max_ivl + limits.nak_bo_ivl
+        longest = limits.nak_max_ivl + ear.bo_ivl
         while ear.due and ear.due[0][0] < now_ns:
             at_ns, sqn = heapq.heappop(ear.due)
             wait = ear.waits.get(sqn)

@@ -234,7 +234,7 @@ def with_addresses(nak: Nak, source_nla: Nla, group_nla: Nla) -> bytes:
     return _replace(nak.octets, _NAK_NLAS_AT, size, encode_nla(source_nla) + encode_nla(group_nla))
 
 
-def ncf_for(nak: Nak) -> bytes:
-    """The NCF that confirms a NAK: same sqns, addresses and list, ports turned round (W-32)."""
+def ncf_for(nak: Nak, options: Options = NO_OPTIONS) -> bytes:
+    """The NCF that confirms a NAK: same sqns, addresses and list, ports turned round (W-32); and `options` of its own."""
     kept = find(nak.options, NakList)
-    return encode(attrs.evolve(nak, kind=PacketType.NCF, options=(kept,) if kept else NO_OPTIONS))
+    return encode(attrs.evolve(nak, kind=PacketType.NCF, options=((kept,) if kept else NO_OPTIONS) + options))

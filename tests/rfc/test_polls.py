@@ -8,7 +8,6 @@ import statistics
 
 import pytest
 
-from pgm.core.channel import Channel, Segment
 from pgm.core.children import Children
 from pgm.core.counters import Counters
 from pgm.core.effects import Send
@@ -29,7 +28,6 @@ from tests.sim.worlds import parameters as lan_parameters
 from tests.unit.core.makers import (
     BY_GROUP,
     BY_UNICAST,
-    GROUP,
     MS,
     OWN,
     PARENT,
@@ -492,8 +490,3 @@ def test_on_one_segment_an_element_is_parent_and_child():
     made.wait(12 * SECOND)
     assert len(made.sent(T.POLR)) == 1
     assert len(made.sent(T.POLL)) >= 1
-
-
-def test_segments_of_the_tests_are_what_they_seem():
-    assert Channel(SEGMENT, True) == BY_GROUP
-    assert Segment(0, "floor", OWN, GROUP, upstream=True, downstream=True) == SEGMENT

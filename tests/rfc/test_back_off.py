@@ -1,0 +1,444 @@
+"""NAK_BO_IVL: tuned by parents, advertised on SPMs, NCFs and POLLs, learnt by children (RFC 15.2)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pgm.core.back_off import AdvertisedBackOff, LearntBackOff
+from pgm.core.children import Children
+from pgm.core.counters import Counters
+from pgm.core.nak_counts import NakCounts, Tally
+from pgm.core.relay import ElementSetup
+from pgm.core.source import SourceCore, SourceSetup
+from pgm.sim.trees import Tree
+from pgm.units import MICROSECOND, SECOND
+from pgm.wire.formats import PacketType
+from pgm.wire.options import NakBoIvl, NakBoRng, find
+from pgm.wire.packets import Poll
+from tests.reference import DATA_PORT, TSI
+from tests.rfc.bench import LAN, SOURCE, UP, A, B, Bench
+from tests.sim.worlds import Tap, finish, is_a, lossy, make_world, streams, traffic
+from tests.sim.worlds import parameters as lan_parameters
+from tests.unit.core.makers import (
+    BY_UNICAST,
+    GROUP,
+    MS,
+    OWN,
+    PEER,
+    SEGMENT,
+    data_train,
+    evolve,
+    nak_packet,
+    ncf_packet,
+    parameters,
+    payload_of,
+    sent_control,
+    spm_packet,
+    train_of,
+)
+from tests.unit.core.reader import Reader
+
+T = PacketType
+START = 1000 * SECOND
+DEFAULT, LOW, HIGH = 16 * MS, 2 * MS, 128 * MS
+TUNED = {
+    "nak_bo_tuning": "duplicates",
+    "nak_bo_ivl_default": DEFAULT,
+    "nak_bo_ivl_min": LOW,
+    "nak_bo_ivl_max": HIGH,
+    "nak_probe_num": 4,
+}
+CLEAN, DUPLICATE, FURTHER = Tally(True, False, 0), Tally(False, True, 1), Tally(False, False, 2)
+
+
+def told_by(effects, kind):
+    """The OPT_NAK_BO_IVL of each packet of a type."""
+    return [find(item.options, NakBoIvl) for item in sent_control(effects, kind)]
+
+
+# Counting
+
+
+@pytest.mark.rfc("IMP-02")
+def test_naks_are_counted_while_their_repair_state_lives():
+    counts = NakCounts(SECOND, 100)
+    assert counts.note([(5, 8)], 0) == Tally(True, False, 0)
+    assert counts.note([(6, 7)], 1) == Tally(False, True, 1)
+    assert counts.note([(6, 8)], 2) == Tally(False, True, 2)  # 7 for the first time again, 6 not
+    assert counts.note([(6, 7)], 3) == Tally(False, False, 3)
+    counts.discard(6, 7)
+    assert counts.note([(6, 7)], 4) == Tally(True, False, 0)
+    assert counts.note([(5, 6)], SECOND) == Tally(True, False, 0)  # its time was over
+    assert counts.note([(7, 9)], SECOND - 1 + 4) == Tally(True, False, 0)
+
+
+@pytest.mark.rfc("SEC-01")
+def test_counts_take_bounded_memory():
+    counts = NakCounts(3600 * SECOND, 64)
+    for sqn in range(0, 10_000, 2):
+        counts.note([(sqn, sqn + 1)], sqn)
+    assert len(counts._measured) == 64
+
+
+# Tuning
+
+
+@pytest.mark.rfc("IMP-03", "IMP-05")
+def test_the_first_duplicate_doubles_and_further_ones_do_not():
+    made = AdvertisedBackOff(parameters(**TUNED))
+    assert made.ivl_ns == DEFAULT
+    made.note(CLEAN)
+    made.note(DUPLICATE)
+    assert made.ivl_ns == 2 * DEFAULT
+    for _ in range(10):
+        made.note(FURTHER)
+    assert made.ivl_ns == 2 * DEFAULT
+    for _ in range(10):
+        made.note(DUPLICATE)
+    assert made.ivl_ns == HIGH
+
+
+@pytest.mark.rfc("IMP-04", "IMP-05")
+def test_so_many_repairs_without_a_duplicate_halve():
+    """The count begins anew with each change, and with each duplicate."""
+    made = AdvertisedBackOff(parameters(**TUNED))
+    values = []
+    for _ in range(20):
+        made.note(CLEAN)
+        values.append(made.ivl_ns)
+    assert values == [DEFAULT] * 3 + [DEFAULT // 2] * 4 + [DEFAULT // 4] * 4 + [LOW] * 9
+    made = AdvertisedBackOff(parameters(**TUNED))
+    for _ in range(10):
+        for tally in (CLEAN, CLEAN, CLEAN, DUPLICATE):
+            made.note(tally)
+    assert made.ivl_ns == HIGH
+
+
+@pytest.mark.rfc("IMP-10")
+@pytest.mark.parametrize(("grown", "is_asked", "expected"), [(25, False, 2), (15, False, 1), (25, True, 1)])
+def test_a_population_that_grew_while_nobody_asked_doubles_it(grown, is_asked, expected):
+    """Duplicates would tell too late: they would all ask at once."""
+    made = AdvertisedBackOff(parameters(**TUNED))
+    made.counted(10, 1)
+    if is_asked:
+        made.note(CLEAN)
+    made.counted(grown, 2)
+    assert made.ivl_ns == expected * DEFAULT
+    assert made.options == (NakBoIvl(ivl_us=expected * DEFAULT // MICROSECOND, ivl_sqn=0),)
+
+
+@pytest.mark.rfc("POLL-17")
+def test_polls_set_it_by_the_children_counted_and_say_by_which_poll():
+    made = AdvertisedBackOff(parameters(**TUNED | {"nak_bo_tuning": "polls"}))
+    assert made.options == ()  # nothing is known yet
+    made.counted(20, 7)
+    assert made.options == (NakBoIvl(ivl_us=20 * LOW // MICROSECOND, ivl_sqn=7),)
+    made.note(DUPLICATE)
+    assert made.ivl_ns == 20 * LOW
+    made.counted(10_000, 8)
+    assert made.options == (NakBoIvl(ivl_us=HIGH // MICROSECOND, ivl_sqn=8),)
+    made.counted(0, 9)
+    assert made.ivl_ns == LOW
+
+
+@pytest.mark.rfc("IMP-06")
+def test_untuned_nothing_is_advertised():
+    """The default: what the topology says holds, and foreign receivers are not surprised."""
+    made = AdvertisedBackOff(parameters())
+    made.note(DUPLICATE)
+    made.counted(100, 3)
+    assert made.options == made.range_options == ()
+
+
+# Sources
+
+
+def source(**changes):
+    core = SourceCore(SourceSetup(TSI, SEGMENT, DATA_PORT), parameters(**TUNED | changes), START, random.Random(1))
+    core.submit([payload_of(sqn) for sqn in range(50)])
+    run(core, START + 200 * MS)
+    return core
+
+
+def run(core, until):
+    effects, now = [], START
+    while core.deadline_ns <= until:
+        now = max(now, core.deadline_ns)
+        effects += core.handle_deadline(now)
+    return effects
+
+
+@pytest.mark.rfc("IMP-01", "IMP-02", "IMP-03", "IMP-06", "IMP-08")
+def test_a_source_advertises_on_ncfs_and_spms_and_its_bounds_on_spms():
+    core = source(rdata_hold_ivl=20 * MS, ncf_ivl=0)
+    now = START + 300 * MS
+
+    def nak(sqn):
+        return core.receive(train_of(nak_packet(sqn, source_nla=OWN, group_nla=GROUP)), BY_UNICAST, PEER, now)
+
+    assert told_by(nak(5), T.NCF) == [NakBoIvl(DEFAULT // MICROSECOND, 0)]
+    assert told_by(nak(5), T.NCF) == [NakBoIvl(2 * DEFAULT // MICROSECOND, 0)]
+    assert told_by(nak(5), T.NCF) == [NakBoIvl(2 * DEFAULT // MICROSECOND, 0)]
+    spms = sent_control(run(core, now + SECOND), T.SPM)
+    assert {find(spm.options, NakBoIvl) for spm in spms} == {NakBoIvl(2 * DEFAULT // MICROSECOND, 0)}
+    [bounds] = {find(spm.options, NakBoRng) for spm in spms}
+    assert (bounds.max_us, bounds.min_us) == (HIGH // MICROSECOND, LOW // MICROSECOND)
+
+
+@pytest.mark.rfc("IMP-06", "W-33", "SRC-44")
+def test_an_ncf_keeps_its_list_beside_the_option():
+    core = source(ncf_ivl=0)
+    effects = core.receive(
+        train_of(nak_packet(5, 7, 9, source_nla=OWN, group_nla=GROUP)), BY_UNICAST, PEER, START + SECOND
+    )
+    [ncf] = sent_control(effects, T.NCF)
+    assert ncf.sqns == (5, 7, 9)
+    assert find(ncf.options, NakBoIvl) == NakBoIvl(DEFAULT // MICROSECOND, 0)
+
+
+@pytest.mark.rfc("POLL-17", "IMP-10")
+def test_a_census_that_sets_the_interval_is_named_on_spms_ncfs_and_polls():
+    """From the first complete one on: with its POLL_SQN, not that of the poll under way."""
+    children = Children(
+        TSI,
+        DATA_PORT,
+        SEGMENT,
+        parameters(
+            **TUNED | {"nak_bo_tuning": "polls", "poll_ivl": SECOND, "poll_bo_ivl": 100 * MS, "poll_first_bits": 0}
+        ),
+        random.Random(1),
+        Counters(),
+        lasts_ns=SECOND,
+    )
+    children.begin(START)
+    told = []
+    now = START
+    while len(told) < 4:
+        now = children.deadline_ns
+        for poll in sent_control(children.handle_deadline(now), T.POLL):
+            told.append((poll.poll_sqn, find(poll.options, NakBoIvl)))
+    assert told == [(1, None)] + [(sqn, NakBoIvl(LOW // MICROSECOND, sqn - 1)) for sqn in (2, 3, 4)]
+
+
+# Elements
+
+
+@pytest.mark.rfc("IMP-01", "IMP-09", "NE-34", "IMP-06")
+@pytest.mark.parametrize("kind", ["aggregator", "repairer"])
+def test_an_element_advertises_its_own_value_on_each_segment_and_passes_none_on(kind):
+    made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **TUNED | {"rdata_hold_ivl": 20 * MS}).begin()
+    made.nak(A, 5)
+    made.nak(A, 5)
+    made.nak(B, 6)
+    told = [(send.segment.name, find(item.options, NakBoIvl).ivl_us) for _, send, item in made.sent(T.NCF)]
+    us = DEFAULT // MICROSECOND
+    assert told == [("a", us), ("a", 2 * us), ("b", us)]
+    made.log.clear()
+    made.hear(spm_packet(2, 0, 19, NakBoIvl(999, 3), NakBoRng(50_000, 1_000)), UP, SOURCE)
+    spms = {send.segment.name: item for _, send, item in made.sent(T.SPM)}
+    assert {name: find(spm.options, NakBoIvl) for name, spm in spms.items()} == {
+        "a": NakBoIvl(2 * us, 0),
+        "b": NakBoIvl(us, 0),
+    }
+    # The source's bounds are for the whole session.
+    assert {find(spm.options, NakBoRng) for spm in spms.values()} == {NakBoRng(50_000, 1_000)}
+
+
+@pytest.mark.rfc("IMP-09", "NE-34")
+@pytest.mark.parametrize("kind", ["aggregator", "repairer"])
+def test_an_element_that_tunes_nothing_takes_its_parents_value_out(kind):
+    made = Bench(kind).begin()
+    made.hear(spm_packet(2, 0, 19, NakBoIvl(999, 3)), UP, SOURCE)
+    assert [find(item.options, NakBoIvl) for _, _, item in made.sent(T.SPM)] == [None] * 3
+    made.nak(A, 5)
+    assert [find(item.options, NakBoIvl) for _, _, item in made.sent(T.NCF)] == [None]
+
+
+@pytest.mark.rfc("IMP-02")
+def test_at_an_element_the_repair_ends_the_measurement():
+    """What is asked for again after its RDATA is a new repair, and no duplicate."""
+    made = Bench(**TUNED).begin()
+    for _ in range(3):
+        made.nak(A, 5)
+        made.ncf(5)
+        made.rdata(5)
+    told = [find(item.options, NakBoIvl).ivl_us for _, _, item in made.sent(T.NCF)]
+    assert told == [DEFAULT // MICROSECOND] * 3
+
+
+@pytest.mark.rfc("IMP-06")
+def test_ncfs_ahead_of_what_a_relay_itself_lost_advertise_too():
+    made = Bench(**TUNED).begin()
+    made.hear(data_train([22]), UP, SOURCE)
+    made.wait(10 * MS)
+    ncfs = made.sent(T.NCF)
+    assert {find(item.options, NakBoIvl) for _, _, item in ncfs} == {NakBoIvl(DEFAULT // MICROSECOND, 0)}
+    assert [item.sqns for _, _, item in ncfs] == [(20, 21)] * 3
+
+
+# Children
+
+
+def poll(sqn, number=0, *options, path=SOURCE):
+    return Poll(
+        tsi=TSI,
+        data_port=DATA_PORT,
+        poll_sqn=sqn,
+        poll_round=number,
+        sub_type=0,
+        path_nla=path,
+        bo_ivl_us=1000,
+        rand=0,
+        mask=0xFFFFFFFF,
+        options=options,
+    )
+
+
+def joined(**changes):
+    reader = Reader(reorder_ivl=0, **{"nak_bo_ivl": 10 * MS, "nak_bo_ivl_max": 10 * SECOND} | changes)
+    reader.hear(spm_packet(1, 0, -1))
+    reader.hear(data_train([0]))
+    return reader
+
+
+def backs_off_within(told, seeds=60):
+    """The longest wait before a NAK, over many receivers that were told something."""
+    longest = 0
+    for seed in range(seeds):
+        reader = joined(seed=seed)
+        for one in told:
+            reader.hear(one)
+        begun = reader.now
+        reader.hear(data_train([2]))
+        reader.wait(10 * SECOND)
+        asked = [at for at, send in reader.sent if sent_control([send], T.NAK)]
+        longest = max(longest, asked[0] - begun)
+    return longest
+
+
+@pytest.mark.rfc("IMP-06", "IMP-07")
+@pytest.mark.parametrize("carrier", ["spm", "ncf", "poll"])
+def test_a_receiver_backs_off_as_long_as_it_is_told(carrier):
+    """At once, where the interval is not determined by polls."""
+    option = NakBoIvl(ivl_us=200_000, ivl_sqn=0)
+    told = {
+        "spm": spm_packet(2, 0, 0, option),
+        "ncf": evolve(ncf_packet(0), options=(option,)),
+        "poll": poll(4, 0, option),
+    }[carrier]
+    assert 150 * MS < backs_off_within([told]) <= 200 * MS
+    assert backs_off_within([]) <= 10 * MS
+
+
+@pytest.mark.rfc("IMP-07")
+def test_what_a_census_determined_is_for_those_who_heard_it_begin():
+    """Round 0 of that poll, or of an earlier one; whoever came later neither uses it nor asks until there is another."""
+    begun = [poll(7), spm_packet(2, 0, 0, NakBoIvl(200_000, 7))]
+    assert 150 * MS < backs_off_within(begun) <= 200 * MS
+    earlier = [poll(5), spm_packet(2, 0, 0, NakBoIvl(200_000, 7))]
+    assert 150 * MS < backs_off_within(earlier) <= 200 * MS
+    reader = joined()
+    reader.hear(poll(7, 1))  # a later round is not the beginning
+    reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 7)))
+    reader.hear(data_train([2]))
+    for number in range(3, 8):
+        reader.hear(spm_packet(number, 0, 2, NakBoIvl(200_000, 7)), after=500 * MS)
+    assert reader.naks() == []
+    assert reader.lost() == {}
+    reader.hear(poll(8))
+    reader.hear(spm_packet(9, 0, 2, NakBoIvl(200_000, 7)), after=500 * MS)
+    assert reader.naks() == []  # that census is not over yet
+    reader.hear(spm_packet(10, 0, 2, NakBoIvl(300_000, 8)))
+    reader.wait(300 * MS)
+    assert reader.asked() == {1}
+
+
+@pytest.mark.rfc("IMP-07")
+def test_the_numbers_of_polls_go_in_circles():
+    """POLL_SQN <= NAK_BO_IVL_SQN within half the space."""
+    reader = joined()
+    reader.hear(poll(0xFFFFFFFE))
+    reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 3)))
+    assert reader.core.sessions.get(TSI).nak_bo_ivl_ns == 200 * MS
+    reader = joined()
+    reader.hear(poll(3))
+    reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 0xFFFFFFFE)))
+    assert reader.core.sessions.get(TSI).nak_bo_ivl_ns == 10 * MS
+    assert not reader.core.sessions.get(TSI).may_ask
+
+
+@pytest.mark.rfc("IMP-08", "IMP-05")
+def test_the_range_of_the_source_bounds_what_is_told():
+    """Maximum first, then minimum; nonsense changes nothing."""
+    made = LearntBackOff(parameters(nak_bo_ivl=10 * MS, nak_bo_ivl_max=500 * MS))
+    made.on_interval(NakBoIvl(ivl_us=2_000_000, ivl_sqn=0))
+    assert made.ivl_ns == 500 * MS  # the own bounds, until there are others
+    made.on_range(NakBoRng(max_us=300_000, min_us=20_000))
+    assert made.ivl_ns == 300 * MS
+    made.on_interval(NakBoIvl(ivl_us=1, ivl_sqn=0))
+    assert made.ivl_ns == 20 * MS
+    for nonsense in (NakBoRng(max_us=1, min_us=2), NakBoRng(max_us=0, min_us=0)):
+        made.on_range(nonsense)
+        assert made.ivl_ns == 20 * MS
+    made.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=1000))
+    made.on_interval(NakBoIvl(ivl_us=0xFFFFFFFF, ivl_sqn=0))
+    assert made.ivl_ns == 60 * SECOND  # no packet makes a receiver wait for longer than a parameter could
+    reader = joined()
+    reader.hear(spm_packet(2, 0, 0, NakBoRng(max_us=50_000, min_us=40_000), NakBoIvl(1, 0)))
+    assert reader.core.sessions.get(TSI).nak_bo_ivl_ns == 40 * MS
+
+
+@pytest.mark.rfc("IMP-06")
+def test_a_repairer_that_asks_goes_by_what_it_is_told():
+    longest = 0
+    for seed in range(40):
+        made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(SOURCE,)), seed=seed, nak_bo_ivl=10 * MS)
+        made.hear(spm_packet(1, 0, -1, NakBoIvl(200_000, 0)), LAN, SOURCE)
+        made.hear(data_train([0, 2]), LAN, SOURCE)
+        begun = made.now
+        made.wait(SECOND)
+        longest = max(longest, made.times(T.NAK)[0] - begun)
+    assert 150 * MS < longest <= 200 * MS
+
+
+# The tree
+
+
+@pytest.mark.rfc("IMP-03", "IMP-04", "IMP-06", "IMP-09", "NE-34")
+def test_a_floor_that_asks_too_eagerly_is_calmed():
+    """Sixty receivers lose the same packets a long way from their relay: with tuning they ask far less for each."""
+
+    def naks(mode):
+        changes = {
+            "nak_bo_ivl": 2 * MS,
+            "nak_bo_ivl_default": 2 * MS,
+            "nak_bo_ivl_max": 500 * MS,
+            "nak_bo_tuning": mode,
+            "nak_rpt_ivl": 200 * MS,
+        }
+        tree = Tree(lan_parameters(**changes))
+        tree.source("source", "core")
+        tree.aggregator("relay", "core", "floor", parents=("source",))
+        for index in range(60):
+            tree.receiver(f"receiver-{index}", "floor", "relay")
+        ncfs = Tap(is_a(T.NCF))
+        # What the relay loses is lost to all below; it would say so at once, so it is the way down that loses.
+        wirings = {"receiver": lossy(0, delay=5 * MS), "relay": lossy(0)}
+        world = make_world(tree, traffic(400, rate=100, burst=1, close_at_ns=6 * SECOND), wirings=wirings, more=(ncfs,))
+        floor = [node.attachments[0] for node in world.receivers]
+        for step in range(40):
+            at = SECOND + 50 * MS + step * 100 * MS
+            for one in floor:
+                world.at(at, lambda one=one: one.deafen(True))
+                world.at(at + 9 * MS, lambda one=one: one.deafen(False))
+        finish(world)
+        assert all(one.is_complete for one in streams(world))
+        return sum(node.total("nak_packets") for node in world.receivers), ncfs
+
+    eager, _ = naks("off")
+    calm, ncfs = naks("duplicates")
+    assert calm < eager / 2
+    told = [find(item.options, NakBoIvl).ivl_us for _, name, *_, item in ncfs.seen if name == "relay"]
+    assert max(told) > 10 * told[0]
