@@ -48,7 +48,9 @@ T = PacketType
 ROLES = ("source", "receiver", "aggregator", "repairer")
 ATTACKER = "10.1.0.66"
 SENT = 200  # packets of the true session
-CPU_NS_PER_PACKET = 1_000_000  # several times what a packet costs; a walk over a jump would cost seconds
+CPU_NS_PER_PACKET = (
+    5_000_000  # many times what a packet costs, traced and on a busy machine; a walk over a jump costs seconds
+)
 KIB = 1024
 
 
@@ -197,8 +199,8 @@ def test_random_damage(role):
         encode(ncf_packet(5)),
         data_packet(5, b"x" * 9),
     ]
-    with bounded(2000, 4096 * KIB):
-        for _ in range(2000):
+    with bounded(1000, 4096 * KIB):
+        for _ in range(1000):
             octets = bytearray(rng.choice(good))
             for _ in range(rng.randint(1, 4)):
                 octets[rng.randrange(len(octets))] = rng.randrange(256)
@@ -307,18 +309,18 @@ def _ranges(target: Target, session) -> int:
 @pytest.mark.rfc("SRC-26", "SPMR-08", "NE-39")
 @pytest.mark.parametrize("role", ["source", "aggregator", "repairer"])
 def test_spmr_floods(role):
-    """Ten thousand in a second, from everywhere: one answer in IHB_MIN, and the rest counted."""
+    """Five thousand in a second, from everywhere: one answer in IHB_MIN, and the rest counted."""
     target = Target.of(role, ihb_min=100 * MS)
     answers = 0
-    with bounded(10_000):
-        for step in range(10_000):
+    with bounded(5000):
+        for step in range(5000):
             answers += len(
                 sent_control(target.hear(spmr_packet(), f"10.1.{step >> 8}.{step & 255}", below=True), T.SPM)
             )
-            target.now += SECOND // 10_000
+            target.now += SECOND // 5000
     assert 10 <= answers <= 11
-    assert target.core.counters.spmr_packets_in == 10_000
-    assert target.core.counters.spmr_packets_braked == 10_000 - answers
+    assert target.core.counters.spmr_packets_in == 5000
+    assert target.core.counters.spmr_packets_braked == 5000 - answers
 
 
 def _some(rng: random.Random) -> list[int]:
@@ -330,21 +332,21 @@ def _some(rng: random.Random) -> list[int]:
 
 @pytest.mark.rfc("SEC-01", "SEC-09", "SRC-41", "NE-08")
 @pytest.mark.parametrize("role", ["source", "aggregator", "repairer"])
-@pytest.mark.parametrize("children", [1, 5000])
+@pytest.mark.parametrize("children", [1, 1000])
 def test_nak_floods(role, children):
     """Random sqns and full lists: NCFs, repairs, state and forwarded NAKs are all bounded, and the rest counted."""
     rng = random.Random(6)
-    limits = {"child_nak_rte": 100, "session_nak_rte": 1000, "brake_burst_ivl": SECOND, "session_ncf_rte": 1000}
+    limits = {"child_nak_rte": 50, "session_nak_rte": 150, "brake_burst_ivl": SECOND, "session_ncf_rte": 150}
     target = Target.of(role, **limits, repair_states=256, txw_max_rte=1_000_000, rdata_share=0.25, max_children=64)
     effects: list[Effect] = []
-    flood = 5000
+    flood = 1000
     with bounded(flood, 4096 * KIB):
         for step in range(flood):
             peer = f"10.{1 + step % children // 250}.1.{step % children % 250}"
             effects += target.nak(*_some(rng), peer=peer)
             effects += target.wait(SECOND // flood)
     counters = target.core.counters
-    admitted = (100 if children == 1 else 1000) * 2 + 1  # a bucket, and a second
+    admitted = (50 if children == 1 else 150) * 2 + 1  # a bucket, and a second
     assert counters.nak_packets_in <= admitted
     assert counters.ncf_packets <= admitted
     assert counters.nak_packets_in + counters.nak_packets_braked + counters.nak_packets_foreign == flood
@@ -400,8 +402,8 @@ def test_sources_without_number(role):
     """Sessions are bounded; those that fall silent make room, and the one that speaks stays."""
     rng = random.Random(9)
     target = Target.of(role, max_sessions=16)
-    with bounded(4000, 2048 * KIB):
-        for step in range(2000):
+    with bounded(2000, 2048 * KIB):
+        for step in range(1000):
             tsi = rng.randbytes(8)
             target.hear(data_train([step], tsi=tsi), ATTACKER)
             target.hear(spm_packet(step, 0, step, tsi=tsi), ATTACKER)
@@ -410,5 +412,5 @@ def test_sources_without_number(role):
             target.now += MS
     assert len(target.core.sessions) == 16
     leads = {one.tsi: one.lead for one in target.core.status(target.now)}
-    assert leads[tsi_text(TSI)] == SENT + 1999 // 8
-    assert target.core.counters.sessions_evicted >= 1900
+    assert leads[tsi_text(TSI)] == SENT + 999 // 8
+    assert target.core.counters.sessions_evicted >= 900
