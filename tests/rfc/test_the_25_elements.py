@@ -16,6 +16,7 @@ from pgm.wire.packets import Nak, Spm
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import BELOW, SOURCE, UP, A, B, Bench, C, as_received
+from tests.rfc.test_polls import BO, Child, Floor, poll
 from tests.unit.core.makers import (
     MS,
     data_train,
@@ -205,3 +206,26 @@ def test_13_nak_list_in_an_ne():
     reader.hear(ncf_packet(3, 4, 9, 12))
     reader.wait(150 * MS)
     assert reader.naks() == []
+
+
+@pytest.mark.rfc("POLL-02", "POLL-08", "POLL-09", "POLL-11", "POLL-12", "POLL-13")
+def test_21_poll_rounds():
+    """Chance by mask, the population frozen in round 0, one answer in time, taken back by another poll, M / P."""
+    drawn = [Child(seed).hear(poll(1, rand=0x5A5A5A5A, mask=0xFF)).wait() for seed in range(4096)]
+    assert sum(bool(child.said) for child in drawn) == pytest.approx(16, abs=12)
+    child = Child()
+    other = ~child.node_id.value & 0xFFFFFFFF
+    child.hear(poll(1, 0, rand=other, mask=0xFFFFFFFF)).wait()  # heard, not drawn
+    late = Child(2).hear(poll(1, 1)).wait()  # came after round 0
+    child.hear(poll(1, 1)).wait()
+    assert (child.replies, late.replies) == ([(1, 1)], [])
+    [(at, to, *_)] = child.said
+    assert 0 <= at - (child.now - 2 * BO) <= BO
+    assert to == SOURCE
+    child.said.clear()
+    child.hear(poll(2), poll(3, rand=other, mask=0xFFFFFFFF)).wait()
+    assert child.replies == []
+    child.hear(poll(4), poll(9, path=NEIGHBOUR), poll(9, 0, path=NEIGHBOUR)).wait()
+    assert sorted(child.replies) == [(4, 0), (9, 0)]
+    floor = Floor(poll_history=4).join(500).begin().run(120 * SECOND)
+    assert floor.parent.population == pytest.approx(500, rel=0.4)
