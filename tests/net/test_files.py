@@ -15,7 +15,7 @@ from tests.net.processes import Process, processes
 OCTETS = 4_000_000
 PAYLOAD = STRIDE - DATA_HEADER_OCTETS
 LIGHT, HEAVY = 0.01, 0.2
-PROMPT = 'ihb_min = "10ms", fin_quiet_ivl = "700ms"'  # six SPMs say FIN, and the source is gone
+PROMPT = {"ihb_min": '"10ms"', "fin_quiet_ivl": '"700ms"'}  # six SPMs say FIN, and the source is gone
 
 
 @pytest.fixture(scope="module")
