@@ -83,6 +83,14 @@ class _Arrival:
             target.station.hear(train, target.by_unicast, peer)
 
 
+def targets_of(send: Send) -> tuple[Nla | None, ...]:
+    """Where a train goes: to an address, to the group (None), or on a unicast leg to every peer by itself."""
+    if send.hops == 0:
+        return ()
+    peers = send.segment.peers
+    return (send.to,) if send.to is not None or peers is None else peers
+
+
 class Network:
     """All segments. `schedule` runs an action at an instant of virtual time."""
 
@@ -115,16 +123,11 @@ class Network:
 
     def send(self, source: Attachment, send: Send, train: Train, now_ns: int) -> None:
         """Carry the train of a `Send` to whomever it is for."""
-        if send.hops == 0:
-            return
-        peers = source.segment.peers
-        if send.to is not None or peers is None:
-            self._leave(source, send.to, train, now_ns)
-            return
-        for peer in peers:
-            self._leave(source, peer, train, now_ns)
+        for to in targets_of(send):
+            self.leave(source, to, train, now_ns)
 
-    def _leave(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
+    def leave(self, source: Attachment, to: Nla | None, train: Train, now_ns: int) -> None:
+        """Carry a train to one of the targets of its `Send`."""
         at_ns = source.egress.pass_whole(train, now_ns)
         arrivals = [(at_ns, train)] if at_ns >= 0 else source.egress.carry(train, now_ns)
         for left_ns, survived in arrivals:

@@ -11,6 +11,8 @@ import functools
 from collections import deque
 from typing import TYPE_CHECKING, NoReturn
 
+import attrs
+
 from pgm.core.channel import Channel
 from pgm.core.counters import Counters
 from pgm.core.effects import Effects, Notice, Send
@@ -19,7 +21,7 @@ from pgm.core.source import SourceCore
 from pgm.parameters import Parameters
 from pgm.sim.applications import Application
 from pgm.sim.ledger import Ledger
-from pgm.sim.network import Action, Attachment
+from pgm.sim.network import Action, Attachment, targets_of
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
@@ -34,6 +36,23 @@ _MOST_CALLS = 10_000
 
 
 STREAM_MARK = "/"  # between a source's name and that of one of its streams
+
+
+@attrs.define
+class _Leaving:
+    """A train on its way to the link."""
+
+    attachment: Attachment
+    send: Send
+    train: Train
+    copies: int = 0  # that have left
+
+    def has_room(self, now_ns: int) -> bool:
+        return self.attachment.egress.has_room(self.train.length, now_ns)
+
+    @property
+    def room_at_ns(self) -> int:
+        return self.attachment.egress.room_at_ns(self.train.length)
 
 
 class Node:
@@ -53,7 +72,7 @@ class Node:
         self.is_paused = False
         self.paused_ns = 0  # since when
         self._armed_ns = NEVER
-        self._held: tuple[Attachment, Send, Train] | None = None
+        self._held: _Leaving | None = None
         self._backlog: deque[tuple[Train, Channel, Nla]] = deque()
         self._backlog_octets = 0
         self._postponed: list[Action] = []  # what the application would have done while stopped
@@ -240,46 +259,51 @@ class Node:
 
     def _send(self, send: Send, is_pull: bool) -> None:
         world = self.world
-        attachment = self.attachments[send.segment.index]
-        octets = send.octets
-        train = Train.of(octets, send.stride)
-        leaving = train.length * _copies(send)
-        if not attachment.egress.has_room(leaving, world.now_ns):
-            if is_pull and send.is_data:
-                assert self._held is None, "one train of data a call"
-                self._held = (attachment, send, train)
-                world.at(attachment.egress.room_at_ns(leaving), self._release)
-                return
+        leaving = _Leaving(self.attachments[send.segment.index], send, Train.of(send.octets, send.stride))
+        if leaving.has_room(world.now_ns):
+            self._put(leaving, may_wait=is_pull and send.is_data)
+        elif is_pull and send.is_data:
+            self._hold(leaving)
+        else:
             assert self.core is not None
-            self.core.counters.sends_dropped += train.count
-            return
-        self._put(attachment, send, train)
+            self.core.counters.sends_dropped += leaving.train.count
 
-    def _put(self, attachment: Attachment, send: Send, train: Train) -> None:
+    def _hold(self, leaving: _Leaving) -> None:
+        assert self._held is None, "one train of data a call"
+        self._held = leaving
+        self.world.at(leaving.room_at_ns, self._release)
+
+    def _put(self, leaving: _Leaving, *, may_wait: bool) -> None:
+        """Put a train on the wire, on a unicast leg as often as there are peers: a copy without room waits or is dropped."""
         world = self.world
-        world.note_send(self, send, train)
-        for checker in world.on_sent:
-            checker.sent(self, send, train)
-        world.network.send(attachment, send, train, world.now_ns)
+        if not leaving.copies:
+            world.note_send(self, leaving.send, leaving.train)
+            for checker in world.on_sent:
+                checker.sent(self, leaving.send, leaving.train)
+        targets = targets_of(leaving.send)
+        for to in targets[leaving.copies :]:
+            if leaving.copies and not leaving.has_room(world.now_ns):
+                if may_wait:
+                    self._hold(leaving)
+                    return
+                assert self.core is not None
+                self.core.counters.sends_dropped += leaving.train.count
+            else:
+                world.network.leave(leaving.attachment, to, leaving.train, world.now_ns)
+            leaving.copies += 1
 
     def _release(self) -> None:
-        """The link takes the train that was held; then the core may be asked again."""
-        if self._held is None:
+        """The link takes what was held; then the core may be asked again."""
+        leaving = self._held
+        if leaving is None:
             return
-        attachment, send, train = self._held
-        leaving = train.length * _copies(send)
-        if not attachment.egress.has_room(leaving, self.world.now_ns):
-            self.world.at(attachment.egress.room_at_ns(leaving) + 1, self._release)
+        if not leaving.has_room(self.world.now_ns):
+            self.world.at(leaving.room_at_ns + 1, self._release)
             return
         self._held = None
         if self.core is None:
             return
-        self._put(attachment, send, train)
-        self._armed_ns = NEVER
-        self.rearm()
-
-
-def _copies(send: Send) -> int:
-    """How often a train leaves the node: on a unicast leg what is for all goes to each."""
-    peers = send.segment.peers
-    return 1 if send.to is not None or peers is None else max(1, len(peers))
+        self._put(leaving, may_wait=True)
+        if self._held is None:
+            self._armed_ns = NEVER
+            self.rearm()

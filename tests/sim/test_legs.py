@@ -16,7 +16,7 @@ from pgm.wire.formats import Nla, PacketType
 from pgm.wire.packets import Nak, Spm
 from pgm.wire.train import Data, Train
 
-from .worlds import Tap, finish, is_a, lossy, make_world, parameters, streams, traffic
+from .worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, streams, traffic
 
 
 def two_sites(relay: str = "repairer", **changes: object) -> Tree:
@@ -111,3 +111,17 @@ def test_losses_on_the_way_out_are_each_copys_own(is_leg: bool):
     assert len(one & other) < 500
     assert (len(one ^ other) > 50) is is_leg
     assert heard.by_group == {not is_leg}
+
+
+def test_copies_wait_for_a_slow_line_like_any_data():
+    """The queue holds less than one train for everybody; yet nothing is lost on the way out."""
+    tree = Tree(parameters(txw_max_rte=1_000_000, txw_burst_ivl=20 * MS), legs=["lan"])
+    tree.source("source", "lan")
+    for index in range(8):
+        tree.receiver(f"receiver-{index}", "lan", "source")
+    out = Wiring(egress=LinkSetup(delay=0, rate=10_000_000, queue=30_000))
+    world = make_world(tree, traffic(burst=80, close_at_ns=2 * SECOND), wirings={"source": out})
+    finish(world)
+    assert all(one.delivered_sqns == 500 for one in streams(world))
+    assert world.nodes["source"].attachments[0].egress.overflowed == 0
+    assert world.nodes["source"].total("nak_packets_in") == 0
