@@ -21,7 +21,7 @@ from tests.interop.matrix import Cells
 from tests.interop.peers import Layout, Pair, Side
 from tests.interop.pipes import Pipe
 from tests.interop.yard import BURSTS, FIVE_PERCENT, TYPE_IS, TYPES, Yard
-from tests.interop.zmq_scene import ZEROMQ, ZmqScene, line, messages, needs_zeromq, parts_of
+from tests.interop.zmq_scene import ZEROMQ, ZmqScene, dropping, line, messages, needs_zeromq, parts_of
 
 pytestmark = [pytest.mark.network, needs_zeromq]
 
@@ -503,3 +503,19 @@ def test_our_commands(scene_of: SceneOf) -> None:
     pub.put([line(one[:4], one[4:]) for one in sent])
     recv.until_messages(len(wanted))
     assert recv.messages == wanted
+
+
+@pytest.mark.parametrize("pair", [TO_THEM, FROM_THEM], ids=[TO_THEM.key, FROM_THEM.key])
+def test_their_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
+    """ZeroMQ's `pgm://` is IP protocol 113; ours says `transport=ip`."""
+    scene = scene_of(pair, transport="ip")
+    receiver = scene.start_receiver(DESK)
+    scene.until_joined(receiver)
+    source = scene.start_source()
+    source.put([line(b"hello")])
+    receiver.until_messages(1)
+    seat = scene.seat(DESK)
+    with dropping(seat.host, "ip protocol 113 numgen random mod 1000 < 50"):
+        source.put(sent := messages(1000))
+        receiver.until_messages(1 + len(sent))
+    assert receiver.messages == [line(b"hello"), *sent]

@@ -11,7 +11,8 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
@@ -20,6 +21,7 @@ import pytest
 from tests.interop.peers import BRISK, DATA_PORT, Layout, Scene, Side
 from tests.interop.pipes import Pipe
 from tests.net import lab
+from tests.net.lab import Host
 
 ZEROMQ = "ZeroMQ 4.3.4"
 PYTHON = "/usr/bin/python3"
@@ -63,11 +65,25 @@ def messages(count: int, sizes: Sequence[int] = (1000,), name: str = "m") -> lis
     return [line(b"%s.%06d" % (name.encode(), at), rng.randbytes(sizes[at % len(sizes)])) for at in range(count)]
 
 
+@contextmanager
+def dropping(host: Host, what: str) -> Iterator[None]:
+    """Drop what fits a condition where it arrives, for the length of a block; some of it must come."""
+    host.run("nft", "add", "table", "inet", "dropping")
+    host.run("nft", "add", "chain", "inet", "dropping", "in", "{ type filter hook prerouting priority -300 ; }")
+    host.run("nft", "add", "rule", "inet", "dropping", "in", *what.split(), "counter", "drop")
+    try:
+        yield
+        assert "counter packets 0 " not in host.run("nft", "list", "table", "inet", "dropping")
+    finally:
+        host.run("nft", "delete", "table", "inet", "dropping")
+
+
 @attrs.define
 class ZmqScene(Scene):
     """One source, its receivers and the elements between, with ZeroMQ's framing."""
 
     are_bare: bool = False  # sources and receivers have nothing but their address
+    transport: str = "udp"  # of sources and receivers
 
     def topology(self) -> str:
         """The topology file. ZeroMQ has one port for everything (INT-Z2)."""
@@ -83,8 +99,9 @@ class ZmqScene(Scene):
         if (self.pair.source if verb == "pub" else self.pair.receivers) is Side.THEIRS:
             chosen = {} if self.are_bare else {**SETTINGS, **self.settings, **settings}
             words = [f"{key}={value}" for key, value in chosen.items()]
-            return self._keep(Pipe(name, host, [PYTHON, str(PEER), verb, self.url(name, lan), *words]))
-        query = {**BRISK, "rate": f"{RATE_KBITS}kbit/s", **self.parameters}
+            url = self.url(name, lan) if self.transport == "udp" else self.url(name, lan).removeprefix("e")
+            return self._keep(Pipe(name, host, [PYTHON, str(PEER), verb, url, *words]))
+        query = {**BRISK, "transport": self.transport, "rate": f"{RATE_KBITS}kbit/s", **self.parameters}
         if verb == "sub" and self.layout is Layout.FLAT:
             asked = [self.yard.seat(one, lan).address for one in (*self.repairer_names, "source")]
             query["parents"] = ",".join(asked)
