@@ -31,6 +31,10 @@ class HarmfulPacket(PgmError):
     code = "PGM-HARM"
 
 
+# Heads of parts in the short form, by their octets: of a message's last part, and of the others.
+_LAST, _OTHER = ([bytes((length, flags)) for length in range(1, LONG)] for flags in (0, MORE))
+
+
 def weight(octets: int, parts: int) -> int:
     """What a message counts for where messages are bounded: its octets, and something for every part after the first."""
     return octets + (parts - 1) * _PART_OCTETS
@@ -38,10 +42,10 @@ def weight(octets: int, parts: int) -> int:
 
 def frame_head(octets: int, *, more: bool) -> bytes:
     """What precedes the octets of one part: the length of flags and body, and the flags (INT-Z5)."""
-    length, flags = octets + 1, MORE if more else 0
-    if length < LONG:
-        return bytes((length, flags))
-    return bytes((LONG, *LONG_LENGTH.pack(length), flags))
+    short = _OTHER if more else _LAST
+    if octets < len(short):
+        return short[octets]
+    return bytes((LONG, *LONG_LENGTH.pack(octets + 1), MORE if more else 0))
 
 
 def refuse_harmful(packet: bytes, size: int) -> bytes:
@@ -87,11 +91,13 @@ class Packer:
             if not parts:
                 raise ValueError("a message has at least one part")
             starts.append(length)
-            last = len(parts) - 1
-            for index, part in enumerate(parts):
-                head = frame_head(len(part), more=index < last)
+            for part in parts[:-1]:
+                head = frame_head(len(part), more=True)
                 pieces += (head, part)
                 length += len(head) + len(part)
+            head = frame_head(len(parts[-1]), more=False)
+            pieces += (head, parts[-1])
+            length += len(head) + len(parts[-1])
         octets = b"".join(pieces)
         if len(self._stream) + len(octets) != length:
             raise ValueError("a part whose items are not octets")
