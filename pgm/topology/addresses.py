@@ -66,9 +66,11 @@ def is_loopback(interface: str) -> bool:
 
 def may_overlap(one: str, other: str) -> bool:
     """Whether two interfaces are known to be, or to contain, the same. Names against numbers stay unknown."""
+    first, second = _as_network(one), _as_network(other)
+    if first is not None and first.is_link_local and first.num_addresses > 1:
+        return False  # every interface is on that network
     if one == other or (is_loopback(one) and is_loopback(other)):
         return True
-    first, second = _as_network(one), _as_network(other)
     return first is not None and second is not None and first.version == second.version and first.overlaps(second)
 
 

@@ -20,7 +20,7 @@ import attrs
 
 from pgm.wire.formats import PacketType
 from pgm.wire.packets import Packet
-from pgm.wire.train import Data, Train
+from pgm.wire.train import TYPE_AT, Data, Train
 from tests.net.lab import Host
 
 TSHARK = shutil.which("tshark")
@@ -68,7 +68,7 @@ class Frame:
 
     @property
     def kind(self) -> PacketType:
-        return self.items[0].type
+        return PacketType(self.octets[TYPE_AT])
 
 
 @contextmanager

@@ -28,10 +28,10 @@ def link_local(net: int, group: str) -> Segment:
 
 TREES = {
     # The kernel does not ask on which interface an IPv6 group was joined: the relay must.
-    "one-group-on-both-sides": Carried(segment(1, "ff15::8:1"), segment(2, "ff15::8:1"), relay="repairer"),
-    "link-local": Carried(link_local(1, "ff12::8:1"), link_local(2, "ff12::8:2")),
+    "one-group-on-both-sides": Carried(link_local(1, "ff15::8:1"), link_local(2, "ff15::8:1"), relay="repairer"),
+    # Messages of two packets, the first of them as long as they get.
     "ipv4-above": Carried(
-        Segment(4, 1, 'group = "239.192.8.1"\ninterface = "10.8.1.0/24"'), segment(2, "ff15::8:2"), size=3000
+        Segment(4, 1, 'group = "239.192.8.1"\ninterface = "10.8.1.0/24"'), segment(2, "ff12::8:2"), size=1600
     ),
 }
 

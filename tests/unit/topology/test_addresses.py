@@ -79,6 +79,8 @@ def test_loopback_by_every_spelling(interface: str, loops: bool):
         ("10.0.0.0/16", "10.0.7.1", True),
         ("10.0.0.0/24", "10.0.1.0/24", False),
         ("10.0.0.0/24", "fd00::/64", False),
+        ("fe80::/64", "fe80::/64", False),  # every interface is on it
+        ("fe80::1", "fe80::1", True),
     ],
 )
 def test_overlap_of_interfaces(one: str, other: str, overlaps: bool):
