@@ -70,7 +70,7 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
     axis.set_title(benchmark, loc="left")
     if benchmark in ("throughput", "latency"):
         axis.set_yscale("log")
-    axis.legend(fontsize=7)
+    axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _label(group: object) -> str:

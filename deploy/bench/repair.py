@@ -22,6 +22,7 @@ _QUIET_S = 10.0  # repairs of some contenders take seconds
 _PATIENCE_S = 60.0
 _BURST_RATE = 100_000  # packets a second while the burst is lost: a rate at which nothing else is
 _AROUND = 2000  # packets behind the burst, which show it
+_TIMES = ("repair_p50_ms", "repair_p99_ms", "repairs_timed")
 _LOSSES = (("packets", False), ("trains", True))
 # The limit on repairs lifted, and on what is asked for at a time.
 _LIFTED: dict[str, int | float | str] = {"txw_max_rte": 125_000_000_000, "rdata_share": 1.0}
@@ -76,8 +77,7 @@ async def _losses(contender: Contender, place: Place, settings: Settings, why_no
 
 async def _lossy_runs(contender: Contender, job: Job, lossless: Outcome, settings: Settings, part: str) -> Row:
     """The contender at its lossless maximum, over a path that loses; ours once more with a clock on every repair."""
-    rate = lossless.rate or lossless.offered_per_s
-    lossy = attrs.evolve(job, rate=rate, quiet_s=_QUIET_S)
+    lossy = attrs.evolve(job, rate=lossless.rate, quiet_s=_QUIET_S)
     runs = []
     for _ in range(settings.runs):
         runs.append(await transfer(contender, lossy))
@@ -85,6 +85,7 @@ async def _lossy_runs(contender: Contender, job: Job, lossless: Outcome, setting
         settings.say(f"{contender.title}, {part}: {last.mb_per_s:,.1f} MB/s, {last.lost:,} lost")
     timed = await transfer(contender, attrs.evolve(lossy, watch=True)) if contender.is_ours else None
     middle = statistics.median(run.mb_per_s for run in runs)
+    known = [run.repaired for run in runs if run.repaired is not None]
     row: Row = {
         "messages_per_s": round(middle * 1e6 / SIZE),
         "mb_per_s": round(middle, 2),
@@ -92,13 +93,12 @@ async def _lossy_runs(contender: Contender, job: Job, lossless: Outcome, setting
         "lossless_mb_per_s": round(lossless.mb_per_s, 2),
         "goodput": round(middle / lossless.mb_per_s, 4),
         "lost": max(run.lost for run in runs),
-        "repaired": round(statistics.median(run.repaired for run in runs)),
+        "repaired": statistics.median_low(known) if known else None,
         "cpu_s": round(statistics.median(run.sender.cpu_s + run.receiver.cpu_s for run in runs), 3),
         "runs_mb_per_s": [round(run.mb_per_s, 2) for run in runs],
     }
     if timed is not None:
-        row |= {key: value for key, value in timed.receiver.said.items() if key.startswith("repair")}
-        row["repaired"] = round(statistics.median(run.repaired for run in runs))
+        row |= {key: value for key, value in timed.receiver.said.items() if key in _TIMES}
     return row
 
 

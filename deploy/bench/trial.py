@@ -71,9 +71,10 @@ class Outcome:
         return int(self.receiver.said.get("packets", self.datagrams))
 
     @property
-    def repaired(self) -> int:
-        """Packets that were lost on the way and came all the same."""
-        return int(self.receiver.said.get("repaired", 0))
+    def repaired(self) -> int | None:
+        """Packets that were lost on the way and came all the same; None if nobody knows."""
+        found: int | None = self.receiver.said.get("repaired")
+        return found
 
     @property
     def is_whole(self) -> bool:
