@@ -90,8 +90,7 @@ class AggregatorCore:
         if isinstance(item, Spm):
             return known.on_spm(item, now_ns)
         if isinstance(item, Nak):
-            known.on_ncf(item, peer, True, now_ns)
-            return NOTHING
+            return known.on_ncf(item, peer, True, now_ns)
         if isinstance(item, Poll):
             known.on_poll(item, peer, now_ns)
             return NOTHING
@@ -102,12 +101,12 @@ class AggregatorCore:
         self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
         if isinstance(item, Nak) and item.kind is PacketType.NCF:
-            known.on_ncf(item, peer, False, now_ns)
-        elif isinstance(item, Nak) and not channel.is_group:
+            return known.on_ncf(item, peer, False, now_ns)
+        if isinstance(item, Nak) and not channel.is_group:
             return known.on_nak(item, channel.segment, peer, now_ns)
-        elif isinstance(item, Polr) and not channel.is_group:
+        if isinstance(item, Polr) and not channel.is_group:
             return known.on_polr(item, channel.segment, now_ns)
-        elif isinstance(item, Spmr):
+        if isinstance(item, Spmr):
             self.counters.spmr_packets_in += 1
             if known.relay.speaks and known.brakes.admit_spmr(now_ns):
                 return known.relay.answer_spmr(channel.segment)

@@ -158,6 +158,12 @@ class Elimination:
                 self.repairs.remove(found)
         self._keep_bound()
 
+    def drop_pending(self) -> None:
+        """Stop repeating whatever is not confirmed yet: nobody can be asked now."""
+        for repair in self.repairs:
+            if repair.state is ElementState.PENDING:
+                self.repairs.remove(repair)
+
     def handle_deadline(self, now_ns: int) -> list[Repeat]:
         """Repeat pending NAKs, try the next target, drop what is over (NE-11, NE-12, NE-14, DLR-35)."""
         repeats: dict[Nla, Repeat] = {}

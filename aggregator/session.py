@@ -18,6 +18,7 @@ from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
+from pgm.core.guidance import unreachable_neighbour
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.poll_answers import NodeId, PollAnswers
@@ -75,8 +76,9 @@ class AggregatorSession:
             )
             for down in setup.downs
         ]
-        self.relay.advertised = lambda down: self._children[setup.downs.index(down)].back_off.options
+        self.relay.back_offs = {down.index: one.back_off for down, one in zip(setup.downs, self._children, strict=True)}
         self._answers = PollAnswers(node_id, rng, counters)
+        self._is_cut_off = False  # the parent has said that it cannot be heard
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
 
     @property
@@ -91,7 +93,7 @@ class AggregatorSession:
             self.confirmer.deadline_ns,
             self.elimination.deadline_ns,
             self.relay.deadline_ns,
-            self._gaps.deadline_ns,
+            NEVER if self._is_cut_off else self._gaps.deadline_ns,
             self._answers.deadline_ns,
             min(one.deadline_ns for one in self._children) if self._polls else NEVER,
         )
@@ -125,15 +127,27 @@ class AggregatorSession:
 
     def on_spm(self, spm: Spm, now_ns: int) -> Effects:
         """An SPM from above: the path and the window's edges; it goes down with the path rewritten (NE-01, NE-02)."""
-        if self.path.on_spm(spm, now_ns) is SpmVerdict.STALE:
+        verdict = self.path.on_spm(spm, now_ns)
+        if verdict is SpmVerdict.STALE:
             return NOTHING
+        if verdict is SpmVerdict.UNREACHABLE:
+            return self._cut_off(now_ns)
+        self._is_cut_off = False
         for parents in self._all_parents:
             parents.learn_path(spm.path_nla)
         for children in self._children:
             children.begin(now_ns)
+            children.on_regular_spm()
         self._note_sent(self.path.lead + 1, self.path.lead + 1, now_ns)
         passed = self.path.for_children(spm)
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
+
+    def _cut_off(self, now_ns: int) -> Effects:
+        """The parent cannot be heard: forward no NAK until a regular SPM comes, and say so below (IMP-23 - IMP-25)."""
+        self._counters.neighbour_unreachable += 1
+        self._is_cut_off = True
+        self.elimination.drop_pending()
+        return self.relay.tell_unreachable(now_ns)
 
     def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
         """A POLL from above: an element is a child like any other (NE-38). It is not passed on."""
@@ -197,8 +211,15 @@ class AggregatorSession:
             sends += self.relay.pass_down(rows.reshape(-1), data.stride, self._setup.downs)
         return sends
 
-    def on_ncf(self, ncf: Nak, peer: Nla, is_from_above: bool, now_ns: int) -> None:
+    def on_ncf(self, ncf: Nak, peer: Nla, is_from_above: bool, now_ns: int) -> Effects:
         """An NCF confirms what was asked of its sender; from above it confirms all, and anticipates."""
+        effects: Effects = NOTHING
+        about = unreachable_neighbour(ncf)
+        if about is not None:
+            if about not in (self.path.path_nla, self._upstream.current):
+                self._counters.strangers_unreachable += 1
+                return NOTHING
+            effects = self._cut_off(now_ns)
         confirms_all = is_from_above and (self._setup.is_relay or self._upstream.is_parent(peer))
         if confirms_all or peer in self._homes:
             self._counters.ncf_packets_in += 1
@@ -210,6 +231,7 @@ class AggregatorSession:
 
         spans = [(low, end) for low, end in self.path.spans_of(ncf) if self.path.reveals(end)]
         self.elimination.confirm(spans, now_ns, answers, anticipate=confirms_all)
+        return effects
 
     # From below
 
@@ -229,6 +251,8 @@ class AggregatorSession:
         index = self._setup.downs.index(segment)
         how = self._children[index].on_nak(spans, peer, now_ns)
         effects: list[Effect] = [*self.confirmer.confirm(nak, segment, now_ns, how.to, how.options)]
+        if self._is_cut_off:
+            return [*effects, *self.relay.tell_unreachable(now_ns)]
         route = self._routes[index]
         if spans[-1][1] <= self.path.trail and route is self._upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += 1
@@ -280,7 +304,7 @@ class AggregatorSession:
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """NCFs that were put off, relaying, own gaps, polls, repeats."""
         effects: list[Effect] = [*self.confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
-        gaps = self._gaps.take_due(now_ns)
+        gaps = [] if self._is_cut_off else self._gaps.take_due(now_ns)
         if gaps:
             effects += self._ask_for(gaps, now_ns)
         effects += self._answers.handle_deadline(self._setup.up, now_ns)

@@ -81,7 +81,7 @@ class RepairerCore:
         if known is None:
             self.counters.foreign_packets += 1
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
-            known.on_ncf(item, channel, peer, now_ns)
+            return known.on_ncf(item, channel, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NNAK:
             self.counters.nnak_packets_in += 1
         elif isinstance(item, Nak) and channel.segment.downstream and not channel.is_group:

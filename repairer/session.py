@@ -20,7 +20,7 @@ from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
-from pgm.core.guidance import Guidance
+from pgm.core.guidance import Guidance, unreachable_neighbour
 from pgm.core.pacer import Pacer
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
@@ -100,7 +100,7 @@ class RepairerSession:
             down.index: Children(tsi, data_port, down, parameters, rng, counters, lasts_ns=lasts_ns)
             for down in setup.downs
         }
-        self.relay.advertised = lambda down: self._children[down.index].back_off.options
+        self.relay.back_offs = {index: one.back_off for index, one in self._children.items()}
         self._source: Nla = setup.up.address  # whoever sent the first data
 
     @property
@@ -210,12 +210,16 @@ class RepairerSession:
         if verdict is SpmVerdict.STALE:
             return NOTHING
         self.path.heard_at_ns = now_ns
+        if verdict is SpmVerdict.UNREACHABLE:
+            self.guidance.on_unreachable(now_ns)
+            return self.relay.tell_unreachable(now_ns)
         self._spm_request.heard_spm()
         self._parents.heard(peer)
         self._parents.learn_path(spm.path_nla)
         self.guidance.on_spm(spm, now_ns)
         for children in self._children.values():
             children.begin(now_ns)
+            children.on_regular_spm()
         if verdict is SpmVerdict.JUMPED:
             self._recovery.give_up_before(self.path.trail)
             self._arrivals.begin(self.path.trail)
@@ -233,7 +237,7 @@ class RepairerSession:
             self._forget_given_up(self._recovery.give_up_before(self.path.trail))
         self._arrivals.end = max(self._arrivals.end, self.path.trail)
 
-    def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> None:
+    def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """An NCF: an answer from above, or a hint that somebody nearby has lost something (RFC 5.2).
 
         On one segment it answers only if it comes from a parent, which includes the source; a relay takes
@@ -242,9 +246,9 @@ class RepairerSession:
         is_answer = channel.segment.upstream and (self._setup.is_relay or self._parents.is_parent(peer))
         if not is_answer:
             self._counters.ncf_packets_below += 1
-            return
+            return NOTHING
         if not self.guidance.on_ncf(ncf, peer, now_ns):
-            return
+            return NOTHING
         self._counters.ncf_packets_in += 1
         self.path.heard_at_ns = now_ns
         self._parents.answered(peer)
@@ -255,6 +259,7 @@ class RepairerSession:
             # At once, to be there before the source; the others of the segment wait in turn and cancel what they hear.
             hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
             self._responder(channel.segment).request(spans, now_ns, hold)
+        return self.relay.tell_unreachable(now_ns) if unreachable_neighbour(ncf) is not None else NOTHING
 
     def _reveal(self, end: int, now_ns: int) -> None:
         """Somebody above speaks of packets that have not come: they exist, unless they lie too far ahead."""
@@ -288,7 +293,9 @@ class RepairerSession:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent)
         to = peer if is_parent else None
         how = self._children[segment.index].on_nak(spans, peer, now_ns)
-        return self._confirmer.confirm(nak, segment, now_ns, to or how.to, how.options)
+        ncfs = self._confirmer.confirm(nak, segment, now_ns, to or how.to, how.options)
+        is_in_vain = lacking and self.guidance.is_parent_unreachable
+        return [*ncfs, *self.relay.tell_unreachable(now_ns)] if is_in_vain else ncfs
 
     def _fetch(self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool) -> None:
         bit = 1 << self._setup.downs.index(segment)

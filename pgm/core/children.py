@@ -52,7 +52,7 @@ class Children:
         self._segment = segment
         self._parameters = parameters
         self._counters = counters
-        self.back_off = AdvertisedBackOff(parameters)
+        self.back_off = back_off = AdvertisedBackOff(parameters)
         self._poller: Poller | None = None
         if parameters.poll_ivl or (searches and parameters.poll_dlr_ivl):
             self._poller = Poller(
@@ -63,7 +63,7 @@ class Children:
                 rng,
                 counters,
                 searches=searches,
-                options=lambda: self.back_off.options,
+                options=lambda: back_off.options,  # not of `self`: the two would wait in a circle for the collector
             )
         self._counts: NakCounts | None = None
         if parameters.dup_nak_max or parameters.nak_bo_tuning != "off":

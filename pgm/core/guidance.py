@@ -23,6 +23,14 @@ from pgm.wire.options import NakBoIvl, NakBoRng, NbrUnreach, Options, PathNla, f
 from pgm.wire.packets import Nak, Poll, Spm
 
 
+def unreachable_neighbour(ncf: Nak) -> Nla | None:
+    """Who says by an NCF that it cannot be heard; nobody, as a rule. Without OPT_PATH_NLA nobody that we know."""
+    if not ncf.options or find(ncf.options, NbrUnreach) is None:
+        return None
+    told = find(ncf.options, PathNla)
+    return "" if told is None else told.path_nla
+
+
 class Guidance:
     """The guidance of one session at one child."""
 
@@ -80,9 +88,9 @@ class Guidance:
         """Take what an NCF says besides its sqns; False for one that is to be ignored altogether (IMP-23, RCV-52)."""
         if not ncf.options:
             return True
-        if find(ncf.options, NbrUnreach) is not None:
-            told = find(ncf.options, PathNla)
-            if told is None or told.path_nla not in (self._path.path_nla, self._parents.current):
+        about = unreachable_neighbour(ncf)
+        if about is not None:
+            if about not in (self._path.path_nla, self._parents.current):
                 self._counters.strangers_unreachable += 1
                 return False
             self.on_unreachable(now_ns)

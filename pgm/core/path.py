@@ -20,6 +20,7 @@ class SpmVerdict(enum.Enum):
 
     STALE = "stale"  # not newer: dropped whole (RCV-20)
     TAKEN = "taken"
+    UNREACHABLE = "unreachable"  # the parent says that it cannot be heard; nothing else in it counts (IMP-25, IMP-27)
     JUMPED = "jumped"  # taken, and the window lies far ahead: confirmed often enough to be followed
 
 
@@ -94,13 +95,15 @@ class Path:
 
     def on_spm(self, spm: Spm, now_ns: int) -> SpmVerdict:
         """Take an SPM (RCV-20, RCV-23). The first of a session is always in sequence."""
+        if spm.options and find(spm.options, NbrUnreach) is not None:
+            return self._on_unreachable(spm)
         if self.spm is not None and not is_newer(spm.spm_sqn, self.spm.spm_sqn):
             self._counters.spm_packets_stale += 1
             return SpmVerdict.STALE
         self._counters.spm_packets_in += 1
         self.spm = spm
         self.path_nla = spm.path_nla
-        if not _has_window(spm) or find(spm.options, NbrUnreach):
+        if not _has_window(spm):
             return SpmVerdict.TAKEN
         verdict = self._take_edges(spm)
         join = find(spm.options, Join)
@@ -110,6 +113,16 @@ class Path:
             self.fin_lead = max(unwrap(spm.lead, self.lead), self.lead)
         self.reset = find(spm.options, Rst)
         return verdict
+
+    def _on_unreachable(self, spm: Spm) -> SpmVerdict:
+        """An SPM with OPT_NBR_UNREACH repeats the SPM_SQN of the last regular one, so it is judged by itself (E-10)."""
+        if self.spm is None or is_newer(self.spm.spm_sqn, spm.spm_sqn):
+            self._counters.spm_packets_stale += 1
+            return SpmVerdict.STALE
+        if spm.path_nla != self.path_nla:
+            self._counters.strangers_unreachable += 1
+            return SpmVerdict.STALE
+        return SpmVerdict.UNREACHABLE
 
     def for_children(self, spm: Spm) -> Spm | None:
         """An SPM that was taken as it may be passed down; None while no window is known.

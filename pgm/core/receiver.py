@@ -70,7 +70,7 @@ class ReceiverCore:
         if known is None or item.data_port != known.path.data_port:
             self.counters.foreign_packets += 1
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
-            return known.on_ncf(item, peer, now_ns)
+            return known.on_ncf(item, channel, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NAK:
             known.on_nak_heard(item, now_ns)
         elif isinstance(item, Poll):

@@ -9,17 +9,18 @@ that a restarted one does not interrupt. Should two speak after a partition, the
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import attrs
 
+from pgm.core.back_off import AdvertisedBackOff
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
-from pgm.wire.options import NO_OPTIONS, Options
+from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options
 from pgm.wire.packets import Spm, Spmr, encode, with_path
 from pgm.wire.rewriting import with_back_off
 from pgm.wire.serial import is_newer
@@ -66,12 +67,13 @@ class Relay:
         self._setup = setup
         self._parameters = parameters
         self._counters = counters
-        self.advertised: Callable[[Segment], Options] = lambda _: NO_OPTIONS  # OPT_NAK_BO_IVL of each segment below
+        self.back_offs: dict[int, AdvertisedBackOff] = {}  # by segment below: what its SPMs advertise
         self._spm: Spm | None = None  # the newest from above
         self._partner_spm_sqn: int | None = None
         self._until_ns = NEVER
         self._owed_since_ns = NEVER  # when the first SPM came from above that the partner has not passed down
         self._questions = 0
+        self._cut_off_told_ns = -NEVER
         if not setup.is_relay:
             self.voice = Voice.SILENT
         elif not setup.partners:
@@ -142,8 +144,25 @@ class Relay:
         for segment in segments:
             self._counters.spm_packets += 1
             packet = with_path(self._spm, segment.address)
-            sends.append(control(segment, with_back_off(self._spm, packet, self.advertised(segment))))
+            sends.append(control(segment, with_back_off(self._spm, packet, self._advertised(segment))))
         return sends
+
+    def _advertised(self, segment: Segment) -> Options:
+        back_off = self.back_offs.get(segment.index)
+        return NO_OPTIONS if back_off is None else back_off.options
+
+    def tell_unreachable(self, now_ns: int) -> Effects:
+        """The parent cannot be heard: nobody below need ask until a regular SPM comes (IMP-24, IMP-25); once in IHB_MIN.
+
+        The SPM repeats the last SPM_SQN and its edges. The RFC would have it say "no window", on which other
+        implementations hang (INT-Q11); ours look at neither.
+        """
+        if not self.speaks or self._spm is None or now_ns < self._cut_off_told_ns + self._parameters.ihb_min:
+            return NOTHING
+        self._cut_off_told_ns = now_ns
+        special = attrs.evolve(self._spm, options=(NbrUnreach(),), octets=b"")
+        self._counters.spm_packets += len(self._setup.downs)
+        return [control(segment, with_path(special, segment.address)) for segment in self._setup.downs]
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Ask once more, begin to speak, or take over."""

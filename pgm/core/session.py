@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import attrs
 
 from pgm.core.asking import Asker
-from pgm.core.channel import Segment
+from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened
-from pgm.core.guidance import Guidance
+from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened, control
+from pgm.core.guidance import Guidance, unreachable_neighbour
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.poll_answers import NodeId
@@ -211,6 +211,9 @@ class Session:
         if verdict is SpmVerdict.STALE:
             return ()
         effects = self._heard(peer, now_ns, answers=False)
+        if verdict is SpmVerdict.UNREACHABLE:
+            self.guidance.on_unreachable(now_ns)
+            return effects
         self._spm_request.heard_spm()
         self._asker.parents.learn_path(spm.path_nla)
         self.guidance.on_spm(spm, now_ns)
@@ -230,12 +233,18 @@ class Session:
         self._follow_reset()
         return [*effects, *self._advance()]
 
-    def on_ncf(self, ncf: Nak, peer: Nla, now_ns: int) -> Effects:
-        """An NCF, from whomever: it suppresses every receiver that lacks the same sqns (RCV-34, RCV-43)."""
+    def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """An NCF, from whomever: it suppresses every receiver that lacks the same sqns (RCV-34, RCV-43).
+
+        One that came to us alone since its sender cannot be heard is passed on to the others of the subnet (RCV-53).
+        """
         self._counters.ncf_packets_in += 1
         if self._state is not _State.OPEN or not self.guidance.on_ncf(ncf, peer, now_ns):
             return ()
-        effects = self._heard(peer, now_ns, answers=True)
+        effects: list[Effect] = self._heard(peer, now_ns, answers=True)
+        is_ours_alone = not channel.is_group and channel.segment.peers is None
+        if is_ours_alone and unreachable_neighbour(ncf) is not None:
+            effects.append(control(channel.segment, ncf.octets, hops=1))
         spans = self.path.spans_of(ncf)
         self._reveal_by_ncf(spans, now_ns)
         self._recovery.confirmed(spans, now_ns, peer)

@@ -171,8 +171,11 @@ class SourceCore:
         self.window.note_nak(min(sqns), now_ns)
         spans = spans_of(sqns)
         self._responder.request(spans, now_ns)
+        was_heard = not self._children.is_unreachable
         how = self._children.on_nak(spans, peer, now_ns)
-        return self._confirmer.confirm(nak, self._segment, now_ns, how.to, how.options)
+        ncfs = self._confirmer.confirm(nak, self._segment, now_ns, how.to, how.options)
+        # Should multicast work after all, this SPM sets everybody asking again (IMP-21).
+        return [*ncfs, self._spm(now_ns)] if was_heard and self._children.is_unreachable else ncfs
 
     def _on_spmr(self, now_ns: int) -> Effects:
         self.counters.spmr_packets_in += 1
@@ -240,6 +243,7 @@ class SourceCore:
             self._schedule.closing(now_ns)
         if self._schedule.is_due(now_ns):
             effects.append(self._spm(now_ns))
+            self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
         train = self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
