@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pgm.messages.zmtp import HarmfulPacket, refuse_harmful
 from pgm.topology.check import load_checked
 from pgm.wire.serial import SPACE
 from tests.interop.matrix import Cells
@@ -249,3 +251,41 @@ def test_the_tree_of_the_page_is_a_tree(tmp_path: Path) -> None:
     topology = load_checked(tmp_path / "quotes.toml")
     assert topology.streams["quotes"].framing == "zeromq"
     assert topology.nodes["relay"].is_relay
+
+
+HARMFUL = {
+    "empty": b"",
+    "shorter-than-its-offset": b"\0",
+    "offset-outside": b"\0\x09abc",
+    "in-fragments": b"\0\0" + bytes(3000),
+}
+SEND_UNFRAMED = """
+import sys, pgm.blocking
+with pgm.blocking.open_source(sys.argv[1]) as source:
+    while True:
+        source.send(bytes.fromhex(sys.argv[2]))
+        source.flush()
+        sys.stdin.readline() or sys.exit()
+"""
+
+
+@pytest.mark.parametrize("harm", HARMFUL)
+def test_what_is_never_sent_does_end_libzmq(harm: str, scene_of: SceneOf) -> None:
+    """INT-Z8: from a source without the framing such packets get through, and SUB is gone. With it they are refused."""
+    scene = scene_of(TO_THEM)
+    sub = scene.start_receiver(DESK)
+    scene.until_joined(sub)
+    seat = scene.yard.seat("source", "up")
+    url = f"pgm://{scene.group('up')}:{scene.port}?interface=up&address={seat.address}&data_port={scene.port}&profile=legacy"
+    command = [sys.executable, "-c", SEND_UNFRAMED, url, HARMFUL[harm].hex()]
+    source = Pipe("source", seat.host, command)
+    scene.pipes.append(source)
+
+    def is_gone() -> bool:
+        source.put([b"again"])
+        return sub.process.poll() is not None
+
+    scene.until(is_gone, "the end of SUB")
+    assert sub.process.returncode == -signal.SIGABRT, sub.log
+    with pytest.raises(HarmfulPacket):
+        refuse_harmful(HARMFUL[harm], 1428)
