@@ -201,8 +201,9 @@ def test_a_benchmark_that_is_stopped_leaves_nothing(number: signal.Signals, code
 
 
 def test_killed_it_takes_its_processes_along() -> None:
-    with marked() as mark:
-        process = Process("bench", ["bench", "latency", "--contenders", "raw-blocking", "--runs", "9"], env=mark.env)
+    with TemporaryDirectory() as folder, marked() as mark:
+        line = ["bench", "latency", "--contenders", "raw-blocking", "--runs", "9"]
+        process = Process("bench", line, env={**mark.env, "TMPDIR": folder})
         try:
             process.line_with("there and back")
             process.process.kill()
