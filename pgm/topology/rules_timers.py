@@ -230,7 +230,11 @@ RULES = (
         "`rdata_hold_ivl` of whoever repairs < `nak_rdata_ivl` of those who ask, also through aggregators.",
         _served("rdata_hold_ivl"),
     ),
-    Rule("elimination", "2 x `nak_elim_ivl` <= `ne_nak_rdata_ivl` at an element (RFC 7.4: a small fraction).", _elimination),
+    Rule(
+        "elimination",
+        "2 x `nak_elim_ivl` <= `ne_nak_rdata_ivl` at an element (RFC 7.4: a small fraction).",
+        _elimination,
+    ),
     Rule(
         "cache",
         "`cache.bytes` of a repairer holds `cache.seconds` at the rate of its streams.",
