@@ -114,10 +114,16 @@ def test_a_parents_nak_is_told_from_a_childs_by_its_address():
 
 
 @pytest.mark.rfc("DLR-14")
-def test_a_repairer_that_its_parent_asks_in_vain_naks_back():
-    """At once: NCF to the parent, then a NAK for the same sqn, which tells it to ask elsewhere."""
+@pytest.mark.parametrize("is_promised", [False, True])
+def test_a_repairer_that_its_parent_asks_in_vain_naks_back(is_promised):
+    """At once: NCF to the parent, then a NAK for the same sqn, which tells it to ask elsewhere.
+
+    Also when the parent has confirmed the sqn on the segment: what it promised there it expects from us.
+    """
     made = beside(nak_bo_ivl=SECOND)
     made.hear(spm_packet(2, 0, 20), LAN, AGGREGATOR)
+    if is_promised:
+        made.ncf(20, peer=AGGREGATOR)
     begun = made.now
     made.nak(LAN, 20, peer=AGGREGATOR)
     made.wait(MS)
