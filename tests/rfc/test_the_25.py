@@ -76,7 +76,7 @@ EXACT = {
 
 def whole_session(first: int, spm_sqn: int) -> tuple[object, ...]:
     """A source, a relay that loses packets, a repairer and two receivers that lose more: what everybody has counted."""
-    tree = Tree(lan_parameters(txw_secs=500 * MS, txw_adv_secs=100 * MS, private_options=True))
+    tree = Tree(lan_parameters(txw_secs=SECOND, txw_adv_secs=100 * MS, private_options=True))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",), repairers=("repairer",))
     tree.repairer("repairer", "floor", parents=("relay",))
