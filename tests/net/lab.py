@@ -101,9 +101,9 @@ class Lab:
 
     def host(self, name: str) -> Host:
         """A new host with nothing but loopback."""
-        sleeper = ["sh", "-c", "echo up; exec sleep infinity"]
+        sleeper = ["sh", "-c", "echo up; exec cat"]  # which ends with this process, however that ends
         command = ["unshare", "-rUn", *sleeper] if self._root is None else self._root.wrap(["unshare", "-n", *sleeper])
-        holder = subprocess.Popen(command, stdout=subprocess.PIPE)
+        holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"up\n", f"no namespace for {name}"
         self._holders.append(holder)
@@ -132,8 +132,9 @@ class Lab:
         for holder in self._holders:
             holder.kill()
             holder.wait()
-            if holder.stdout is not None:
-                holder.stdout.close()
+            for stream in (holder.stdin, holder.stdout):
+                if stream is not None:
+                    stream.close()
 
 
 @contextmanager
