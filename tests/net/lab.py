@@ -73,24 +73,6 @@ class Host:
         unquestioned = ["nodad"] if ":" in address else []
         self.run("ip", "address", "add", address, "dev", interface, *unquestioned)
 
-    def drop(self, interface: str, share: float) -> None:
-        """Drop a share of the UDP packets that arrive on an interface, and count them."""
-        self.run("nft", "add", "table", "inet", "loss")
-        self.run("nft", "add", "chain", "inet", "loss", "in", "{ type filter hook prerouting priority -300 ; }")
-        for verdict in (
-            ["counter"],
-            ["numgen", "random", "mod", "10000", "<", str(round(share * 10000)), "counter", "drop"],
-        ):
-            self.run(
-                "nft", "add", "rule", "inet", "loss", "in", "iifname", interface, "meta", "l4proto", "udp", *verdict
-            )
-
-    def dropped(self) -> tuple[int, int]:
-        """(packets seen, packets dropped) by the rule; a train counts as one packet."""
-        listing = self.run("nft", "list", "chain", "inet", "loss", "in").split()
-        counts = [int(listing[at + 1]) for at, word in enumerate(listing) if word == "packets"]
-        return counts[0], counts[1]
-
 
 class Lab:
     """The hosts of one test."""
