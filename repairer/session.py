@@ -227,6 +227,8 @@ class RepairerSession:
             self._arrivals.begin(self.path.join_at)
         self._follow_trail()
         self._arrivals.reveal(self.path.lead + 1, now_ns)
+        if self.path.fin_lead is not None:
+            self._recovery.source_leaves(now_ns)
         if self.path.reset is not None and self.path.reset.no_naks:
             self._forget_given_up(self._recovery.give_up_before(self.path.lead + 1))
         passed = self.path.for_children(spm)

@@ -79,6 +79,7 @@ class Recovery:
         self._table = table
         self.ncf_patience = ncf_patience
         self.data_patience = Patience(parameters.nak_rdata_ivl, max(parameters.nak_rdata_ivl, parameters.nak_max_ivl))
+        self._is_pressed = False  # for time: the source is leaving
         self.missing: TimedRanges[Missing] = TimedRanges()
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.old_repair_ns = 0  # when something missing below the trail last arrived
@@ -101,6 +102,19 @@ class Recovery:
         for found in self.missing:
             if found.deadline_ns <= now_ns:
                 self.missing.arm(found, now_ns + back_off)
+
+    def source_leaves(self, now_ns: int) -> None:
+        """The source serves as long as somebody asks: from now on every wait is as short as the parameters say (RFC 9.7.2)."""
+        if self._is_pressed:
+            return
+        self._is_pressed = True
+        for patience in (self.ncf_patience, self.data_patience):
+            patience.ceiling_ns = patience.floor_ns
+        for found in self.missing:
+            promised = found.state is RepairState.WAIT_DATA
+            at_ns = now_ns + (self.data_patience if promised else self.ncf_patience).ivl_ns
+            if at_ns < found.deadline_ns != NEVER:
+                self.missing.arm(found, at_ns)
 
     def is_missing(self, sqn: int) -> bool:
         """Whether this sqn is being recovered."""

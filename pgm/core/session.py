@@ -230,6 +230,8 @@ class Session:
             self.window.skip_to(self.path.trail, LossCause.JUMP)
         self._follow_trail(now_ns)
         self.window.reveal(self.path.lead + 1, now_ns)
+        if self.path.fin_lead is not None:
+            self._recovery.source_leaves(now_ns)
         self._follow_reset()
         return [*effects, *self._advance()]
 

@@ -153,3 +153,19 @@ def test_giving_up_comes_no_later_than_with_waits_that_do_not_grow():
             made.handle_deadline(now, may_give_up=True)
         ends[most] = now
     assert ends[SECOND] <= ends[MS] + SECOND
+
+
+def test_a_source_that_leaves_is_asked_as_often_as_the_parameters_say():
+    """It goes when nobody has asked for `fin_quiet_ivl`: who waits longer than that would never be heard."""
+    made = recovering(nak_ncf_retries=10_000)
+    made.detect(10, 11, SECOND)
+    for _ in range(12):
+        made.handle_deadline(made.deadline_ns, may_give_up=True)
+    now = made.deadline_ns - 400 * MS
+    assert made.ncf_patience.ivl_ns == SECOND
+    made.source_leaves(now)
+    assert made.deadline_ns <= now + FLOOR
+    for _ in range(6):
+        now = made.deadline_ns
+        made.handle_deadline(now, may_give_up=True)
+        assert made.deadline_ns <= now + FLOOR
