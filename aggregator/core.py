@@ -58,7 +58,7 @@ class AggregatorCore:
             known = self.sessions.get(item.tsi)
             if known is not None:
                 known.note_peer(item, peer)
-            if channel.segment.upstream and (isinstance(item, (Data, Spm, Poll)) or _is_ncf(item)):
+            if channel.segment.upstream and _comes_down(item, channel):
                 effects += self._from_above(item, known, channel, peer, now_ns)
             elif channel.segment.downstream and known is not None:
                 effects += self._from_below(item, known, channel, peer, now_ns)
@@ -94,6 +94,9 @@ class AggregatorCore:
         if isinstance(item, Poll):
             known.on_poll(item, peer, now_ns)
             return NOTHING
+        if isinstance(item, Polr):
+            known.on_offer(item, channel.segment, peer)
+            return NOTHING
         assert isinstance(item, Data)
         return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item)
 
@@ -105,7 +108,7 @@ class AggregatorCore:
         if isinstance(item, Nak) and not channel.is_group:
             return known.on_nak(item, channel.segment, peer, now_ns)
         if isinstance(item, Polr) and not channel.is_group:
-            return known.on_polr(item, channel.segment, now_ns)
+            return known.on_polr(item, channel.segment, peer, now_ns)
         if isinstance(item, Spmr):
             self.counters.spmr_packets_in += 1
             if known.relay.speaks and known.brakes.admit_spmr(now_ns):
@@ -113,7 +116,7 @@ class AggregatorCore:
         elif isinstance(item, Spm) and peer in self._setup.partners:
             return known.relay.on_partner_spm(item, now_ns)
         elif isinstance(item, Data) and item.type is PacketType.RDATA:
-            known.on_rdata_below(item, channel.segment)
+            return known.on_rdata_below(item, channel.segment, peer)
         else:
             self.counters.foreign_packets += 1
         return NOTHING
@@ -135,8 +138,11 @@ class AggregatorCore:
         return [session.status(now_ns) for session in self.sessions]
 
 
-def _is_ncf(item: Data | Packet) -> bool:
-    return isinstance(item, Nak) and item.kind is PacketType.NCF
+def _comes_down(item: Data | Packet, channel: Channel) -> bool:
+    """Whether a packet on the segment above is for whoever sits below its sender. A POLR is if it offers a repairer to all."""
+    if isinstance(item, Polr):
+        return channel.is_group or not channel.segment.downstream
+    return isinstance(item, (Data, Spm, Poll)) or (isinstance(item, Nak) and item.kind is PacketType.NCF)
 
 
 def _gone(session: AggregatorSession, how: str) -> Notice:

@@ -12,7 +12,8 @@ ODATA changes nothing here (NE-15); only RDATA ends a repair.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
@@ -92,6 +93,25 @@ class Elimination:
             assert oldest is not None
             self.repairs.remove(oldest)
             self._counters.states_refused += 1
+
+    def segments_of(self, spans: Iterable[Span]) -> int:
+        """The bits of the segments that have asked for any of these sqns."""
+        bits = 0
+        for first, end in spans:
+            for found in self._overlapping(first, end):
+                bits |= found.segments
+        return bits
+
+    def has_asked(self, target: Nla, spans: Iterable[Span]) -> bool:
+        """Whether this target was asked for any of these sqns."""
+        return any(found.target == target for first, end in spans for found in self._overlapping(first, end))
+
+    def covers(self, spans: Iterable[Span]) -> bool:
+        """Whether there is repair state for all of these sqns."""
+        return not any(self.repairs.uncovered(first, end) for first, end in spans)
+
+    def _overlapping(self, first: int, end: int) -> Iterator[Repair]:
+        return itertools.takewhile(lambda found: found.first < end, self.repairs.reaching(first))
 
     def redirect_up(self, spans: Iterable[Span], asker: Nla, upstream: Parents, now_ns: int) -> None:
         """A repairer asks for sqns that it was asked for itself: those go upstream only (DLR-34, DLR-36)."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from aggregator.elimination import Elimination, Repair
 from aggregator.gaps import Gaps
+from aggregator.redirects import Redirects
 from pgm.core.asking import nak_packet
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
@@ -19,10 +20,12 @@ from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
 from pgm.core.guidance import unreachable_neighbour
+from pgm.core.null_naks import NullNaks
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.poll_answers import NodeId, PollAnswers
 from pgm.core.ranges import Span, lists_of
+from pgm.core.redirects import offered
 from pgm.core.relay import ElementSetup, Relay
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
@@ -79,6 +82,8 @@ class AggregatorSession:
         self.relay.back_offs = {down.index: one.back_off for down, one in zip(setup.downs, self._children, strict=True)}
         self._answers = PollAnswers(node_id, rng, counters)
         self._is_cut_off = False  # the parent has said that it cannot be heard
+        self._redirects = Redirects(setup, parameters, counters)
+        self._null_naks = NullNaks(parameters)
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
 
     @property
@@ -108,6 +113,7 @@ class AggregatorSession:
         answers = item.type in (PacketType.NCF, PacketType.RDATA)
         for parents in self._all_parents:
             (parents.answered if answers else parents.heard)(peer)
+        self._redirects.note_peer(peer, answers=answers)
 
     def status(self, now_ns: int) -> SessionStatus:
         """This session for operators."""
@@ -185,8 +191,9 @@ class AggregatorSession:
         repaired = self._repaired(first, first + data.count)
         wanted = sum(end - low for low, end, segments in repaired if segments)
         self._counters.rdata_unwanted += data.count - wanted
-        if not self._setup.is_relay:
-            return NOTHING
+        return self._pass_repair(data, first, repaired) if self._setup.is_relay else NOTHING
+
+    def _pass_repair(self, data: Data, first: int, repaired: list[tuple[int, int, int]]) -> list[Effect]:
         sends: list[Effect] = []
         for low, end, segments in repaired:
             octets = data.octets[(low - first) * data.stride : (end - first) * data.stride]
@@ -221,7 +228,7 @@ class AggregatorSession:
                 return NOTHING
             effects = self._cut_off(now_ns)
         confirms_all = is_from_above and (self._setup.is_relay or self._upstream.is_parent(peer))
-        if confirms_all or peer in self._homes:
+        if confirms_all or peer in self._homes or self._redirects.is_off_tree(peer):
             self._counters.ncf_packets_in += 1
         else:
             self._counters.ncf_packets_below += 1
@@ -244,8 +251,7 @@ class AggregatorSession:
         if not self.brakes.admit_nak(peer, now_ns):
             return NOTHING
         if nak.kind is PacketType.NNAK:
-            self._counters.nnak_packets_in += 1
-            return NOTHING
+            return self._on_null_nak(nak, spans, peer, now_ns)
         self._counters.nak_packets_in += 1
         self._counters.nak_sqns_in += len(nak.sqns)
         index = self._setup.downs.index(segment)
@@ -253,35 +259,81 @@ class AggregatorSession:
         effects: list[Effect] = [*self.confirmer.confirm(nak, segment, now_ns, how.to, how.options)]
         if self._is_cut_off:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
-        route = self._routes[index]
+        route, bit = self._route_for(spans, index, peer, now_ns)
         if spans[-1][1] <= self.path.trail and route is self._upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += 1
             return effects
-        if peer in self._homes:
-            route = self._upstream
-            self.elimination.redirect_up(spans, peer, route, now_ns)
-        target = self.elimination.admit(spans, 1 << index, route, now_ns)
+        target = self.elimination.admit(spans, bit, route, now_ns)
         if target is None:
             self._counters.nak_packets_eliminated += 1
             return effects
-        where = self._homes.get(target, self._setup.up)
-        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, where.group)
+        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._home_of(target).group)
         return [*effects, self._sent(packet, len(nak.sqns), target)]
+
+    def _route_for(self, spans: list[Span], index: int, peer: Nla, now_ns: int) -> tuple[Parents, int]:
+        """Whom to ask, and the bit of the segment to repair.
+
+        A repairer that asks back for what it was asked for cannot help: that goes upstream. One that sits off the tree
+        does not want the repair there; if it does, it asks again, like anybody else (DLR-36).
+        """
+        bit = 1 << index
+        if peer in self._homes:
+            self.elimination.redirect_up(spans, peer, self._upstream, now_ns)
+            return self._upstream, bit
+        if self._redirects.is_off_tree(peer) and self.elimination.has_asked(peer, spans):
+            self.elimination.redirect_up(spans, peer, self._upstream, now_ns)
+            return self._upstream, 0 if self.elimination.covers(spans) else bit
+        if self._routes[index] is not self._upstream:
+            return self._routes[index], bit
+        known = self._redirects.route_for(self.elimination.segments_of(spans) | bit)
+        return known or self._upstream, bit
+
+    def _home_of(self, target: Nla) -> Segment:
+        """The segment on which a target is asked."""
+        return self._homes.get(target) or self._redirects.segment_of(target) or self._setup.up
+
+    def _on_null_nak(self, nak: Nak, spans: list[Span], peer: Nla, now_ns: int) -> Effects:
+        """Tell the source, who need not be told what it is asked for anyway (DLR-38 - DLR-40)."""
+        self._counters.nnak_packets_in += 1
+        to = self._upstream.current
+        is_for_us = self.elimination.has_asked(peer, spans)
+        if to is None or not (
+            is_for_us or (not self.elimination.covers(spans) and self._null_naks.admit(spans, now_ns))
+        ):
+            self._counters.nnak_packets_eliminated += 1
+            return NOTHING
+        self._counters.nnak_packets += 1
+        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._setup.up.group)
+        return (control(self._setup.up, packet, to=to),)
 
     def _sent(self, packet: bytes, sqns: int, target: Nla) -> Send:
         self._counters.nak_packets += 1
         self._counters.nak_sqns += sqns
-        return control(self._homes.get(target, self._setup.up), packet, to=target)
+        return control(self._home_of(target), packet, to=target)
 
-    def on_polr(self, polr: Polr, segment: Segment, now_ns: int) -> Effects:
-        """A child answers a poll."""
-        effects, _ = self._children[self._setup.downs.index(segment)].on_polr(polr, now_ns)
+    def on_offer(self, polr: Polr, segment: Segment, peer: Nla) -> None:
+        """A repairer of the segment above says that it may be asked."""
+        nla = offered(polr, peer) if self._parameters.honour_redirects else None
+        if nla is None:
+            self._counters.redirects_ignored += 1
+        else:
+            self._redirects.learn(nla, segment, is_upstream=True, path_nla=self.path.path_nla)
+
+    def on_polr(self, polr: Polr, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """A child answers a poll; a repairer answers the search for it."""
+        effects, found = self._children[self._setup.downs.index(segment)].on_polr(polr, now_ns)
+        if found is not None and offered(polr, peer) is not None:
+            self._redirects.learn(peer, segment, is_upstream=False, path_nla=self.path.path_nla)
         return effects
 
-    def on_rdata_below(self, data: Data, segment: Segment) -> None:
-        """A local repairer has repaired its segment."""
+    def on_rdata_below(self, data: Data, segment: Segment, peer: Nla) -> Effects:
+        """A repair from below: a local repairer's has reached its segment, an off-tree one's goes to those that asked (DLR-37)."""
         first = self.path.unwrap(data.wire_sqn)
-        self.elimination.repaired_below(first, first + data.count, 1 << self._setup.downs.index(segment))
+        end = first + data.count
+        if not (self._redirects.is_off_tree(peer) and self.elimination.has_asked(peer, [(first, end)])):
+            self.elimination.repaired_below(first, end, 1 << self._setup.downs.index(segment))
+            return NOTHING
+        return self._pass_repair(data, first, self._repaired(first, end))
 
     def _ask_for(self, gaps: list[Span], now_ns: int) -> list[Effect]:
         """Ask above for what this relay has lost, on behalf of everybody below, and tell them so."""
@@ -314,7 +366,8 @@ class AggregatorSession:
         if self.elimination.deadline_ns > now_ns:
             return effects
         for repeat in self.elimination.handle_deadline(now_ns):
-            group = self._homes.get(repeat.target, self._setup.up).group
+            group = self._home_of(repeat.target).group
             for sqns in lists_of(sorted(repeat.spans), MAX_NAK_LIST + 1):
                 effects.append(self._sent(nak_packet(self.path, group, sqns), len(sqns), repeat.target))
+        self._redirects.drop_failed()
         return effects

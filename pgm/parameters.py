@@ -227,6 +227,12 @@ class Parameters:
 
     relay_listen_ivl: int = _ivl(300 * MILLISECOND, _ELEMENTS, "-", "A relay with a standby asks for this long whether the other one speaks before it does.", low=3 * MILLISECOND)
 
+    # Redirection to repairers that offer themselves (RFC 9.5)
+    dlr_mode: str = _row(Unit.CHOICE, "off", ("repairer",), "9.5.2", "How a repairer on one segment offers itself: by POLRs to whoever hears its parent's NCFs (upstream), by answers to polls (off-tree), or both. Repairers that the topology names as parents need neither.", choices=("off", "upstream", "off-tree", "both"))
+    redirect_ivl: int = _ivl(SECOND, ("repairer",), "9.5.2.1", "Least interval between two offers to the segment; one for each NCF would be a storm.", low=MILLISECOND)
+    honour_redirects: bool = _row(Unit.SWITCH, False, ("receiver", "aggregator"), "9.5.3, 9.5.4", "Ask repairers that offer themselves by POLRs; receivers only those outside of their subnet. Off: the topology says whom to ask.", high=1)
+    null_naks: bool = _row(Unit.SWITCH, False, ("repairer",), "9.5.2", "Send null NAKs to the source also for repairs that nobody was redirected to ask for. Ours makes nothing of them but a count.", high=1)
+
     # Polls (RFC 14)
     poll_ivl: int = _ivl(0, _PARENTS, "14.3.1", "How often the children on each segment are counted by a poll; 0: never. Nobody needs the count but the operator and nak_bo_tuning.")
     poll_dlr_ivl: int = _ivl(0, ("aggregator",), "9.5.3.1", "How often an aggregator looks for off-tree repairers below it by a poll of sub-type DLR; 0: never.")

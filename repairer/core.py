@@ -83,7 +83,7 @@ class RepairerCore:
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
             return known.on_ncf(item, channel, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NNAK:
-            self.counters.nnak_packets_in += 1
+            return known.on_null_nak(item, peer, now_ns)
         elif isinstance(item, Nak) and channel.segment.downstream and not channel.is_group:
             return known.on_nak(item, channel.segment, peer, now_ns)
         elif isinstance(item, Spmr):

@@ -19,13 +19,14 @@ from pgm.core.channel import Channel, Segment
 from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.guidance import Guidance, unreachable_neighbour
+from pgm.core.null_naks import NullNaks
 from pgm.core.pacer import Pacer
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.poll_answers import NodeId
-from pgm.core.ranges import Range, RangeTable, Span, merged
+from pgm.core.ranges import Range, RangeTable, Span, merged, without
 from pgm.core.recovery import Recovery
 from pgm.core.relay import ElementSetup, Relay
 from pgm.core.responder import Responder
@@ -35,9 +36,12 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
-from pgm.wire.packets import Nak, Polr, Spm
+from pgm.wire.packets import Nak, Polr, Spm, with_addresses
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
+from repairer.offer import Offer, searches_answered
+
+_TO_ALL: Nla | None = None  # repairs for a segment, not for one node of it
 
 
 @attrs.define(eq=False)
@@ -88,13 +92,27 @@ class RepairerSession:
         self._recovery = Recovery(parameters, rng, counters, self._parents.patience)
         self._arrivals = Arrivals(self._recovery)
         self._asker = Asker(self.path, self._parents, self._recovery, parameters, counters)
+        self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
         self._lines = {
-            segment.index: _Line(Responder(cache, segment, parameters, counters), pacer)
-            for segment, pacer in zip(setup.downs, pacers, strict=True)
+            (segment.index, _TO_ALL): _Line(
+                Responder(cache, segment, parameters, counters), self._pacers[segment.index]
+            )
+            for segment in setup.downs
         }
         self._wanted: RangeTable[_Wanted] = RangeTable()
         self._spm_request = SpmRequest(parameters, rng, counters)
-        self.guidance = Guidance(self.path, self._parents, self._recovery, parameters, rng, node_id, counters)
+        self.guidance = Guidance(
+            self.path,
+            self._parents,
+            self._recovery,
+            parameters,
+            rng,
+            node_id,
+            counters,
+            searches_answered(setup, parameters),
+        )
+        self._offer = Offer(self.path, setup, self.guidance.answers, parameters, counters)
+        self._null_naks = NullNaks(parameters)
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         self._children = {
             down.index: Children(tsi, data_port, down, parameters, rng, counters, lasts_ns=lasts_ns)
@@ -255,13 +273,14 @@ class RepairerSession:
         self.path.heard_at_ns = now_ns
         self._parents.answered(peer)
         spans = self.path.spans_of(ncf)
+        effects = self._offer.on_ncf(spans, self._recovery, now_ns) if channel.is_group else NOTHING
         self._reveal(spans[-1][1], now_ns)
         self._recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             # At once, to be there before the source; the others of the segment wait in turn and cancel what they hear.
             hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
             self._responder(channel.segment).request(spans, now_ns, hold)
-        return self.relay.tell_unreachable(now_ns) if unreachable_neighbour(ncf) is not None else NOTHING
+        return self.relay.tell_unreachable(now_ns) if unreachable_neighbour(ncf) is not None else effects
 
     def _reveal(self, end: int, now_ns: int) -> None:
         """Somebody above speaks of packets that have not come: they exist, unless they lie too far ahead."""
@@ -289,15 +308,45 @@ class RepairerSession:
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.nak_sqns_in += len(nak.sqns)
-        lacking = self._responder(segment).request(spans, now_ns)
         is_parent = self._parents.is_parent(peer)
+        if is_parent and self._offer.is_off_tree_for(peer):
+            return self._serve_off_tree(nak, spans, segment, peer, now_ns)
+        responder = self._responder(segment)
+        owed = responder.pending_sqns
+        lacking = responder.request(spans, now_ns)
+        null_naks: list[Effect] = []
+        if responder.pending_sqns > owed:
+            null_naks = self._offer.null_naks(without(spans, lacking), self._parents.current)
         if lacking:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent)
         to = peer if is_parent else None
         how = self._children[segment.index].on_nak(spans, peer, now_ns)
         ncfs = self._confirmer.confirm(nak, segment, now_ns, to or how.to, how.options)
         is_in_vain = lacking and self.guidance.is_parent_unreachable
-        return [*ncfs, *self.relay.tell_unreachable(now_ns)] if is_in_vain else ncfs
+        return [*ncfs, *null_naks, *(self.relay.tell_unreachable(now_ns) if is_in_vain else NOTHING)]
+
+    def _serve_off_tree(self, nak: Nak, spans: list[Span], segment: Segment, parent: Nla, now_ns: int) -> Effects:
+        """A parent asks for a segment that we do not sit on: all goes to it alone, the null NAK first (DLR-11, DLR-12, DLR-14)."""
+        responder = self._responder(segment, parent)
+        owed = responder.pending_sqns
+        lacking = responder.request(spans, now_ns)
+        effects: list[Effect] = [*self._confirmer.confirm(nak, segment, now_ns, parent)]
+        if responder.pending_sqns > owed:
+            effects += self._offer.null_naks(without(spans, lacking), parent)
+        self._counters.cache_misses += sum(end - first for first, end in lacking)
+        return [*effects, *self._offer.turn_down(lacking, parent)]
+
+    def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
+        """A repairer further down tells the source what it repairs: pass it on, once (DLR-07, DLR-39)."""
+        self._counters.nnak_packets_in += 1
+        to = self._parents.current
+        is_new = self.path.has_edges and self.brakes.admit_nak(peer, now_ns)
+        if to in (None, peer) or not is_new or not self._null_naks.admit(self.path.spans_of(nak), now_ns):
+            self._counters.nnak_packets_eliminated += 1
+            return NOTHING
+        self._counters.nnak_packets += 1
+        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._setup.up.group)
+        return (control(self._setup.up, packet, to=to),)
 
     def _fetch(self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool) -> None:
         bit = 1 << self._setup.downs.index(segment)
@@ -384,5 +433,9 @@ class RepairerSession:
             line.pacer.repair_sent(len(send.octets), now_ns)
         return send
 
-    def _responder(self, segment: Segment) -> Responder:
-        return self._lines[segment.index].responder
+    def _responder(self, segment: Segment, to: Nla | None = _TO_ALL) -> Responder:
+        line = self._lines.get((segment.index, to))
+        if line is None:
+            responder = Responder(self.cache, segment, self._parameters, self._counters, to)
+            line = self._lines[segment.index, to] = _Line(responder, self._pacers[segment.index])
+        return line.responder

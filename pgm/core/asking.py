@@ -51,6 +51,7 @@ class Asker:
         self.recovery = recovery
         self._parameters = parameters
         self._counters = counters
+        self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
 
     def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], list[Span]]:
         """Do what the recovery's timers want; returns NAKs and the spans that were given up."""
@@ -58,8 +59,12 @@ class Asker:
         is_alive = now_ns - self.path.heard_at_ns < self._parameters.stall_ivl
         step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.path.trail)
         for asked in step.unanswered:
-            self.parents.unanswered(asked, now_ns)
-        parent = self.parents.current  # perhaps just changed
+            if asked is not None and asked == self.redirect:
+                self.redirect = None  # one unanswered NAK is enough (RFC 9.5.4)
+                self._counters.redirects_dropped += 1
+            else:
+                self.parents.unanswered(asked, now_ns)
+        parent = self.redirect or self.parents.current  # perhaps just changed
         for missing in step.asking:
             missing.asked = parent
         return self._naks(step.naks, segment, parent), step.given_up

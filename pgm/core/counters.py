@@ -47,7 +47,9 @@ class Counters:
     nak_packets_in: int = _count("packets", "NAKs received from children.")
     nak_sqns_in: int = _count("sqns", "Sqns in those NAKs.")
     nak_packets_eliminated: int = _count("packets", "NAKs not forwarded since all their sqns were under way.")
+    nnak_packets: int = _count("packets", "Null NAKs sent, or passed on to the source.")
     nnak_packets_in: int = _count("packets", "Null NAKs received.")
+    nnak_packets_eliminated: int = _count("packets", "Null NAKs not passed on since the source was told, or is asked.")
     nak_packets_braked: int = _count("packets", "NAKs dropped over the limit of a child or session.")
     nak_packets_foreign: int = _count(
         "packets", "NAKs for another source address, group or port, or for a sqn never sent."
@@ -76,6 +78,10 @@ class Counters:
     polr_packets_in: int = _count("packets", "POLRs that answer a poll under way.")
     polr_packets_foreign: int = _count("packets", "POLRs that answer none.")
     polls_aborted: int = _count("events", "Polls taken back since too many answered.")
+    redirects_sent: int = _count("packets", "POLRs by which a repairer offered itself to its segment.")
+    redirects_taken: int = _count("events", "Repairers learnt of by OPT_REDIRECT.")
+    redirects_ignored: int = _count("packets", "Offers ignored: redirects are not honoured, or not from there.")
+    redirects_dropped: int = _count("events", "Repairers so learnt of that did not answer, and are asked no more.")
     children_unreachable: int = _count(
         "events", "Times multicast to a segment below was taken for failed, by duplicate NAKs."
     )

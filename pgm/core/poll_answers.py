@@ -61,6 +61,7 @@ class PollAnswers:
         self._counters = counters
         self._dlr_nla = dlr_nla
         self._paths: OrderedDict[Nla, _Heard] = OrderedDict()
+        self.searched_by: set[Nla] = set()  # parents whose search for repairers was answered
 
     @property
     def deadline_ns(self) -> int:
@@ -82,7 +83,7 @@ class PollAnswers:
         if heard is None:
             heard = self._paths[poll.path_nla] = _Heard(poll.poll_sqn, -1)
             if len(self._paths) > _MOST_PATHS:
-                self._paths.popitem(last=False)
+                self.searched_by.discard(self._paths.popitem(last=False)[0])
         self._paths.move_to_end(poll.path_nla)
         if heard.sqn != poll.poll_sqn:  # this also takes back what is pending (POLL-12)
             heard.sqn, heard.number, heard.reply_ns, heard.reply = poll.poll_sqn, -1, NEVER, None
@@ -116,6 +117,8 @@ class PollAnswers:
             heard.reply_ns, heard.reply = NEVER, None
             is_search = poll.sub_type == PollType.DLR and self._dlr_nla is not None
             options = (Redirect(dlr_nla=self._dlr_nla or ""),) if is_search else NO_OPTIONS
+            if is_search:
+                self.searched_by.add(path)
             polr = Polr(
                 tsi=poll.tsi,
                 data_port=poll.data_port,

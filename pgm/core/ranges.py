@@ -228,6 +228,14 @@ def lists_of(spans: Iterable[Span], size: int) -> Iterator[list[int]]:
         yield current
 
 
+def without(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """What is left of spans when others, that lie within them, are taken out."""
+    table: RangeTable[Range] = RangeTable()
+    for first, end in others:
+        table.add(Range(first, end))
+    return [gap for first, end in spans for gap in table.uncovered(first, end)]
+
+
 def merged(spans: Iterable[Span]) -> list[Span]:
     """Sort spans and join those that touch."""
     joined: list[Span] = []

@@ -16,7 +16,7 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
-from pgm.wire.packets import Nak, Packet, Poll, Spm, Spmr
+from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 
 
@@ -73,6 +73,8 @@ class ReceiverCore:
             return known.on_ncf(item, channel, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NAK:
             known.on_nak_heard(item, now_ns)
+        elif isinstance(item, Polr):
+            known.on_offer(item, peer)
         elif isinstance(item, Poll):
             known.guidance.on_poll(item, peer, now_ns)
         elif isinstance(item, Spmr) and (channel.is_group or channel.segment.peers is not None):

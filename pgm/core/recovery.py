@@ -120,6 +120,15 @@ class Recovery:
         """Whether this sqn is being recovered."""
         return self.missing.at(sqn) is not None
 
+    def has_asked(self, first: int, end: int) -> bool:
+        """Whether an own NAK is under way for any of these sqns."""
+        for found in self.missing.reaching(first):
+            if found.first >= end:
+                break
+            if found.asked is not None:
+                return True
+        return False
+
     def detect(self, first: int, end: int, now_ns: int, *, at_once: bool = False) -> None:
         """Note a gap. `at_once` asks without back-off: a child is waiting (NE-10).
 

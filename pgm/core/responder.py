@@ -19,6 +19,7 @@ from pgm.core.ranges import Range, RangeTable, Span
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_rdata
+from pgm.wire.formats import Nla
 from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run
 
 
@@ -44,11 +45,14 @@ class Served(Range):
 
 
 class Responder:
-    """The repairs that one session owes to one segment."""
+    """The repairs that one session owes to one segment, or to one node of it by unicast."""
 
-    def __init__(self, store: Store, segment: Segment, parameters: Parameters, counters: Counters) -> None:
+    def __init__(
+        self, store: Store, segment: Segment, parameters: Parameters, counters: Counters, to: Nla | None = None
+    ) -> None:
         self._store = store
         self._segment = segment
+        self._to = to
         self._parameters = parameters
         self._counters = counters
         self._pending: RangeTable[Pending] = RangeTable()
@@ -124,7 +128,7 @@ class Responder:
         whole: Octets = rows[0] if len(rows) == 1 else np.concatenate(rows)
         self._counters.rdata_packets += whole.shape[0]
         self._counters.rdata_octets += whole.size
-        return data(self._segment, whole)
+        return data(self._segment, whole, self._to)
 
     def _collect(self, most_octets: int, now_ns: int) -> tuple[list[Run], bool]:
         """Take requests until a train is full; also says whether any were taken, or dropped as no longer held."""

@@ -19,6 +19,7 @@ from pgm.core.poll_answers import NodeId
 from pgm.core.ranges import Span
 from pgm.core.receive_window import ReceiveWindow, Room
 from pgm.core.recovery import Recovery
+from pgm.core.redirects import is_elsewhere, offered
 from pgm.core.repair_table import RECEIVER, RepairTable
 from pgm.core.spm_request import SpmRequest
 from pgm.core.status import SessionStatus
@@ -26,7 +27,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Fin, Join, Syn, find
-from pgm.wire.packets import Nak, Spm
+from pgm.wire.packets import Nak, Polr, Spm
 from pgm.wire.train import Data
 
 
@@ -256,6 +257,15 @@ class Session:
         """Another receiver's NAK that was multicast (RCV-35)."""
         if self._state is _State.OPEN:
             self._recovery.overheard(self.path.spans_of(nak), now_ns)
+
+    def on_offer(self, polr: Polr, peer: Nla) -> None:
+        """A repairer says by POLR that it may be asked (RFC 9.5.4). The POLR is no NCF: what is asked for goes on."""
+        nla = offered(polr, peer)
+        if nla is None or not self._parameters.honour_redirects or not is_elsewhere(nla, self._setup.segment):
+            self._counters.redirects_ignored += 1
+        elif nla != self._asker.redirect:
+            self._counters.redirects_taken += 1
+            self._asker.redirect = nla
 
     def on_spmr_heard(self, now_ns: int) -> None:
         """Another receiver's SPMR."""

@@ -28,6 +28,7 @@ def segments_of(plan: NodePlan) -> list[Segment]:
             upstream=segment.upstream,
             downstream=segment.downstream,
             peers=segment.peers,
+            subnet=segment.interface if "/" in segment.interface else None,
         )
         for index, segment in enumerate(plan.segments)
     ]

@@ -28,6 +28,7 @@ class Interface:
     name: str
     index: int
     address: str
+    network: str | None = None  # the network that the address is in
 
 
 @attrs.frozen
@@ -67,7 +68,7 @@ def find_interface(spec: str, family: int, address: str | None, *, is_unicast: b
         wanted = ipaddress.ip_address(address)
         chosen = next((one for one in matches if one.address == wanted), chosen)
     _require_flags(chosen, family, is_unicast=is_unicast)
-    return Interface(chosen.name, chosen.index, address or str(chosen.address))
+    return Interface(chosen.name, chosen.index, address or str(chosen.address), str(chosen.network))
 
 
 def _matches(local: _Local, spec: str) -> bool:

@@ -86,7 +86,10 @@ class Link:
         self.plan = plan
         self.sockets: SegmentSockets = open_sockets(plan, parameters)
         address = self.sockets.interface.address
-        self.segment = Segment(index, plan.name, address, plan.group, plan.upstream, plan.downstream, plan.peers)
+        subnet = self.sockets.interface.network
+        self.segment = Segment(
+            index, plan.name, address, plan.group, plan.upstream, plan.downstream, plan.peers, subnet
+        )
         self.injector = injector
         self._arena = arena
         self.counters = Counters()  # until a driver puts the core's here

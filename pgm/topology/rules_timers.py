@@ -192,6 +192,29 @@ def _elimination(tree: Tree) -> Iterator[Finding]:
     )
 
 
+def _back_off(tree: Tree) -> Iterator[Finding]:
+    """Only where it is tuned: else nobody looks at the bounds."""
+
+    def bounds() -> Iterator[_Bound]:
+        for node, own in _of_roles(tree, Role.SOURCE, Role.AGGREGATOR, Role.REPAIRER):
+            tuning = own.get("nak_bo_tuning")
+            if tuning is not None and tuning.value != "off":
+                yield _pair(node, own, "nak_bo_ivl_min", "nak_bo_ivl_default", may_equal=True)
+                yield _pair(node, own, "nak_bo_ivl_default", "nak_bo_ivl_max", may_equal=True)
+
+    return _findings(bounds())
+
+
+def _polls(tree: Tree) -> Iterator[Finding]:
+    parents = _of_roles(tree, Role.SOURCE, Role.AGGREGATOR, Role.REPAIRER)
+    return _findings(
+        _pair(node, own, "poll_bo_ivl", key, factor=2, may_equal=True)
+        for node, own in parents
+        for key in ("poll_ivl", "poll_dlr_ivl")
+        if value_of(own, key)
+    )
+
+
 def _cache(tree: Tree) -> Iterator[Finding]:
     for node, own in _of_roles(tree, Role.REPAIRER):
         octets, lasts, rate = (value_of(own, key) for key in ("cache_bytes", "cache_secs", "txw_max_rte"))
@@ -235,6 +258,12 @@ RULES = (
         "2 x `nak_elim_ivl` <= `ne_nak_rdata_ivl` at an element (RFC 7.4: a small fraction).",
         _elimination,
     ),
+    Rule(
+        "back-off",
+        "`nak_bo_ivl_min` <= `nak_bo_ivl_default` <= `nak_bo_ivl_max` where `nak_bo_tuning` is on.",
+        _back_off,
+    ),
+    Rule("polls", "2 x `poll_bo_ivl` <= `poll_ivl` and `poll_dlr_ivl`, unless those are 0.", _polls),
     Rule(
         "cache",
         "`cache.bytes` of a repairer holds `cache.seconds` at the rate of its streams.",

@@ -194,6 +194,14 @@ def _stream_segment(tree: Tree) -> Iterator[Finding]:
                 yield Finding(("streams", name, "segment"), message, remedy)
 
 
+def _offers(tree: Tree) -> Iterator[Finding]:
+    for node in tree.nodes:
+        mode = tree.settings[node.name].get("dlr_mode")
+        if mode is not None and mode.value != "off" and node.role is Role.REPAIRER and node.is_relay:
+            message = f"the relay {node.name!r} offers itself as a repairer ({mode.value}): those below ask it anyway"
+            yield Finding(mode.path, message, 'write dlr_mode = "off" for it, or give it one segment')
+
+
 def _no_parents(tree: Tree) -> Iterator[Finding]:
     for node in tree.nodes:
         if node.role is not Role.SOURCE and not node.parents:
@@ -221,6 +229,7 @@ RULES = (
     Rule("standby", "A standby is a relay on the same segments as the one relay it stands in for.", _standby),
     Rule("fed", "Every stream that a node names is sent and reaches it, from segment to segment.", _fed),
     Rule("stream-segment", "A stream that names a segment has its source there.", _stream_segment),
+    Rule("offer", "A repairer that offers itself by `dlr_mode` sits on one segment.", _offers),
     Rule("no-parents", "Receivers and elements name their parents.", _no_parents, is_warning=True),
     Rule(
         "no-repairer",

@@ -92,6 +92,7 @@ CASES = [
     case("stream-segment", ('window = "10s"', 'segment = "floor" # wrong'), mark="# wrong", says=("'quotes' belongs on floor", "'exchange' is on core"), remedy='segment = "core"'),
     case("no-parents", ('parents = ["exchange"]\n', ""), mark="nodes.core-repairer", says=("the repairer 'core-repairer' has no parents",), remedy='parents = ["exchange"]'),
     case("no-repairer", ('segment = "floor"\naddress = "10.0.1.2"\nparents = ["relay", "standby"]', 'segment = "core"\naddress = "10.0.0.20"\nparents = ["exchange"]'), ('repairers = ["floor-repairer"]\n', ""), (', "floor-repairer"]', "]"), ("count = 4", "count = 40"), ("10.0.1.10-10.0.1.19", "10.0.1.10-10.0.1.99"), mark="segments.floor", says=("floor has 40 receivers and no repairer",), remedy='role = "repairer" and segment = "floor"'),
+    case("offer", ("[nodes.floor-repairer]", '[nodes.carrier]\nrole = "repairer"\nupstream = { segment = "core", address = "10.0.0.60" }\ndownstream = [{ segment = "floor", address = "10.0.1.60" }]\nstandby_of = "relay"\nparents = ["exchange"]\nparameters = { dlr_mode = "both" }\n[nodes.floor-repairer]'), mark="dlr_mode", says=("the relay 'carrier' offers itself as a repairer (both)",), remedy="one segment"),
     # Addresses
     case("group", ("239.192.0.2", "10.192.0.2"), mark="10.192.0.2", says=("10.192.0.2 of 'floor' is not a multicast",), remedy="239.192.0.0/14"),
     case("segment-clash", ('"239.192.0.2"', '"239.192.0.1" # twice'), ("10.0.1.0/24", "10.0.0.0/16"), mark='group = "239.192.0.1" # twice', says=("'core' and 'floor' share the group 239.192.0.1:3056", "10.0.0.0/24"), remedy="group of its own"),
@@ -119,6 +120,8 @@ CASES = [
     # Timers
     case("increment", ('window = "10s"', 'window = "10s"\nparameters = { txw_adv_secs = "11s" }'), mark='window = "10s"', says=("txw_adv_secs = 11s is above txw_secs = 10s (exchange)",), remedy='txw_secs = "11s" or more'),
     case("heartbeat", ('name = "good"', 'name = "good"\nparameters = { ihb_min = "3s" }'), mark="ihb_min", says=("ihb_min = 3s is above ihb_max = 2s (exchange)",), remedy='ihb_min = "2s" or less'),
+    case("back-off", ('name = "good"', 'name = "good"\nparameters = { nak_bo_tuning = "duplicates", nak_bo_ivl_max = "5ms" }'), mark="nak_bo_ivl_max", says=("nak_bo_ivl_default = 10ms is above nak_bo_ivl_max = 5ms",), remedy='nak_bo_ivl_max = "10ms" or more'),
+    case("polls", ('name = "good"', 'name = "good"\nparameters = { poll_ivl = "900ms" }'), mark="poll_ivl", says=("2 x poll_bo_ivl = 1s is above poll_ivl = 900ms",), remedy='poll_ivl = "1s" or more'),
     case("silence", ('name = "good"', 'name = "good"\nparameters = { stall_ivl = "3s" }'), mark="stall_ivl", says=("2 x ihb_max = 4s (exchange) is above stall_ivl = 3s (core-repairer, relay, standby and 2 more)",), remedy='stall_ivl = "4s" or more, or ihb_max = "1500ms" or less'),
     case("silence", ("count = 4", 'count = 4\nparameters = { peer_expiry = "4s" }'), mark="peer_expiry", says=("stall_ivl = 4s is not below peer_expiry = 4s (desk-*)",), remedy='peer_expiry = "8s" or more'),
     case("silence", ("count = 4", 'count = 4\nparameters = { session_expiry = "10s" }'), mark="session_expiry", says=("peer_expiry = 10s is not below session_expiry = 10s (desk-*)",), remedy='session_expiry = "20s" or more'),
