@@ -168,6 +168,7 @@ class Parameters:
     txw_max_rte: int = _row(Unit.RATE, 25_000_000, _ALL, "5.1.2", "Most octets a second that a source sends, SPMs, data and repairs together. 200 Mbit/s leaves a gigabit link to others.", low=1000, high=125_000_000_000)
     txw_burst_ivl: int = _ivl(5 * MILLISECOND, _PARENTS, "5.1.2", "Bucket of the rate limit, as time at txw_max_rte, and so the longest train. Five steps of the 1 ms timer.", low=100 * MICROSECOND, high=SECOND)
     txw_peak_ratio: int = _count(4, _PARENTS, "5.1.2", "Peak rate between successive trains as a multiple of txw_max_rte: the leaky bucket beside the token bucket.", low=1, high=1000)
+    txw_peak_ivl: int = _ivl(MILLISECOND, _PARENTS, "5.1.2", "Bucket of the peak rate, as time at it. The step of the driver's timers: a wait between two trains lasts one at least.", low=MICROSECOND, high=SECOND)
     txw_unsent_bytes: int = _octets(4 * MIB, _SOURCE, "-", "Octets accepted from the application and not sent yet; beyond it send() waits.", low=64 * KIB)
     max_tpdu: int = _octets(1472, _SOURCE, "-", "Largest PGM packet. 1472 octets are an Ethernet frame over UDP and IPv4; where a stream comes to an IPv6 segment it is 1452.", low=128, high=65_507)
     max_apdu: int = _octets(64 * MIB, ("source", "receiver"), "9.2", "Largest message; also bounds what a receiver reassembles for one session.", low=1, high=GIB)

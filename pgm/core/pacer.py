@@ -19,7 +19,7 @@ class Pacer:
         packet_ns = Bucket(rate, 0).cost_ns(parameters.max_tpdu) + 1
         burst_ns = max(parameters.txw_burst_ivl, packet_ns)
         self._all = Bucket(rate, burst_ns)
-        self._peak = Bucket(rate * parameters.txw_peak_ratio, 1)
+        self._peak = Bucket(rate * parameters.txw_peak_ratio, parameters.txw_peak_ivl)
         self._packet = parameters.max_tpdu
         share = max(1, round(rate * parameters.rdata_share))
         self._repairs = Bucket(share, self._repair_burst_ns(share, burst_ns * rate, parameters))

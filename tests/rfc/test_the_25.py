@@ -332,7 +332,7 @@ def test_16_heartbeat_arithmetic():
     core = source(**beats, ambient_spm_ivl=400 * MS)
     core.handle_deadline(START)
     core.submit([payload_of(0)])
-    core.handle_deadline(core.deadline_ns)
+    core.handle_deadline(max(START, core.deadline_ns))
     assert spms(core, START, 2000 * MS) == [100, 300, 400, 800, 1200, 1600, 2000]
     # Under continuous data no heartbeat is due, and ambient SPMs go on.
     core, seen = source(**beats, ambient_spm_ivl=400 * MS), []
@@ -422,7 +422,7 @@ def test_20_token_and_leaky_bucket(seed, rate):
     """Over random traffic no time T holds more than bucket + rate x T; NCFs are never late; order survives refusals."""
     rng = random.Random(seed)
     burst, peak = 20 * MS, 4
-    limits = {"txw_max_rte": rate, "txw_burst_ivl": burst, "txw_peak_ratio": peak}
+    limits = {"txw_max_rte": rate, "txw_burst_ivl": burst, "txw_peak_ratio": peak, "txw_peak_ivl": 1}
     core = with_data(50, **limits, rdata_hold_ivl=0, ncf_ivl=0, ambient_spm_ivl=30 * MS, ihb_min=10 * MS)
     now, log, expected = START + 5 * SECOND, [], 50
     for _ in range(60):

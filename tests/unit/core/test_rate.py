@@ -156,7 +156,22 @@ def test_trains_are_as_long_as_the_burst():
 @pytest.mark.parametrize("ratio", [1, 4])
 def test_peak_rate_keeps_successive_trains_apart(ratio):
     """The leaky bucket beside the token bucket."""
-    pacer = Pacer(parameters(txw_max_rte=1_000_000, txw_burst_ivl=SECOND, txw_peak_ratio=ratio))
+    pacer = Pacer(parameters(txw_max_rte=1_000_000, txw_burst_ivl=SECOND, txw_peak_ratio=ratio, txw_peak_ivl=1))
     pacer.data_sent(10_000, SECOND)
     gap = pacer.data_ready_at(10_000) - SECOND
     assert abs(gap - 10_000 * SECOND // (1_000_000 * ratio)) <= 1
+
+
+@pytest.mark.parametrize("rate", [2_000_000, 60_000_000, 160_000_000, 250_000_000])
+def test_timers_of_a_millisecond_keep_the_rate(rate):
+    """A driver that wakes up to a millisecond late sends two trains then, not one in every millisecond."""
+    pacer = Pacer(parameters(txw_max_rte=rate))
+    now, sent = SECOND, 0
+    while now < 2 * SECOND:
+        ready = pacer.data_ready_at(pacer.train_octets)
+        if ready > now:
+            now += -(-(ready - now) // MILLISECOND) * MILLISECOND
+            continue
+        pacer.data_sent(pacer.train_octets, now)
+        sent += pacer.train_octets
+    assert 0.98 * rate <= sent <= 1.02 * rate
