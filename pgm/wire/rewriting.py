@@ -7,20 +7,21 @@ but for OPT_END, which moves to the last one.
 from __future__ import annotations
 
 from pgm.wire import checksum
-from pgm.wire.formats import HEADER_OCTETS, OPTIONS_NETWORK, OPTIONS_PRESENT
+from pgm.wire.formats import OPTIONS_NETWORK, OPTIONS_PRESENT, decode_nla_untrusted
 from pgm.wire.options import OPT_END, OPT_LENGTH, OPTIONS, NakBoIvl, Option, Options, encode_options, find
-from pgm.wire.packets import LAYOUTS, Spm
+from pgm.wire.packets import Spm
 
 _FLAGS_AT = 5
+_PATH_AT = 28  # the last of an SPM's fields
 _CHECKSUM_AT = 6
 _LENGTH_OCTETS = 4  # OPT_LENGTH
 
 
 def with_back_off(spm: Spm, octets: bytes, advertised: Options) -> bytes:
-    """The SPM in `octets`, which reads as `spm`, with the OPT_NAK_BO_IVL in `advertised`, or with none."""
+    """The SPM in `octets`, which has the options of `spm`, with the OPT_NAK_BO_IVL in `advertised`, or with none."""
     if not advertised and find(spm.options, NakBoIvl) is None:
         return octets
-    at = HEADER_OCTETS + len(LAYOUTS[Spm].encode(spm))
+    _, at = decode_nla_untrusted(memoryview(octets), _PATH_AT, len(octets))  # the path may be another's by now
     own = encode_options(advertised, spm.type)[0][_LENGTH_OCTETS:]
     kept = [one for one in _each(octets[at:], len(spm.options)) if one[0] & ~OPT_END != NakBoIvl.TYPE]
     options = [*([own] if own else []), *kept]  # what concerns elements comes first (W-23)

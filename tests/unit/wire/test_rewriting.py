@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pgm.wire import checksum
 from pgm.wire.formats import OPTIONS_NETWORK, OPTIONS_PRESENT, PacketType
 from pgm.wire.options import NO_OPTIONS, Epoch, Fin, Join, NakBoIvl, NakBoRng, Unknown, encode_options, find
-from pgm.wire.packets import Spm, decode_control_untrusted, encode
+from pgm.wire.packets import Spm, decode_control_untrusted, encode, with_path
 from pgm.wire.rewriting import with_back_off
 from tests.reference import DATA_PORT, TSI, sealed, without_checksum
 
@@ -54,6 +54,15 @@ def test_only_the_back_off_changes(options, advertised, path):
     assert bool(octets[5] & OPTIONS_PRESENT) == bool(expected)
     if not any(isinstance(one, Unknown) for one in kept):
         assert bool(octets[5] & OPTIONS_NETWORK) == is_network
+
+
+@pytest.mark.rfc("NE-02", "NE-34")
+@pytest.mark.parametrize(("path", "own"), [("10.0.0.1", "fe80::1"), ("fe80::1", "10.0.0.1")])
+def test_an_spm_whose_path_is_of_another_family_by_now(path, own):
+    """A relay between IPv4 and IPv6 has put its own address in already."""
+    before = spm(NakBoIvl(1, 2), Join(7), path=path)
+    after = decode_control_untrusted(with_back_off(before, with_path(before, own), MINE))
+    assert (after.path_nla, after.options) == (own, (*MINE, Join(7)))
 
 
 @pytest.mark.rfc("NE-04", "W-28")
