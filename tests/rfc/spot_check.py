@@ -69,7 +69,7 @@ def quick(tests: Sequence[Claim]) -> list[Claim]:
 
 def run(tree: Path, tests: Sequence[Claim], seconds: float = RUN_SECONDS) -> tuple[tuple[str, ...], bool, str]:
     """Run tests in a copy: which failed, whether they hung, what was printed."""
-    options = ["-q", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}", "--no-header", "-rfE", "-x"]
+    options = ["-q", "-n0", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}", "--no-header", "-rfE", "-x"]
     command = [sys.executable, "-m", "pytest", *options, *dict.fromkeys(claim.node_id for claim in tests)]
     settings = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
