@@ -21,7 +21,9 @@ class Segment:
     upstream: bool
     downstream: bool
     peers: tuple[Nla, ...] | None = None  # everybody else on a unicast leg; None on a multicast domain
-    subnet: str | None = None  # the IP network that `address` is in, as in "10.0.2.0/24"; None where it is not known
+    # The IP network that `address` is in, as in "10.0.2.0/24"; None where it is not known. Plan and socket may know it
+    # differently, of the same segment.
+    subnet: str | None = attrs.field(default=None, eq=False)
 
 
 @attrs.frozen

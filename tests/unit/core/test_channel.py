@@ -1,0 +1,15 @@
+"""A segment is the same whoever describes it."""
+
+from __future__ import annotations
+
+import attrs
+
+from tests.unit.core.makers import SEGMENT
+
+
+def test_what_plan_and_socket_say_of_the_subnet_makes_no_other_segment():
+    """Elements look up the segment that a packet came by among those of their plan."""
+    heard = attrs.evolve(SEGMENT, subnet="10.0.0.0/24")
+    assert heard == attrs.evolve(SEGMENT, subnet=None)
+    assert (heard,).index(attrs.evolve(SEGMENT, subnet="10.0.0.0/16")) == 0
+    assert hash(heard) == hash(SEGMENT)
