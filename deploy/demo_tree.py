@@ -98,7 +98,6 @@ name = "demo"
 profile = "lossy"
 rtt = "5ms"                # twenty processes share a few cores
 repair_budget = "30s"      # as long as the window
-parameters = {{ txw_burst_ivl = "20ms" }}   # long trains, so that they wake twenty processes less often
 
 [streams.numbers]
 data_port = 7500
