@@ -13,26 +13,24 @@ import numpy.typing as npt
 Octets = npt.NDArray[np.uint8]
 
 CHECKSUM_AT = 6
+_ONES = np.uint64(0xFFFF)
 
 
-def sums(rows: Octets) -> npt.NDArray[np.uint32]:
-    """One's-complement sum of each row of a (count, stride) array, folded to 16 bits, in native order.
+def residues(rows: Octets) -> npt.NDArray[np.uint64]:
+    """One's-complement sum of each row of a (count, stride) array, modulo 0xFFFF, in native order.
 
-    0xFFFF for a row whose checksum field is right, unless every octet is zero.
+    0 for a row whose checksum field is right: 0xFFFF and 0 are the same number in one's complement.
     """
     count, stride = rows.shape
     whole = stride & ~3
     words = np.ndarray((count, whole >> 2), np.uint32, rows, 0, (rows.strides[0], 4))
-    total = words.sum(axis=1, dtype=np.uint64)
+    total: npt.NDArray[np.uint64] = words.sum(axis=1, dtype=np.uint64)
     if whole != stride:
         rest = np.zeros((count, 4), np.uint8)
         rest[:, : stride - whole] = rows[:, whole:]
         total += rest.view(np.uint32)[:, 0]
-    total = (total & 0xFFFFFFFF) + (total >> np.uint64(32))
-    total = (total & 0xFFFF) + (total >> np.uint64(16))
-    total = (total & 0xFFFF) + (total >> np.uint64(16))
-    folded: npt.NDArray[np.uint32] = ((total & 0xFFFF) + (total >> np.uint64(16))).astype(np.uint32)
-    return folded
+    total %= _ONES
+    return total
 
 
 def stored(rows: Octets) -> npt.NDArray[np.uint16]:
@@ -44,9 +42,7 @@ def fill(rows: Octets) -> None:
     """Compute and store the checksum of every row."""
     field = stored(rows)
     field[:] = 0
-    value = 0xFFFF - sums(rows)
-    value[value == 0] = 0xFFFF
-    field[:] = value
+    field[:] = _ONES - residues(rows)  # never 0
 
 
 def patch(rows: Octets, old: Octets, at: int) -> None:
@@ -78,10 +74,16 @@ def patched(field: bytes, old: bytes, new: bytes) -> bytes:
     return (value or 0xFFFF).to_bytes(2, "little")
 
 
+def is_absent(packet: bytes) -> bool:
+    """Whether the field says that there is no checksum."""
+    return packet[CHECKSUM_AT : CHECKSUM_AT + 2] == b"\0\0"
+
+
 def is_valid(packet: bytes) -> bool:
     """Whether a packet with a non-zero checksum field sums to 0xFFFF, which is 0 modulo 0xFFFF."""
     return _sum(packet) == 0
 
 
 def _sum(packet: bytes) -> int:
-    return int.from_bytes(packet + b"\0" if len(packet) & 1 else packet, "little") % 0xFFFF
+    """The sum modulo 0xFFFF: 65,536 is 1 there, so the packet as one number has the residue of the sum of its words."""
+    return int.from_bytes(packet, "little") % 0xFFFF
