@@ -1,0 +1,135 @@
+"""The twins without trio, over real multicast on loopback."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pgm
+import pgm.blocking
+from pgm import Batch, CloseCause, Closed, Message, Opened
+from pgm.topology.load import loads
+from tests.net.library import messages_of_sizes, open_files
+from tests.net.listening import PATIENCE_S
+from tests.net.places import Place, one_segment
+
+
+def test_blocking_source_and_receiver(place: Place) -> None:
+    topology = loads(one_segment(place, loss='{ loss = "5%" }'))
+    sent = messages_of_sizes([1000] * 500 + [0, 40_000])
+    got: list[object] = []
+    with pgm.blocking.open_receiver(topology, node="desk-1") as receiver:
+
+        def take() -> None:
+            for item in receiver:
+                got.append(item)
+                if isinstance(item, Closed):
+                    break
+
+        taker = threading.Thread(target=take)
+        taker.start()
+        with pgm.blocking.open_source(topology, node="source") as source:
+            assert source.send(sent[0]) == 0
+            assert source.send_batch(sent[1:]) == 1
+            source.flush()
+        taker.join(PATIENCE_S)
+        assert not taker.is_alive()
+    assert [one.payload for one in got if isinstance(one, Message)] == sent
+    assert isinstance(got[-1], Closed)
+    assert got[-1].cause is CloseCause.FIN
+    assert source.counters.odata_packets == receiver.counters.delivered_packets
+
+
+def test_blocking_batches_and_time_limit(place: Place) -> None:
+    topology = loads(one_segment(place))
+    with pgm.blocking.open_receiver(topology, node="desk-1") as receiver:
+        began = time.monotonic()
+        assert receiver.next_batch(0.05) is None
+        assert 0.05 <= time.monotonic() - began < PATIENCE_S
+        with pgm.blocking.open_source(topology, node="source") as source:
+            source.send_batch(np.arange(64, dtype=np.uint8).reshape(8, 8))
+            rows = []
+            for item in receiver.batches():
+                if isinstance(item, Batch):
+                    rows.append(item.copy().payloads)
+                    if sum(map(len, rows)) == 8:
+                        break
+    assert np.concatenate(rows).tobytes() == bytes(range(64))
+
+
+def test_blocking_calls_raise_in_the_thread_that_called(place: Place) -> None:
+    topology = loads(one_segment(place))
+    with pytest.raises(pgm.TopologyError, match="no node 'nobody'"), pgm.blocking.open_source(topology, node="nobody"):
+        pass
+    with pytest.raises(pgm.UsageError, match="is a receiver"), pgm.blocking.open_source(topology, node="desk-1"):
+        pass
+    with pgm.blocking.open_source(topology, node="source", max_apdu=1000) as source:
+        with pytest.raises(pgm.UsageError):
+            source.send(bytes(2000))
+        with pytest.raises(pgm.TransportError), pgm.blocking.open_source(topology, node="source"):
+            pass
+        source.send(bytes(1000))
+
+
+def test_a_blocking_source_left_by_an_exception_resets(place: Place) -> None:
+    topology = loads(one_segment(place))
+
+    def send_and_fail() -> None:
+        with pgm.blocking.open_source(topology, node="source") as source:
+            source.send(b"x")
+            source.flush()
+            _ = 1 / 0
+
+    with pgm.blocking.open_receiver(topology, node="desk-1") as receiver:
+        with pytest.raises(ZeroDivisionError):
+            send_and_fail()
+        items = []
+        for item in receiver:
+            items.append(item)
+            if isinstance(item, Closed):
+                break
+    assert [type(one) for one in items] == [Opened, Message, Closed]
+    assert items[-1].cause is CloseCause.RESET
+
+
+def test_blocking_handles_leave_no_thread_behind(place: Place) -> None:
+    topology = loads(one_segment(place))
+    before, files = threading.active_count(), open_files()
+    with pgm.blocking.open_receiver(topology, node="desk-1"), pgm.blocking.open_source(topology, node="source"):
+        assert threading.active_count() >= before + 2
+    assert [one.name for one in threading.enumerate() if one.name == "pgm"] == []
+    assert open_files() == files
+
+
+def test_a_blocking_call_after_the_block_says_so(place: Place) -> None:
+    topology = loads(one_segment(place))
+    with pgm.blocking.open_source(topology, node="source") as source:
+        source.send(b"x")
+    with pytest.raises(pgm.UsageError):
+        source.send(b"y")
+    with pgm.blocking.open_receiver(topology, node="desk-1") as receiver:
+        pass
+    with pytest.raises(pgm.UsageError):
+        receiver.next_batch(0)
+
+
+def test_a_blocking_loop_that_was_left_goes_on_where_it_stopped(place: Place) -> None:
+    topology = loads(one_segment(place))
+    sent = [b"%03d" % number for number in range(200)]
+    got: list[bytes] = []
+    with (
+        pgm.blocking.open_receiver(topology, node="desk-1") as receiver,
+        pgm.blocking.open_source(topology, node="source") as source,
+    ):
+        source.send_batch(sent)
+        while len(got) < 100:
+            got.append(next(item.payload for item in receiver if isinstance(item, Message)))
+        for found in receiver.batches():
+            assert isinstance(found, Batch)
+            got += found
+            if len(got) == len(sent):
+                break
+    assert got == sent
