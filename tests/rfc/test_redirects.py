@@ -1,274 +1,28 @@
-"""Repairers that offer themselves, upstream and off the tree, and null NAKs (RFC 9.5). Checklist 14, tests 14 and 15."""
+"""Elements and receivers that are sent to other repairers, and whole trees (RFC 9.5). Checklist 14, tests 14 and 15."""
 
 from __future__ import annotations
 
 import attrs
 import pytest
 
-from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup
 from pgm.sim.faults import Faults
 from pgm.sim.trees import Tree
-from pgm.units import MICROSECOND, SECOND
-from pgm.wire.formats import OPTIONS_PARITY, Nla, PacketType
-from pgm.wire.options import Redirect, find
-from pgm.wire.packets import Poll, Polr, encode
-from pgm.wire.train import Data
+from pgm.units import SECOND
+from pgm.wire.formats import PacketType
+from pgm.wire.packets import Polr
 from tests.reference import DATA_PORT, TSI
-from tests.rfc.bench import BELOW, LAN, SOURCE, UP, A, B, Bench
+from tests.rfc.bench import BELOW, SOURCE, UP, A, B
+from tests.rfc.redirects import DLR_B, DLR_UP, EVERY, RPT, asked, element, knows_off_tree, null_nak, offer
 from tests.sim.worlds import Tap, finish, is_a, lossy, make_world, streams, traffic
 from tests.sim.worlds import parameters as lan_parameters
-from tests.unit.core.makers import (
-    GROUP,
-    MS,
-    PARENT,
-    SEGMENT,
-    data_train,
-    nak_packet,
-    ncf_packet,
-    parameters,
-    sent_items,
-    spm_packet,
-)
+from tests.unit.core.makers import MS, PARENT, SEGMENT, data_train, nak_packet, ncf_packet, parameters, spm_packet
 from tests.unit.core.reader import Reader
 
 T = PacketType
-PARENT_NLA, CHILD = (
-    "10.0.0.1",
-    "10.0.0.9",
-)  # on the segment LAN: the repairer's parent, which is the source, and another node
-RPT, EVERY = 300 * MS, 100 * MS
-TIMES = {"ne_nak_rpt_ivl": RPT, "ne_nak_rpt_rte": 10, "nak_elim_ivl": 100 * MS, "ne_nak_rdata_ivl": 2 * SECOND}
-DLR_UP, DLR_B = "10.0.0.77", "10.2.0.7"  # repairers beside the parent of the aggregator, and on its segment b
-
-
-def offer(nla: Nla, sqn=0, number=0):
-    options = (Redirect(dlr_nla=nla),)
-    return Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=sqn, poll_round=number, options=options)
-
-
-def search(sqn=1, path=PARENT_NLA):
-    return Poll(
-        tsi=TSI,
-        data_port=DATA_PORT,
-        poll_sqn=sqn,
-        poll_round=0,
-        sub_type=1,
-        path_nla=path,
-        bo_ivl_us=100 * MS // MICROSECOND,
-        rand=0,
-        mask=0,
-    )
-
-
-def said(made):
-    """What was sent, in order: type, to whom, which sqns."""
-    found = []
-    for _, send in made.log:
-        for item in sent_items([send]):
-            sqns = tuple(range(item.wire_sqn, item.wire_sqn + item.count)) if isinstance(item, Data) else item.sqns
-            found.append((item.type, send.to, sqns))
-    return found
-
-
-# The repairer upstream
-
-
-def beside(mode, **changes):
-    """A repairer on the segment of its parent, the source."""
-    made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(PARENT_NLA,)), dlr_mode=mode, **changes)
-    return made.begin()
-
-
-@pytest.mark.rfc("DLR-02", "DLR-05", "W-14")
-def test_an_upstream_repairer_offers_itself_when_its_parent_confirms_others():
-    """To the group, in an upstream packet, under the source's TSI; and not again for each NCF."""
-    made = beside("upstream", redirect_ivl=SECOND, assist_on_ncf=False)
-    made.ncf(5)
-    [(_, send, polr)] = made.sent(T.POLR)
-    assert (send.segment, send.to, send.hops) == (LAN, None, None)
-    assert (polr.tsi, polr.poll_sqn, polr.poll_round) == (TSI, 0, 0)
-    assert find(polr.options, Redirect) == Redirect(dlr_nla=LAN.address)
-    octets = encode(polr)
-    assert octets[:4] == DATA_PORT.to_bytes(2, "big") + TSI[6:]
-    assert not octets[5] & OPTIONS_PARITY
-    for sqn in range(6, 16):
-        made.ncf(sqn, after=50 * MS)
-    assert len(made.sent(T.POLR)) == 1
-    made.ncf(16, after=SECOND)
-    assert len(made.sent(T.POLR)) == 2
-
-
-@pytest.mark.rfc("DLR-04")
-@pytest.mark.parametrize("confirmed", [(20,), (21,), (5, 20), (19, 20, 21, 22)])
-def test_an_ncf_for_a_nak_of_its_own_is_no_reason(confirmed):
-    """Nor one that confirms its own among others, as a list may."""
-    made = beside("upstream", assist_on_ncf=False)
-    made.hear(data_train([22]), LAN, SOURCE)
-    made.wait(MS)
-    assert said(made) == [(T.NAK, PARENT_NLA, (20, 21))]
-    made.ncf(*confirmed)
-    assert made.sent(T.POLR) == []
-
-
-@pytest.mark.rfc("DLR-05")
-@pytest.mark.parametrize(
-    ("mode", "peer", "is_group"),
-    [("off", SOURCE, True), ("off-tree", SOURCE, True), ("upstream", CHILD, True), ("upstream", SOURCE, False)],
-    ids=["off", "off the tree only", "not of the parent", "by unicast"],
-)
-def test_others_offer_nothing(mode, peer, is_group):
-    made = beside(mode, assist_on_ncf=False)
-    packet = nak_packet(5, kind=T.NCF, source_nla=SOURCE, group_nla=LAN.group)
-    made.hear(packet, LAN, peer, is_group=is_group)
-    assert made.sent(T.POLR) == []
-    assert parameters().dlr_mode == "off"
-
-
-@pytest.mark.rfc("DLR-06", "DLR-07")
-def test_an_upstream_repairer_answers_like_a_source_and_tells_the_source():
-    """NCF and RDATA to the group; a null NAK with the NAK's fields to the parent, once and not for echoes."""
-    made = beside("upstream", assist_on_ncf=False, rdata_ignore_ivl=20 * MS)
-    made.ncf(5)
-    made.log.clear()
-    made.nak(LAN, 6, 8, peer=CHILD)
-    made.wait(MS)
-    made.nak(LAN, 6, 8, peer=CHILD)
-    made.wait(MS)
-    assert [one for one in said(made) if one[0] is not T.RDATA] == [
-        (T.NCF, None, (6, 8)),
-        (T.NNAK, PARENT_NLA, (6, 8)),
-        (T.NCF, None, (6, 8)),
-    ]
-    assert sorted(sqn for kind, to, sqns in said(made) if (kind, to) == (T.RDATA, None) for sqn in sqns) == [6, 8]
-    [(_, _, null)] = made.sent(T.NNAK)
-    assert (null.tsi, null.source_nla, null.group_nla) == (TSI, SOURCE, LAN.group)
-
-
-@pytest.mark.rfc("DLR-07")
-@pytest.mark.parametrize(("null_naks", "expected"), [(False, 0), (True, 1)])
-def test_without_a_redirect_null_naks_are_a_wish_of_the_topology(null_naks, expected):
-    """Whom the topology named was not redirected; the source is told if somebody wants it to be."""
-    made = beside("off", null_naks=null_naks)
-    made.nak(LAN, 6, peer=CHILD)
-    assert len(made.sent(T.NNAK)) == expected
-
-
-@pytest.mark.rfc("DLR-07", "DLR-08")
-def test_what_it_lacks_is_no_reason_for_a_null_nak():
-    made = beside("upstream", assist_on_ncf=False, null_naks=True, nak_bo_ivl=SECOND)
-    made.hear(data_train([21]), LAN, SOURCE)
-    made.nak(LAN, 5, 20, peer=CHILD)
-    made.wait(MS)
-    assert (T.NNAK, PARENT_NLA, (5,)) in said(made)
-    assert (T.NAK, PARENT_NLA, (20,)) in said(made)
-
-
-# The repairer off the tree
-
-
-def off_tree(**changes):
-    """One that has answered its parent's search."""
-    made = beside("off-tree", **{"rdata_hold_ivl": 2 * MS} | changes)
-    made.hear(search(), LAN, PARENT_NLA)
-    made.wait(100 * MS)
-    return made
-
-
-@pytest.mark.rfc("DLR-02", "DLR-09", "DLR-10", "POLL-18", "POLL-10")
-def test_an_off_tree_repairer_answers_its_parents_search_by_unicast():
-    made = off_tree()
-    [(_, send, polr)] = made.sent(T.POLR)
-    assert (send.segment, send.to) == (LAN, PARENT_NLA)
-    assert (polr.poll_sqn, polr.poll_round) == (1, 0)
-    assert find(polr.options, Redirect) == Redirect(dlr_nla=LAN.address)
-    for mode in ("off", "upstream"):
-        other = beside(mode)
-        other.hear(search(), LAN, PARENT_NLA)
-        other.wait(SECOND)
-        assert other.sent(T.POLR) == []
-
-
-@pytest.mark.rfc("DLR-11", "DLR-12")
-def test_its_parents_naks_are_answered_by_unicast_null_nak_first():
-    """NCF, NNAK, RDATA, all to the parent; a child's NAK meanwhile is answered to the segment."""
-    made = off_tree()
-    made.log.clear()
-    made.nak(LAN, 5, 6, peer=PARENT_NLA)
-    made.nak(LAN, 9, peer=CHILD)
-    made.wait(10 * MS)
-    to_parent = [(kind, sqns) for kind, to, sqns in said(made) if to == PARENT_NLA]
-    assert to_parent == [(T.NCF, (5, 6)), (T.NNAK, (5, 6)), (T.NNAK, (9,)), (T.RDATA, (5, 6))]
-    to_all = [(kind, sqns) for kind, to, sqns in said(made) if to is None]
-    assert to_all == [(T.NCF, (9,)), (T.RDATA, (9,))]
-    for _, send, item in made.sent(T.RDATA):
-        assert item.tsi == TSI
-        assert send.is_data
-
-
-@pytest.mark.rfc("DLR-13")
-def test_without_a_search_the_parents_naks_are_for_the_own_segment():
-    made = beside("off-tree")
-    made.nak(LAN, 5, peer=PARENT_NLA)
-    made.wait(MS)
-    assert [(kind, to) for kind, to, _ in said(made)] == [(T.NCF, PARENT_NLA), (T.RDATA, None)]
-
-
-@pytest.mark.rfc("DLR-14")
-def test_what_it_lacks_it_turns_down_at_once():
-    """The NCF first; no null NAK for it; what it has of the same list it repairs."""
-    made = off_tree(nak_bo_ivl=SECOND)
-    made.hear(data_train([21]), LAN, SOURCE)
-    made.log.clear()
-    made.nak(LAN, 5, 20, peer=PARENT_NLA)
-    assert said(made) == [
-        (T.NCF, PARENT_NLA, (5, 20)),
-        (T.NNAK, PARENT_NLA, (5,)),
-        (T.NAK, PARENT_NLA, (20,)),
-    ]
-    made.wait(10 * MS)
-    assert said(made)[3:] == [(T.RDATA, PARENT_NLA, (5,))]
-
-
-@pytest.mark.rfc("DLR-38", "DLR-39", "DLR-40")
-def test_a_repairer_passes_the_null_naks_of_others_up_once():
-    made = beside("off", nak_elim_ivl=100 * MS)
-    for _ in range(3):
-        made.hear(_null_nak(5, group=LAN.group), LAN, CHILD, is_group=False)
-    assert said(made) == [(T.NNAK, PARENT_NLA, (5,))]
-    made.hear(_null_nak(5, group=LAN.group), LAN, CHILD, is_group=False, after=100 * MS)
-    assert len(made.sent(T.NNAK)) == 2
 
 
 # The element
-
-
-def _null_nak(*sqns, group=GROUP):
-    return nak_packet(*sqns, kind=T.NNAK, source_nla=SOURCE, group_nla=group)
-
-
-def element(**changes):
-    setup = ElementSetup(UP, (A, B), parents=(SOURCE,))
-    return Bench(setup=setup, **TIMES | {"honour_redirects": True} | changes).begin()
-
-
-def knows_off_tree(**changes):
-    """It has found one on segment b."""
-    made = element(**{"poll_dlr_ivl": 10 * SECOND, "poll_bo_ivl": 100 * MS} | changes)
-    while not (polls := [item for _, send, item in made.sent(T.POLL) if send.segment is B]):
-        made.wait(100 * MS)
-    assert polls[0].sub_type == 1
-    assert polls[0].mask == 0
-    made.hear(offer(DLR_B, polls[0].poll_sqn), B, DLR_B, is_group=False)
-    assert made.core.counters.redirects_taken == 1
-    made.hear(spm_packet(2, 0, 19), UP, SOURCE)
-    made.wait(200 * MS)
-    made.log.clear()
-    return made
-
-
-def asked(made):
-    return [(send.segment.name, send.to, item.sqns) for _, send, item in made.sent(T.NAK)]
 
 
 @pytest.mark.rfc("DLR-30", "DLR-32", "POLL-16")
@@ -416,7 +170,7 @@ def test_null_naks_for_what_it_was_asked_for_are_always_passed_up():
     made = knows_off_tree()
     made.nak(A, 5)
     made.log.clear()
-    made.hear(_null_nak(5, group=B.group), B, DLR_B, is_group=False)
+    made.hear(null_nak(5, group=B.group), B, DLR_B, is_group=False)
     [(_, send, null)] = made.sent(T.NNAK)
     assert (send.segment, send.to, null.sqns) == (UP, SOURCE, (5,))
     assert (null.source_nla, null.group_nla) == (SOURCE, UP.group)
@@ -431,9 +185,9 @@ def test_null_naks_for_what_it_was_asked_for_are_always_passed_up():
 def test_other_null_naks_only_where_nothing_is_asked_for():
     made = element()
     made.nak(A, 5)
-    made.hear(_null_nak(5), B, BELOW[B.index], is_group=False)
+    made.hear(null_nak(5), B, BELOW[B.index], is_group=False)
     assert made.sent(T.NNAK) == []
-    made.hear(_null_nak(5, 6), B, BELOW[B.index], is_group=False)
+    made.hear(null_nak(5, 6), B, BELOW[B.index], is_group=False)
     assert [item.sqns for _, _, item in made.sent(T.NNAK)] == [(5, 6)]
     assert made.core.counters.nnak_packets_eliminated == 1
 
@@ -442,8 +196,8 @@ def test_other_null_naks_only_where_nothing_is_asked_for():
 def test_a_null_nak_eliminates_no_nak_and_repairs_nothing():
     """It stays in mind for NAK_ELIM_IVL: so long another null NAK is no news, and a real one is forwarded at once."""
     made = element()
-    made.hear(_null_nak(5), A, BELOW[A.index], is_group=False)
-    made.hear(_null_nak(5), A, BELOW[A.index], is_group=False)
+    made.hear(null_nak(5), A, BELOW[A.index], is_group=False)
+    made.hear(null_nak(5), A, BELOW[A.index], is_group=False)
     assert len(made.sent(T.NNAK)) == 1
     made.rdata(5)
     assert made.sent(T.RDATA) == []  # no segment wants it
@@ -452,7 +206,7 @@ def test_a_null_nak_eliminates_no_nak_and_repairs_nothing():
     made.rdata(5)
     assert made.where(T.RDATA) == [("b", (5,))]
     made.log.clear()
-    made.hear(_null_nak(5), A, BELOW[A.index], is_group=False, after=100 * MS)
+    made.hear(null_nak(5), A, BELOW[A.index], is_group=False, after=100 * MS)
     assert len(made.sent(T.NNAK)) == 1
 
 

@@ -10,7 +10,7 @@ from pgm.wire.formats import PacketType
 from pgm.wire.options import NbrUnreach, PathNla, find
 from pgm.wire.packets import Nak
 from tests.rfc.bench import BELOW, LAN, SOURCE, UP, A, B, Bench
-from tests.rfc.test_redirects import (
+from tests.rfc.redirects import (
     DLR_B,
     DLR_UP,
     EVERY,
