@@ -59,7 +59,7 @@ from tests.unit.core.makers import (
     spmr_packet,
 )
 from tests.unit.core.reader import Reader
-from tests.unit.core.test_source import QUIET, START, octets_of, receive, run, source, with_data
+from tests.unit.core.sources import QUIET, START, octets_of, receive, run, source, with_data
 
 T, L = PacketType, LossCause
 REORDER, BO, RPT, RDATA = 10 * MS, 1, 50 * MS, 200 * MS

@@ -1,4 +1,4 @@
-"""The source core: data in order within the rate, SPMs, NCFs before repairs, and a graceful end."""
+"""The source core: data in order within the rate, SPMs, and a graceful end."""
 
 from __future__ import annotations
 
@@ -11,90 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import Send
-from pgm.core.source import SourceCore, SourceSetup
 from pgm.errors import PayloadTooLarge, SourceClosed
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Epoch, Fin, Join, Rst, find
 from pgm.wire.serial import unwrap, wrap
-from tests.reference import DATA_PORT, OTHER_TSI, TSI
+from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import (
     BY_GROUP,
-    BY_UNICAST,
-    GROUP,
     MS,
     OWN,
-    PEER,
     SEGMENT,
-    data_train,
-    nak_packet,
-    ncf_packet,
     parameters,
     payload_of,
     sent_control,
     sent_items,
     sent_sqns,
-    spm_packet,
     spmr_packet,
-    train_of,
 )
+from tests.unit.core.sources import QUIET, START, all_effects, drain, nak, octets_of, receive, run, source, with_data
 
 T = PacketType
-START = 1000 * SECOND
-QUIET = {"ambient_spm_ivl": 3600 * SECOND, "ihb_min": 3600 * SECOND, "ihb_max": 3600 * SECOND}
-
-
-def source(first=0, **changes):
-    setup = SourceSetup(TSI, SEGMENT, DATA_PORT, first_sqn=first, started_at_ns=1_700_000_000 * SECOND + 7)
-    return SourceCore(setup, parameters(**changes), START)
-
-
-def run(core, until, *, most=10_000):
-    """Serve every deadline up to an instant; what left, and when."""
-    log, now = [], START
-    while core.deadline_ns <= until:
-        now = max(core.deadline_ns, now)
-        effects = core.handle_deadline(now)
-        # Every call at a deadline does something or moves the deadline.
-        assert effects or core.deadline_ns > now, now
-        assert len(log) < most
-        log.append((now, effects))
-    return log
-
-
-def drain(core, until=NEVER - 1):
-    """Serve deadlines until all that was accepted has left."""
-    log = []
-    while core.window.has_unsent:
-        now = max(START, core.deadline_ns)
-        assert now <= until
-        log.append((now, core.handle_deadline(now)))
-    return log
-
-
-def with_data(count=20, first=0, **changes):
-    """A source that has sent some packets and has been quiet since."""
-    core = source(first, **QUIET | {"rdata_hold_ivl": MS} | changes)
-    core.submit([payload_of(sqn) for sqn in range(first, first + count)])
-    run(core, START + SECOND)
-    assert core.window.lead == first + count - 1
-    return core
-
-
-def receive(core, packet, now, channel=BY_UNICAST):
-    return core.receive(train_of(packet), channel, PEER, now)
-
-
-def nak(*sqns, **changes):
-    return nak_packet(*sqns, source_nla=OWN, group_nla=GROUP, **changes)
-
-
-def all_effects(log):
-    return [effect for _, effects in log for effect in effects]
-
-
-def octets_of(effect):
-    return effect.octets.nbytes if isinstance(effect.octets, np.ndarray) else len(effect.octets)
 
 
 # Data
@@ -282,193 +219,6 @@ def test_spmrs_are_answered_at_once_and_not_too_often():
             answered.append(step)
     assert answered == [0, 50, 100, 150]
     assert (core.counters.spmr_packets_in, core.counters.spmr_packets_braked) == (200, 196)
-
-
-# NAKs
-
-
-@pytest.mark.rfc("SRC-05", "SRC-40", "SRC-42")
-def test_a_nak_is_confirmed_at_once_and_repaired_afterwards():
-    """The NCF comes in the same call, also when the data is ready."""
-    core = with_data()
-    now = START + 2 * SECOND
-    effects = receive(core, nak(5), now)
-    assert [item.type for item in sent_items(effects)] == [T.NCF]
-    [ncf] = sent_control(effects, T.NCF)
-    assert (ncf.sqns, ncf.source_nla, ncf.group_nla, effects[0].to) == ((5,), OWN, GROUP, None)
-    assert core.deadline_ns == now + MS
-    log = run(core, now + SECOND)
-    assert sent_sqns(all_effects(log), T.RDATA) == [5]
-    assert (core.counters.nak_packets_in, core.counters.nak_sqns_in, core.counters.rdata_packets) == (1, 1, 1)
-
-
-@pytest.mark.rfc("SRC-44", "W-33")
-def test_a_nak_list_gets_one_ncf_and_every_repair():
-    core = with_data(100)
-    now = START + 2 * SECOND
-    sqns = (70, *range(1, 63))
-    effects = receive(core, nak(*sqns), now)
-    assert [ncf.sqns for ncf in sent_control(effects, T.NCF)] == [sqns]
-    assert sent_sqns(all_effects(run(core, now + SECOND)), T.RDATA) == sorted(sqns)
-
-
-@pytest.mark.rfc("W-31", "SRC-07")
-def test_repairs_are_what_was_sent():
-    core = with_data()
-    receive(core, nak(5, 6), START + 2 * SECOND)
-    [data] = [item for item in sent_items(all_effects(run(core, START + 3 * SECOND))) if item.type is T.RDATA]
-    assert [row.tobytes() for row in data.run(5).payloads] == [payload_of(5), payload_of(6)]
-
-
-@pytest.mark.rfc("SRC-42")
-def test_what_has_left_the_window_is_confirmed_and_not_repaired():
-    """NCF yes, RDATA no."""
-    core = with_data(txw_adv_mode="application")
-    core.advance_trail(10)
-    effects = receive(core, nak(8, 9, 10), START + 2 * SECOND)
-    assert [ncf.sqns for ncf in sent_control(effects, T.NCF)] == [(8, 9, 10)]
-    assert sent_sqns(all_effects(run(core, START + 3 * SECOND)), T.RDATA) == [10]
-
-
-@pytest.mark.rfc("SRC-42", "SRC-02")
-def test_a_repair_that_has_left_the_window_meanwhile_costs_nothing():
-    core = with_data(txw_adv_mode="application")
-    now = START + 2 * SECOND
-    receive(core, nak(5), now)
-    core.advance_trail(10)
-    core.submit([payload_of(20)])
-    log = run(core, now + SECOND)
-    assert sent_sqns(all_effects(log), T.RDATA) == []
-    assert sent_sqns(all_effects(log), T.ODATA) == [20]
-    assert core.counters.rdata_packets == 0
-
-
-def test_status_is_one_row():
-    core = with_data(txw_adv_mode="application")
-    core.advance_trail(10)
-    receive(core, nak(12), START + 2 * SECOND)
-    [row] = core.status(START + 2 * SECOND)
-    assert (row.state, row.trail, row.lead, row.next_sqn, row.pending_sqns) == ("open", 10, 19, 20, 1)
-    core.close()
-    assert core.status(START + 2 * SECOND)[0].state == "closing"
-    assert core.max_tpdu == parameters().max_tpdu
-
-
-@pytest.mark.rfc("SRC-45")
-@pytest.mark.parametrize(
-    "packet",
-    [
-        nak(5, tsi=OTHER_TSI),
-        nak(5, data_port=DATA_PORT + 1),
-        nak_packet(5, source_nla="10.9.9.9", group_nla=GROUP),
-        nak_packet(5, source_nla=OWN, group_nla="239.9.9.9"),
-        nak(20),
-        nak(5, 20),
-        nak(5, parity=True),
-        ncf_packet(5, source_nla=OWN, group_nla=GROUP),
-        spm_packet(5, 0, 3),
-    ],
-    ids=["tsi", "data port", "source", "group", "never sent", "list never sent", "parity", "ncf", "spm"],
-)
-def test_what_is_not_for_this_source_is_counted_and_ignored(packet):
-    core = with_data()
-    deadline = core.deadline_ns
-    assert list(receive(core, packet, START + 2 * SECOND)) == []
-    assert core.counters.foreign_packets + core.counters.nak_packets_foreign == 1
-    assert core.deadline_ns == deadline
-
-
-@pytest.mark.rfc("RCV-45", "NE-06")
-def test_multicast_naks_are_for_other_receivers():
-    """The extra copy of a NAK must not be confirmed."""
-    core = with_data()
-    assert list(receive(core, nak(5), START + 2 * SECOND, BY_GROUP)) == []
-
-
-@pytest.mark.rfc("SRC-46")
-def test_a_null_nak_is_only_counted():
-    core = with_data()
-    assert list(receive(core, nak(5, kind=T.NNAK), START + 2 * SECOND)) == []
-    assert core.counters.nnak_packets_in == 1
-    assert core.window.lead == 19
-    assert run(core, START + 3 * SECOND) == []
-
-
-def test_data_of_others_is_counted_by_packets():
-    core = with_data()
-    core.receive(data_train(range(5), tsi=OTHER_TSI), BY_GROUP, PEER, START + 2 * SECOND)
-    assert core.counters.foreign_packets == 5
-
-
-@pytest.mark.rfc("SEC-06")
-def test_junk_is_a_counter():
-    core = with_data()
-    train = train_of(nak(5))
-    damaged = bytearray(next(iter(train.packets())))
-    damaged[20] ^= 1
-    assert list(core.receive(type(train).of(bytes(damaged)), BY_UNICAST, PEER, START)) == []
-    assert core.counters.rejects == {"checksum": 1}
-
-
-@pytest.mark.rfc("SRC-02")
-def test_ncfs_are_never_delayed_by_the_rate():
-    core = with_data(100, txw_max_rte=10_000, txw_burst_ivl=5 * MS)
-    now = core.deadline_ns if core.deadline_ns != NEVER else START
-    core.submit([bytes(1000)] * 10)
-    now = START + 100 * SECOND
-    core.handle_deadline(now)
-    assert core.deadline_ns > now  # the bucket is empty
-    for sqn in range(50):
-        assert len(sent_control(receive(core, nak(sqn), now), T.NCF)) == 1
-
-
-@pytest.mark.rfc("SRC-05", "SRC-41")
-def test_damped_ncfs_leave_before_spms_and_data():
-    core = with_data(ncf_ivl=5 * MS, rdata_hold_ivl=0, rdata_ignore_ivl=0)
-    now = START + 2 * SECOND
-    assert sent_control(receive(core, nak(5), now), T.NCF)
-    run(core, now + MS)
-    assert list(receive(core, nak(5), now + 2 * MS)) == []
-    core.submit([payload_of(20)])
-    core._schedule.closing(now + 5 * MS)
-    effects = core.handle_deadline(now + 5 * MS)
-    assert [item.type for item in sent_items(effects)][:2] == [T.NCF, T.SPM]
-    assert sent_sqns([*effects, *all_effects(run(core, now + 6 * MS))], T.ODATA) == [20]
-
-
-@pytest.mark.rfc("SRC-05")
-def test_repairs_keep_to_their_share_and_data_goes_on():
-    """Neither late joiners nor repairs stop the stream."""
-    rate = 1_000_000
-    core = with_data(
-        600, txw_max_rte=rate, rdata_share=0.25, rdata_hold_ivl=0, rdata_ignore_ivl=0, ncf_ivl=0, txw_burst_ivl=10 * MS
-    )
-    begun = now = START + 10 * SECOND
-    core.submit([bytes(976)] * 3000)
-    repairs = data = 0
-    while now < begun + SECOND:
-        receive(core, nak(*range(60)), now)
-        now = max(now, core.deadline_ns)
-        for effect in core.handle_deadline(now):
-            if effect.is_data:
-                [item] = sent_items([effect])
-                if item.type is T.RDATA:
-                    repairs += octets_of(effect)
-                else:
-                    data += octets_of(effect)
-    assert repairs <= 0.25 * rate + rate / 100 + 1500
-    assert repairs > 0.2 * rate
-    assert data > 0.7 * rate
-    assert repairs + data <= rate + rate / 100 + 1500
-
-
-@pytest.mark.rfc("SRC-41", "SEC-09")
-def test_storms_are_braked():
-    core = with_data(child_nak_rte=10, brake_burst_ivl=SECOND)
-    now = START + 2 * SECOND
-    answers = sum(len(receive(core, nak(sqn % 20), now)) for sqn in range(100))
-    assert answers == 10
-    assert core.counters.nak_packets_braked == 90
 
 
 # A full window
