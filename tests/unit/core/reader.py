@@ -10,13 +10,23 @@ from pgm.core.channel import Channel
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, LossCause, Lost, Opened, Send
 from pgm.core.receiver import ReceiverCore
 from pgm.core.session import ReceiverSetup
-from pgm.units import SECOND
+from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType, Tsi
 from pgm.wire.packets import Packet
 from pgm.wire.serial import unwrap
 from pgm.wire.train import Train
 from tests.reference import TSI
-from tests.unit.core.makers import BY_GROUP, SEGMENT, SOURCE, parameters, payload_of, sent_control, train_of
+from tests.unit.core.makers import (
+    BY_GROUP,
+    SEGMENT,
+    SOURCE,
+    data_train,
+    parameters,
+    payload_of,
+    sent_control,
+    spm_packet,
+    train_of,
+)
 
 Fate = bytes | LossCause
 
@@ -152,3 +162,22 @@ class Reader:
     def opened(self, tsi: Tsi = TSI) -> list[tuple[int, bool]]:
         """Where the session began, and went on."""
         return [(mark.first, mark.resumed) for mark in self.marks if isinstance(mark, Opened) and mark.tsi == tsi]
+
+
+def joined(first: int = 1000, trail: int = 100, **changes: Any) -> Reader:
+    """A reader in the middle of a stream: SPM known, some packets delivered."""
+    reader = Reader(**changes)
+    reader.hear(spm_packet(1, trail, first - 1))
+    reader.hear(data_train(range(first, first + 10), trail=trail))
+    assert reader.delivered() == list(range(first, first + 10))
+    return reader
+
+
+def slow_reader(**changes: Any) -> Reader:
+    """An application that takes nothing, its queue already full."""
+    reader = Reader(takes=False, payload=lambda sqn: payload_of(sqn, 1376), inbox_bytes=64 * KIB, **changes)
+    reader.hear(spm_packet(1, 100, 999))
+    reader.hear(data_train(range(1000, 1047), size=1376))
+    assert reader.untaken >= 64 * KIB
+    assert reader.next_sqn() == 1047
+    return reader

@@ -1,0 +1,200 @@
+"""How sessions of the receiver core end: silence, expiry, FIN, reset, eviction."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.core.effects import CloseCause, LossCause
+from pgm.units import NEVER, SECOND
+from pgm.wire.formats import PacketType
+from pgm.wire.options import Fin, Join, Rst
+from tests.reference import OTHER_TSI, TSI
+from tests.unit.core.makers import MS, data_train, payload_of, spm_packet
+from tests.unit.core.reader import Reader, joined, slow_reader
+
+T = PacketType
+L = LossCause
+
+
+def test_silence_is_reported_and_so_is_the_end_of_it():
+    """Covers design section 1: visible."""
+    reader = joined(peer_expiry=10 * SECOND)
+    heard_at = reader.now
+    reader.wait(10 * SECOND - 1)
+    assert reader.closed() is None
+    reader.wait(1)
+    assert reader.closed() is CloseCause.SILENT
+    assert reader.now == heard_at + 10 * SECOND
+    reader.hear(data_train([1010]), after=SECOND)
+    assert reader.opened() == [(1000, False), (1010, True)]
+    assert reader.next_sqn() == 1011
+    reader.wait(10 * SECOND)
+    reader.hear(spm_packet(2, 100, 1012))
+    assert reader.opened() == [(1000, False), (1010, True), (1011, True)]
+
+
+@pytest.mark.rfc("RCV-10")
+def test_a_session_that_stays_silent_expires():
+    """What is missing is lost with it, and said before the end."""
+    reader = joined(peer_expiry=10 * SECOND, session_expiry=60 * SECOND, nak_ncf_retries=1000)
+    reader.hear(data_train([1012]))
+    reader.wait(60 * SECOND)
+    assert reader.closed() is CloseCause.EXPIRED
+    assert reader.lost() == {1010: L.SOURCE_GONE, 1011: L.SOURCE_GONE}
+    assert reader.next_sqn() == 1013
+    assert len(reader.core.sessions) == 0
+    assert reader.core.deadline_ns == NEVER
+    assert reader.core.counters.sessions_expired == 1
+
+
+def test_a_source_that_comes_back_after_expiry_is_a_new_session():
+    reader = joined(peer_expiry=10 * SECOND, session_expiry=60 * SECOND)
+    reader.wait(100 * SECOND)
+    reader.hear(spm_packet(5, 100, 1100))
+    reader.hear(data_train([1101], trail=100))
+    assert reader.opened() == [(1000, False), (1101, False)]
+
+
+@pytest.mark.rfc("RCV-10")
+@pytest.mark.parametrize("is_dawdling", [False, True])
+def test_a_source_that_comes_back_while_the_application_dawdles_is_followed_again(is_dawdling):
+    """An expired session that is still being delivered must not swallow the stream for ever."""
+    reader = slow_reader(peer_expiry=10 * SECOND, session_expiry=60 * SECOND)
+    reader.hear(data_train(range(1047, 1060), size=1376))
+    reader.wait(100 * SECOND)
+    for number in range(2, 100):
+        reader.hear(spm_packet(number, 100, 1099), after=SECOND)
+        if number == (50 if is_dawdling else 2):
+            while reader.untaken:
+                reader.grant()
+    assert reader.closed() is CloseCause.EXPIRED
+    reader.takes = True
+    reader.hear(data_train(range(1100, 1110), size=1376))
+    assert reader.opened()[-1] == (1100, False)
+    assert reader.next_sqn() == 1110
+
+
+@pytest.mark.rfc("RCV-25")
+def test_fin_closes_when_all_is_delivered():
+    reader = joined()
+    reader.hear(spm_packet(2, 100, 1009, Fin()))
+    assert reader.closed() is CloseCause.FIN
+    assert reader.next_sqn() == 1010
+
+
+@pytest.mark.rfc("RCV-25", "RCV-30")
+def test_fin_reveals_the_tail_and_waits_for_it():
+    reader = joined()
+    reader.hear(spm_packet(2, 100, 1012, Fin()))
+    assert reader.closed() is None
+    reader.wait(300 * MS)
+    assert reader.asked() == {1010, 1011, 1012}
+    reader.hear(data_train([1010, 1012], kind=T.RDATA))
+    assert reader.closed() is None
+    reader.hear(data_train([1011], kind=T.RDATA))
+    assert reader.closed() is CloseCause.FIN
+
+
+@pytest.mark.rfc("RCV-10", "RCV-25")
+def test_fin_whose_tail_is_lost():
+    reader = joined(nak_ncf_retries=1)
+    for number in range(2, 12):
+        reader.hear(spm_packet(number, 100, 1012, Fin()), after=50 * MS)
+    assert reader.lost() == dict.fromkeys((1010, 1011, 1012), L.RETRIES)
+    assert reader.closed() is CloseCause.FIN
+
+
+@pytest.mark.rfc("SRC-28")
+def test_fin_on_data():
+    reader = joined()
+    reader.hear(data_train([1011, 1012], options=(Fin(),)))
+    assert reader.closed() is None
+    reader.hear(data_train([1010]))
+    assert reader.closed() is CloseCause.FIN
+    assert reader.next_sqn() == 1013
+
+
+def test_a_closed_session_says_nothing_more():
+    reader = joined()
+    reader.hear(spm_packet(2, 100, 1009, Fin()))
+    marks = list(reader.marks)
+    for number in range(3, 20):
+        reader.hear(spm_packet(number, 100, 1009, Fin()), after=SECOND)
+        reader.hear(data_train([1009], kind=T.RDATA))
+    assert reader.marks == marks
+    reader.wait(300 * SECOND)
+    assert reader.marks == marks
+    assert len(reader.core.sessions) == 0
+
+
+@pytest.mark.rfc("RCV-25")
+def test_a_closed_session_is_remembered_while_its_source_is_heard():
+    """FIN is said many times, and other sessions go on meanwhile."""
+    reader = joined(session_expiry=20 * SECOND)
+    reader.hear(spm_packet(2, 100, 1009, Fin()))
+    marks = len(reader.marks)
+    for number in range(100):
+        reader.hear(data_train([5 + 2 * number], tsi=OTHER_TSI), after=SECOND)
+        reader.hear(spm_packet(1 + number, 0, 6 + 2 * number, tsi=OTHER_TSI))
+        reader.hear(spm_packet(3 + number, 100, 1009, Fin()))
+    assert [mark for mark in reader.marks[marks:] if mark.tsi == TSI] == []
+
+
+def test_a_receiver_that_only_hears_the_fin():
+    """It was there, and there was nothing more to hear."""
+    reader = Reader()
+    reader.hear(spm_packet(9, 100, 199, Join(200), Fin()))
+    assert reader.opened() == [(200, False)]
+    assert reader.closed() is CloseCause.FIN
+
+
+@pytest.mark.rfc("RCV-26")
+def test_reset_without_naks_gives_up_at_once():
+    """With N set nothing more is asked for."""
+    reader = joined()
+    reader.hear(data_train([1012]))
+    reader.hear(spm_packet(2, 100, 1013, Rst(no_naks=True, error=1)))
+    assert reader.lost() == dict.fromkeys((1010, 1011, 1013), L.SOURCE_GONE)
+    assert reader.closed() is CloseCause.RESET
+    reader.wait(SECOND)
+    assert reader.naks() == []
+
+
+@pytest.mark.rfc("RCV-26")
+def test_reset_with_naks_recovers_what_it_can():
+    reader = joined()
+    reader.hear(data_train([1012]))
+    reader.hear(spm_packet(2, 100, 1012, Rst()))
+    reader.wait(20 * MS)
+    assert reader.asked() == {1010, 1011}
+    assert reader.closed() is None
+    reader.hear(data_train([1010, 1011], kind=T.RDATA))
+    assert reader.closed() is CloseCause.RESET
+
+
+@pytest.mark.rfc("SEC-01")
+def test_sessions_are_bounded():
+    """The 65th evicts the one that was silent for longest, with all it holds."""
+    reader = Reader(max_sessions=64)
+    tsis = [bytes([number]) * 8 for number in range(65)]
+    for tsi in tsis[:64]:
+        reader.hear(data_train([5], tsi=tsi), after=MS)
+        reader.hear(spm_packet(1, 0, 5, tsi=tsi))
+        reader.hear(data_train([7], tsi=tsi))
+    reader.hear(data_train([8], tsi=tsis[0]), after=MS)
+    assert reader.marks[-1].tsi == tsis[63]
+    reader.hear(data_train([5], tsi=tsis[64]), after=MS)
+    assert len(reader.core.sessions) == 64
+    assert reader.closed(tsis[1]) is CloseCause.EVICTED
+    assert reader.fates[tsis[1]] == {5: payload_of(5), 6: L.SOURCE_GONE, 7: payload_of(7)}
+    assert reader.core.counters.sessions_evicted == 1
+    assert all(reader.closed(tsi) is None for tsi in (tsis[0], *tsis[2:]))
+
+
+def test_an_ended_session_goes_before_a_living_one():
+    reader = Reader(max_sessions=2)
+    reader.hear(spm_packet(1, 0, 5, Join(6)))
+    reader.hear(spm_packet(1, 0, 5, Join(6), Fin(), tsi=OTHER_TSI), after=SECOND)
+    reader.hear(spm_packet(1, 0, 5, Join(6), tsi=b"3" * 8), after=SECOND)
+    assert reader.closed() is None
+    assert reader.core.counters.sessions_evicted == 0
