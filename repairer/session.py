@@ -145,7 +145,7 @@ class RepairerSession:
         return self.relay.speaks or not self._setup.is_relay
 
     def status(self, now_ns: int) -> SessionStatus:
-        """This session for operators."""
+        """What operators see of it."""
         return SessionStatus(
             tsi=tsi_text(self.path.tsi),
             data_port=self.path.data_port,

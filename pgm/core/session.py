@@ -134,7 +134,7 @@ class Session:
         )
 
     def status(self, now_ns: int) -> SessionStatus:
-        """This session for operators."""
+        """What operators see of it."""
         return SessionStatus(
             tsi=tsi_text(self.path.tsi),
             data_port=self.path.data_port,
