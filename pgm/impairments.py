@@ -16,12 +16,14 @@ import numpy.typing as npt
 
 Lost = npt.NDArray[np.bool_]
 
+_BLOCK = 1024  # packets whose fate is drawn at a time
+
 
 class LossModel(Protocol):
     """Anything that decides the fate of the next `count` packets."""
 
-    def draw(self, count: int) -> Lost:
-        """True for each packet that is lost."""
+    def draw(self, count: int) -> Lost | None:
+        """True for each packet that is lost, or None where none is."""
 
 
 @attrs.frozen
@@ -61,7 +63,8 @@ class Injector:
     """Draws losses of one link by one seed and counts them.
 
     The bursty part is a two-state chain: a burst begins so often that bursts of mean `burst_length` lose
-    `burst_loss` of the packets, and everything in a burst is lost.
+    `burst_loss` of the packets, and everything in a burst is lost. Fates are drawn ahead, so that packets to which
+    nothing happens cost next to nothing.
     """
 
     def __init__(self, impairment: Impairment, seed: str) -> None:
@@ -75,15 +78,33 @@ class Injector:
         self._enter = min(1.0, leave * share / (1 - share)) if share < 1 else 1.0
         self._bad = False
         self._run = 0  # packets until the chain changes its state
+        self._ahead: Lost = np.zeros(0, np.bool_)
+        self._at = 0
+        self.clear = 0  # packets from here on to which nothing happens, as far as drawn
 
-    def draw(self, count: int) -> Lost:
-        """True for each of the next `count` packets that is lost."""
+    def draw(self, count: int) -> Lost | None:
+        """True for each of the next `count` packets that is lost, or None where none is."""
+        self.seen += count
+        if count <= self.clear:
+            self.clear -= count
+            self._at += count
+            return None
+        if len(self._ahead) - self._at < count:
+            drawn = self._draw_ahead(max(_BLOCK, count))
+            self._ahead, self._at = np.concatenate([self._ahead[self._at :], drawn]), 0
+        taken = self._ahead[self._at : self._at + count]
+        self._at += count
+        rest = self._ahead[self._at :]
+        self.clear = int(rest.argmax()) if rest.any() else len(rest)
+        lost = int(np.count_nonzero(taken))
+        self.lost += lost
+        return taken if lost else None
+
+    def _draw_ahead(self, count: int) -> Lost:
         impairment = self.impairment
         lost = self._rng.random(count) < impairment.loss if impairment.loss else np.zeros(count, np.bool_)
         if impairment.burst_loss:
             self._draw_bursts(lost)
-        self.seen += count
-        self.lost += int(lost.sum())
         return lost
 
     def _draw_bursts(self, lost: Lost) -> None:

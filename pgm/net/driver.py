@@ -84,6 +84,8 @@ class Driver:
                     link.keep(train)
                 if effects:
                     await self._perform(effects, link, train)
+                if arrival.is_last:
+                    break
             self.poke()
 
     async def _keep_deadlines(self) -> None:

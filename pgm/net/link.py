@@ -51,16 +51,17 @@ class WouldBlock(Exception):
         self.at = at
 
 
-@attrs.frozen
+@attrs.define
 class Arrival:
-    """One read: a train, how it came, and from whom."""
+    """One read: a train, how it came, and from whom; and whether the socket was found empty behind it."""
 
     train: Train
     channel: Channel
     peer: str
+    is_last: bool
 
 
-@attrs.frozen
+@attrs.define
 class _Read:
     """What one system call gave."""
 
@@ -125,32 +126,35 @@ class Link:
                 return None
             if not read.octets:
                 continue
-            is_train = read.octets > read.stride
-            length = self._gather(sock, chunk, at, read) if gathers and not is_train else read.octets
+            length, is_last = read.octets, False
+            if gathers and length <= read.stride:
+                length, is_last = self._gather(sock, chunk, at, read)
             whole = Train(chunk, at, length, read.stride)
             train = whole if self.injector is None else self._impair(whole)
             if train is None:
+                if is_last:
+                    return None
                 continue
             self.counters.trains_in += 1
             self.counters.packets_in += train.count
             channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
-            return Arrival(train, channel, read.peer)
+            return Arrival(train, channel, read.peer, is_last)
 
     def holds(self, sock: socket.socket) -> bool:
         """Whether a packet of this socket was read and not given yet, so that nobody should wait for more."""
         return sock in self._held
 
-    def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _Read) -> int:
+    def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _Read) -> tuple[int, bool]:
         """Read on behind a single packet while what comes looks like it: a train for senders and lines that have none.
 
-        Returns the octets of all. What looks otherwise is held for the next read.
+        Returns the octets of all, and whether nothing waits behind them. What looks otherwise is held for the next read.
         """
         length, stride = first.octets, first.stride
         most = min(MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS * stride)
         while length + stride <= most:
             read = self._receive(sock, chunk, at + length)
             if read is None:
-                break
+                return length, True
             if not read.octets:
                 continue
             if read.peer != first.peer or read.octets > stride or read.octets != read.stride:
@@ -160,7 +164,7 @@ class Link:
             length += read.octets
             if read.octets < stride:
                 break
-        return length
+        return length, False
 
     def _receive(self, sock: socket.socket, chunk: Octets, at: int) -> _Read | None:
         """One datagram, or a train of them if the kernel gathers; without octets if it is nothing for us. None: none waits."""
@@ -197,10 +201,9 @@ class Link:
     def _impair(self, train: Train) -> Train | None:
         assert self.injector is not None
         lost = self.injector.draw(train.count)
-        dropped = int(lost.sum())
-        if not dropped:
+        if lost is None:
             return train
-        self.counters.injected_losses += dropped
+        self.counters.injected_losses += int(lost.sum())
         return train.without(lost)
 
     def _read_ancillary(self, sock: socket.socket, ancillary: Sequence[tuple[int, int, bytes]]) -> int:

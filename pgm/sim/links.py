@@ -15,8 +15,6 @@ from pgm.impairments import Impairment, Injector, Lost, seeded
 from pgm.units import KIB, MICROSECOND, SECOND
 from pgm.wire.train import Train
 
-_BLOCK = 1024  # packets whose fate is drawn at a time
-
 Arrival = tuple[int, Train]  # when, what
 
 
@@ -31,31 +29,6 @@ class LinkSetup:
     impairment: Impairment = Impairment()
 
 
-class Fates:
-    """Which of the next packets something happens to, as an `Injector` says."""
-
-    def __init__(self, share: Impairment, seed: str) -> None:
-        self._injector = Injector(share, seed)
-        self._ahead: Lost = np.zeros(0, np.bool_)
-        self._at = 0
-        self.clear = 0  # packets from here on to which nothing happens, as far as drawn
-
-    def take(self, count: int) -> Lost | None:
-        """Mark which of the next `count` packets are hit, or None where none is."""
-        if count <= self.clear:
-            self.clear -= count
-            self._at += count
-            return None
-        if len(self._ahead) - self._at < count:
-            drawn = self._injector.draw(max(_BLOCK, count))
-            self._ahead, self._at = np.concatenate([self._ahead[self._at :], drawn]), 0
-        taken = self._ahead[self._at : self._at + count]
-        self._at += count
-        rest = self._ahead[self._at :]
-        self.clear = int(rest.argmax()) if rest.any() else len(rest)
-        return taken if taken.any() else None
-
-
 class Link:
     """One direction of one attachment. Counts what it does to packets."""
 
@@ -68,9 +41,11 @@ class Link:
         self.duplicated = 0
         self.reordered = 0
         impairment = setup.impairment
-        self._losses = None if impairment.is_lossless else Fates(impairment, f"{seed}:loss")
-        self._doubles = Fates(Impairment(loss=impairment.duplicate), f"{seed}:twice") if impairment.duplicate else None
-        self._laggards = Fates(Impairment(loss=impairment.reorder), f"{seed}:late") if impairment.reorder else None
+        self._losses = None if impairment.is_lossless else Injector(impairment, f"{seed}:loss")
+        self._doubles = (
+            Injector(Impairment(loss=impairment.duplicate), f"{seed}:twice") if impairment.duplicate else None
+        )
+        self._laggards = Injector(Impairment(loss=impairment.reorder), f"{seed}:late") if impairment.reorder else None
         self._rng = seeded(seed, "jitter")
         self._is_steady = not setup.jitter and not setup.rate
         self._delay = setup.delay
@@ -106,7 +81,7 @@ class Link:
             count = train.count
             if losses.clear < count:
                 return -1
-            losses.take(count)
+            losses.draw(count)
         return now_ns + self._delay
 
     def carry(self, train: Train, now_ns: int) -> list[Arrival]:
@@ -145,7 +120,7 @@ class Link:
         return self._busy_until_ns, kept
 
     def _lose(self, train: Train) -> Train | None:
-        lost = self._losses.take(train.count) if self._losses is not None else None
+        lost = self._losses.draw(train.count) if self._losses is not None else None
         if lost is None:
             return train
         self.lost += int(lost.sum())
@@ -157,8 +132,8 @@ class Link:
     def _shuffle(self, train: Train, at_ns: int) -> list[Arrival]:
         """Packets that come twice, and packets that leave their train and come later."""
         arrivals: list[Arrival] = []
-        late = self._laggards.take(train.count) if self._laggards is not None else None
-        twice = self._doubles.take(train.count) if self._doubles is not None else None
+        late = self._laggards.draw(train.count) if self._laggards is not None else None
+        twice = self._doubles.draw(train.count) if self._doubles is not None else None
         if late is not None:
             self.reordered += int(late.sum())
             arrivals += self._singles(train, late, at_ns)

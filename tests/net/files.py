@@ -317,6 +317,7 @@ def _injected(file: Path, counters: dict[str, dict[str, int]]) -> tuple[Hop, ...
         lost = counted.get("injected_losses", 0)
         seen = lost + counted.get("packets_in", 0)
         draws = Injector(segment.impairment, f"0:{name}:{segment.name}").draw(seen)
+        draws = np.zeros(seen, np.bool_) if draws is None else draws
         assert int(draws.sum()) == lost, f"{name}: the injector drew otherwise"
         places = np.flatnonzero(draws)
         runs = loss_rule.runs_of((int(place), 1) for place in places)

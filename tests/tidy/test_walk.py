@@ -80,11 +80,11 @@ class OneLoss(Injector):
         super().__init__(Impairment(), "walk")
         self.is_done = False
 
-    def draw(self, count: int) -> np.ndarray:
-        lost = np.zeros(count, np.bool_)
-        if not self.is_done and count == len(MESSAGES):
-            lost[LOST_ROW] = self.is_done = True
-        return lost
+    def draw(self, count: int) -> np.ndarray | None:
+        if self.is_done or count != len(MESSAGES):
+            return None
+        self.is_done = True
+        return np.arange(count) == LOST_ROW
 
 
 @attrs.define

@@ -130,10 +130,10 @@ class OneBurst(Injector):
         """Lose the next so many."""
         self._left = count
 
-    def draw(self, count: int) -> Lost:
-        """True for each of the next `count` packets that is lost."""
+    def draw(self, count: int) -> Lost | None:
+        """True for each of the next `count` packets that is lost, or None where none is."""
         losing = min(self._left, count)
         self._left -= losing
         self.seen += count
         self.lost += losing
-        return np.arange(count) < losing
+        return np.arange(count) < losing if losing else None
