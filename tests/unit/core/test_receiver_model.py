@@ -108,6 +108,32 @@ steps = st.one_of(
 )
 
 
+def happen(network: Network, what: str, one: int, other: int) -> None:
+    """One step of a history."""
+    reader = network.reader
+    if what == "send":
+        network.send(one)
+    elif what in ("arrive", "repeat"):
+        network.leave(one, other, again=what == "repeat")
+    elif what == "spm":
+        train = network.spm()
+        if one:  # every fourth is lost
+            reader.hear(train)
+    elif what == "trail":
+        network.trail = min(network.trail + one, network.end)
+    elif what == "time":
+        reader.wait(one * MS)
+    elif what == "answer":
+        network.answer(one)
+    elif what == "others":
+        first = network.end - 1 - one
+        sqns = [sqn for sqn in range(first, first + other) if network.first <= sqn < network.end]
+        if sqns:
+            reader.hear(nak_packet(*sqns) if one % 2 else ncf_packet(*sqns), peer=PEER)
+    elif what == "take":
+        reader.grant(min(one, reader.untaken))
+
+
 @pytest.mark.rfc("RCV-06", "RCV-07", "RCV-10", "RCV-11", "RCV-39", "RCV-40", "SEC-01")
 @given(
     history=st.lists(steps, min_size=30, max_size=120),
@@ -137,30 +163,7 @@ def test_delivered_and_lost_are_what_was_sent(
     if begins_with_spm:
         reader.hear(network.spm())
     for what, one, other in history:
-        if what == "send":
-            network.send(one)
-        elif what == "arrive":
-            network.leave(one, other, again=False)
-        elif what == "repeat":
-            network.leave(one, other, again=True)
-        elif what == "spm":
-            train = network.spm()
-            if one:  # every fourth is lost
-                reader.hear(train)
-        elif what == "trail":
-            network.trail = min(network.trail + one, network.end)
-        elif what == "time":
-            reader.wait(one * MS)
-        elif what == "answer":
-            network.answer(one)
-        elif what == "others" and network.end > first:
-            sqns = [
-                sqn for sqn in range(network.end - 1 - one, network.end - 1 - one + other) if first <= sqn < network.end
-            ]
-            if sqns:
-                reader.hear(nak_packet(*sqns) if one % 2 else ncf_packet(*sqns), peer=PEER)
-        elif what == "take":
-            reader.grant(min(one, reader.untaken))
+        happen(network, what, one, other)
         for session in reader.core.sessions:
             assert session.missing_ranges <= reader.core._parameters.rxw_gaps
             assert session.window.held_octets <= reader.core._parameters.rxw_bytes

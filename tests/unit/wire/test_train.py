@@ -54,6 +54,17 @@ def assert_parses_like_its_packets(packets, stride):
         assert getattr(item, "wire_trail", None) == trails[at - 1]
 
 
+def control_stretch(what, first, count, stride, filler, **session):
+    """SPMs or NAKs that count up, padded to one size."""
+    pad = Unknown(number=0x44, value=bytes([filler]) * (stride - 44))
+    sqns = [wrap(first + index) for index in range(count)]
+    if what == "spm":
+        made = [Spm(**session, spm_sqn=sqn, trail=0, lead=9, path_nla="10.0.0.1", options=(pad,)) for sqn in sqns]
+    else:
+        made = [Nak(**session, sqn=sqn, source_nla="10.0.0.1", group_nla="239.0.0.1", options=(pad,)) for sqn in sqns]
+    return [encode(packet) for packet in made]
+
+
 @st.composite
 def stretches(draw, stride):
     """Packets of one size that one sender might send in a row."""
@@ -63,37 +74,8 @@ def stretches(draw, stride):
     port = draw(st.sampled_from([DATA_PORT, 1]))
     first = draw(st.one_of(st.integers(0, 30), st.integers(MASK - 5, MASK), u32s))
     filler = draw(st.integers(0, 255))
-    if what == "spm":
-        pad = Unknown(number=0x44, value=bytes([filler]) * (stride - 44))
-        return [
-            encode(
-                Spm(
-                    tsi=tsi,
-                    data_port=port,
-                    spm_sqn=wrap(first + index),
-                    trail=0,
-                    lead=9,
-                    path_nla="10.0.0.1",
-                    options=(pad,),
-                )
-            )
-            for index in range(count)
-        ]
-    if what == "nak":
-        pad = Unknown(number=0x44, value=bytes([filler]) * (stride - 44))
-        return [
-            encode(
-                Nak(
-                    tsi=tsi,
-                    data_port=port,
-                    sqn=wrap(first + index),
-                    source_nla="10.0.0.1",
-                    group_nla="239.0.0.1",
-                    options=(pad,),
-                )
-            )
-            for index in range(count)
-        ]
+    if what in ("spm", "nak"):
+        return control_stretch(what, first, count, stride, filler, tsi=tsi, data_port=port)
     kind = draw(st.sampled_from([T.ODATA, T.ODATA, T.RDATA]))
     step = draw(st.sampled_from([1, 1, 1, 2, 0]))
     trail = draw(u32s)
