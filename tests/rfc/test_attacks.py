@@ -34,6 +34,7 @@ from tests.rfc.bench import BELOW, SOURCE, UP, A, B
 from tests.unit.core.makers import (
     MS,
     data_train,
+    deadlines,
     nak_packet,
     ncf_packet,
     parameters,
@@ -48,9 +49,8 @@ T = PacketType
 ROLES = ("source", "receiver", "aggregator", "repairer")
 ATTACKER = "10.1.0.66"
 SENT = 200  # packets of the true session
-CPU_NS_PER_PACKET = (
-    5_000_000  # many times what a packet costs, traced and on a busy machine; a walk over a jump costs seconds
-)
+# Many times what a packet costs, traced and on a busy machine; a walk over a jump costs seconds.
+CPU_NS_PER_PACKET = 5_000_000
 KIB = 1024
 
 
@@ -95,13 +95,10 @@ class Target:
     def wait(self, ivl: int) -> list[Effect]:
         """Serve the deadlines of some time."""
         until, found = self.now + ivl, []
-        for _ in range(200_000):
-            if self.core.deadline_ns > until:
-                self.now = until
-                return found
-            self.now = max(self.now, self.core.deadline_ns)
-            found += self.core.handle_deadline(self.now)
-        raise AssertionError("deadlines without end")
+        for now in deadlines(self.core, self.now, until):
+            found += self.core.handle_deadline(now)
+        self.now = until
+        return found
 
     def nak(self, *sqns: int, peer: str = ATTACKER) -> list[Effect]:
         """A NAK from a child, as its parent wants it."""

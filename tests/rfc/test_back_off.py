@@ -11,7 +11,6 @@ from pgm.core.children import Children
 from pgm.core.counters import Counters
 from pgm.core.nak_counts import NakCounts, Tally
 from pgm.core.relay import ElementSetup
-from pgm.core.source import SourceCore, SourceSetup
 from pgm.sim.trees import Tree
 from pgm.units import MICROSECOND, SECOND
 from pgm.wire.formats import PacketType
@@ -21,6 +20,7 @@ from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import LAN, SOURCE, UP, A, B, Bench
 from tests.sim.worlds import Tap, finish, is_a, lossy, make_world, streams, traffic
 from tests.sim.worlds import parameters as lan_parameters
+from tests.unit.core import sources
 from tests.unit.core.makers import (
     BY_UNICAST,
     GROUP,
@@ -39,9 +39,9 @@ from tests.unit.core.makers import (
     train_of,
 )
 from tests.unit.core.reader import Reader
+from tests.unit.core.sources import START, all_effects, receive, run
 
 T = PacketType
-START = 1000 * SECOND
 DEFAULT, LOW, HIGH = 16 * MS, 2 * MS, 128 * MS
 TUNED = {
     "nak_bo_tuning": "duplicates",
@@ -156,18 +156,10 @@ def test_untuned_nothing_is_advertised():
 
 
 def source(**changes):
-    core = SourceCore(SourceSetup(TSI, SEGMENT, DATA_PORT), parameters(**TUNED | changes), START, random.Random(1))
+    core = sources.source(**TUNED | changes)
     core.submit([payload_of(sqn) for sqn in range(50)])
     run(core, START + 200 * MS)
     return core
-
-
-def run(core, until):
-    effects, now = [], START
-    while core.deadline_ns <= until:
-        now = max(now, core.deadline_ns)
-        effects += core.handle_deadline(now)
-    return effects
 
 
 @pytest.mark.rfc("IMP-01", "IMP-02", "IMP-03", "IMP-06", "IMP-08")
@@ -176,12 +168,12 @@ def test_a_source_advertises_on_ncfs_and_spms_and_its_bounds_on_spms():
     now = START + 300 * MS
 
     def nak(sqn):
-        return core.receive(train_of(nak_packet(sqn, source_nla=OWN, group_nla=GROUP)), BY_UNICAST, PEER, now)
+        return receive(core, sources.nak(sqn), now)
 
     assert told_by(nak(5), T.NCF) == [NakBoIvl(DEFAULT // MICROSECOND, 0)]
     assert told_by(nak(5), T.NCF) == [NakBoIvl(2 * DEFAULT // MICROSECOND, 0)]
     assert told_by(nak(5), T.NCF) == [NakBoIvl(2 * DEFAULT // MICROSECOND, 0)]
-    spms = sent_control(run(core, now + SECOND), T.SPM)
+    spms = sent_control(all_effects(run(core, now + SECOND)), T.SPM)
     assert {find(spm.options, NakBoIvl) for spm in spms} == {NakBoIvl(2 * DEFAULT // MICROSECOND, 0)}
     [bounds] = {find(spm.options, NakBoRng) for spm in spms}
     assert (bounds.max_us, bounds.min_us) == (HIGH // MICROSECOND, LOW // MICROSECOND)

@@ -6,21 +6,19 @@ import pytest
 
 from pgm.core.effects import CloseCause, LossCause, Notice, Opened
 from pgm.core.relay import ElementSetup
-from pgm.core.source import SourceCore, SourceSetup
 from pgm.sim.faults import Faults
 from pgm.sim.trees import Tree
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Fragment, Join, Rst, Syn, find
-from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import SOURCE, UP, A, Bench
 from tests.sim.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
+from tests.unit.core import sources
 from tests.unit.core.makers import (
     BY_UNICAST,
     GROUP,
     OWN,
     PEER,
-    SEGMENT,
     data_train,
     nak_packet,
     payload_of,
@@ -29,25 +27,19 @@ from tests.unit.core.makers import (
     spm_packet,
     train_of,
 )
-from tests.unit.core.makers import parameters as defaults
 from tests.unit.core.reader import Reader
+from tests.unit.core.sources import QUIET, START
 
 T = PacketType
-START = 1000 * SECOND
-QUIET = {"ambient_spm_ivl": 3600 * SECOND, "ihb_min": 3600 * SECOND, "ihb_max": 3600 * SECOND}
 
 
-def source(first=0, **changes):
-    return SourceCore(SourceSetup(TSI, SEGMENT, DATA_PORT, first_sqn=first), defaults(**QUIET | changes), START)
+def source(**changes):
+    return sources.source(**QUIET | changes)
 
 
 def run(core, until):
     """Serve every deadline up to an instant: what left, and when."""
-    log, now = [], START
-    while core.deadline_ns <= until:
-        now = max(now, core.deadline_ns)
-        log += [(now, item) for item in sent_items(core.handle_deadline(now))]
-    return log
+    return [(now, item) for now, effects in sources.run(core, until) for item in sent_items(effects)]
 
 
 def marks(items):

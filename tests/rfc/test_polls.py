@@ -14,7 +14,6 @@ from pgm.core.effects import Send
 from pgm.core.poll_answers import NodeId, PollAnswers
 from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup
-from pgm.core.source import SourceCore, SourceSetup
 from pgm.sim.applications import Traffic
 from pgm.sim.trees import Tree
 from pgm.sim.world import tsi_of
@@ -37,12 +36,11 @@ from tests.unit.core.makers import (
     sent_control,
     sent_items,
     spm_packet,
-    train_of,
 )
 from tests.unit.core.reader import Reader
+from tests.unit.core.sources import START, receive, source
 
 T = PacketType
-START = 1000 * SECOND
 BO = 400 * MS
 EVERYBODY, HARDLY_ANYBODY = 0, 0xFFFFFFFF
 SETTINGS = {"poll_ivl": 10 * SECOND, "poll_bo_ivl": BO, "poll_replies": 16, "poll_max_replies": 100}
@@ -388,7 +386,7 @@ def test_without_an_interval_nobody_is_polled():
 
 @pytest.mark.rfc("POLL-01", "POLL-04")
 def test_a_source_polls_its_segment_and_says_how_many_answered():
-    core = SourceCore(SourceSetup(TSI, SEGMENT, DATA_PORT), parameters(**SETTINGS), START, random.Random(1))
+    core = source(**SETTINGS)
     now, found = START, []
     while now < START + 60 * SECOND:
         now = max(now, core.deadline_ns)
@@ -398,7 +396,7 @@ def test_a_source_polls_its_segment_and_says_how_many_answered():
                     found.append((send.to, item))
                     polr = Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=item.poll_sqn, poll_round=item.poll_round)
                     for channel in (BY_UNICAST, BY_UNICAST, BY_GROUP):
-                        core.receive(train_of(polr), channel, PEER, now)
+                        receive(core, polr, now, channel)
     assert len(found) > 5
     assert {(to, item.path_nla) for to, item in found} == {(None, OWN)}
     last_round = found[-1][1]

@@ -288,14 +288,28 @@ def test_subnets_of_both_families():
 # The tree
 
 
-@pytest.mark.rfc("DLR-09", "DLR-10", "DLR-11", "DLR-12", "DLR-30", "DLR-37", "DLR-38", "SRC-46")
-def test_a_repairer_off_the_tree_repairs_another_floor():
-    """Floor a loses, the repairer sits on floor b: the source is asked for next to nothing, and told by null NAKs."""
+def tree_with_one_off_it():
+    """A relay with two floors, and a repairer on the second."""
     settings = {"poll_dlr_ivl": SECOND, "poll_bo_ivl": 50 * MS, "honour_redirects": True, "dlr_mode": "off-tree"}
     tree = Tree(lan_parameters(**settings))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor-a", "floor-b", parents=("source",))
     tree.repairer("repairer", "floor-b", parents=("relay",))
+    return tree
+
+
+def tree_with_one_upstream():
+    """A repairer beside the source."""
+    tree = Tree(lan_parameters(honour_redirects=True, dlr_mode="upstream", assist_on_ncf=False))
+    tree.source("source", "core")
+    tree.repairer("repairer", "core", parents=("source",))
+    return tree
+
+
+@pytest.mark.rfc("DLR-09", "DLR-10", "DLR-11", "DLR-12", "DLR-30", "DLR-37", "DLR-38", "SRC-46")
+def test_a_repairer_off_the_tree_repairs_another_floor():
+    """Floor a loses, the repairer sits on floor b: the source is asked for next to nothing, and told by null NAKs."""
+    tree = tree_with_one_off_it()
     for index in range(3):
         tree.receiver(f"lossy-{index}", "floor-a", "relay")
         tree.receiver(f"well-{index}", "floor-b", "relay")
@@ -328,11 +342,7 @@ def test_a_repairer_off_the_tree_repairs_another_floor():
 @pytest.mark.parametrize("trouble", ["dies", "lacks"])
 def test_nothing_is_lost_when_the_repairer_fails(trouble):
     """It dies in the middle, or lacks every other packet itself."""
-    settings = {"poll_dlr_ivl": SECOND, "poll_bo_ivl": 50 * MS, "honour_redirects": True, "dlr_mode": "off-tree"}
-    tree = Tree(lan_parameters(**settings))
-    tree.source("source", "core")
-    tree.aggregator("relay", "core", "floor-a", "floor-b", parents=("source",))
-    tree.repairer("repairer", "floor-b", parents=("relay",))
+    tree = tree_with_one_off_it()
     for index in range(3):
         tree.receiver(f"lossy-{index}", "floor-a", "relay")
     wirings = {"lossy": lossy(0.05)} | ({"repairer": lossy(0.3)} if trouble == "lacks" else {})
@@ -350,9 +360,7 @@ def test_nothing_is_lost_when_the_repairer_fails(trouble):
 @pytest.mark.rfc("DLR-05", "DLR-06", "DLR-07", "DLR-32")
 def test_a_repairer_upstream_is_found_by_its_offer():
     """Beside the source, without being anybody's parent: the first loss is the source's to repair, the others its own."""
-    tree = Tree(lan_parameters(honour_redirects=True, dlr_mode="upstream", assist_on_ncf=False))
-    tree.source("source", "core")
-    tree.repairer("repairer", "core", parents=("source",))
+    tree = tree_with_one_upstream()
     tree.aggregator("relay", "core", "floor", parents=("source",))
     for index in range(3):
         tree.receiver(f"receiver-{index}", "floor", "relay")
@@ -368,9 +376,7 @@ def test_a_repairer_upstream_is_found_by_its_offer():
 @pytest.mark.rfc("RCV-51", "DLR-05")
 def test_receivers_of_another_subnet_are_redirected_and_those_of_its_own_are_not():
     """One multicast domain of two subnets behind routers that know nothing of PGM."""
-    tree = Tree(lan_parameters(honour_redirects=True, dlr_mode="upstream", assist_on_ncf=False))
-    tree.source("source", "core")
-    tree.repairer("repairer", "core", parents=("source",))
+    tree = tree_with_one_upstream()
     for name in ("near", "far"):
         tree.receiver(name, "core", "source")
     inner = tree.plans

@@ -10,20 +10,18 @@ import pytest
 from pgm.core.channel import Channel
 from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup
-from pgm.core.source import SourceCore, SourceSetup
 from pgm.sim.faults import Faults
 from pgm.sim.trees import Tree
 from pgm.units import SECOND
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, PacketType
 from pgm.wire.options import NbrUnreach, PathNla, find
 from pgm.wire.packets import encode
-from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import BELOW, SOURCE, UP, A, B, Bench
 from tests.sim.worlds import Tap, finish, is_a, make_world, streams, traffic
 from tests.sim.worlds import parameters as lan_parameters
+from tests.unit.core import sources
 from tests.unit.core.makers import (
     BY_UNICAST,
-    GROUP,
     MS,
     OWN,
     PARENT,
@@ -31,19 +29,17 @@ from tests.unit.core.makers import (
     SEGMENT,
     data_train,
     evolve,
-    nak_packet,
     ncf_packet,
     parameters,
     payload_of,
     sent_control,
     sent_items,
     spm_packet,
-    train_of,
 )
 from tests.unit.core.reader import Reader
+from tests.unit.core.sources import START, receive
 
 T = PacketType
-START = 1000 * SECOND
 STRANGER = "10.0.0.66"
 MOST = 3
 
@@ -61,27 +57,19 @@ def says_unreachable(packet):
 
 
 def source(**changes):
-    core = SourceCore(
-        SourceSetup(TSI, SEGMENT, DATA_PORT),
-        parameters(**{"dup_nak_max": MOST, "ncf_ivl": 0, "rdata_hold_ivl": SECOND, "ihb_max": 60 * SECOND} | changes),
-        START,
-    )
+    settings = {"dup_nak_max": MOST, "ncf_ivl": 0, "rdata_hold_ivl": SECOND, "ihb_max": 60 * SECOND}
+    core = sources.source(**settings | changes)
     core.submit([payload_of(sqn) for sqn in range(20)])
     run(core, START + 100 * MS)
     return core
 
 
 def run(core, until):
-    log, now = [], START
-    while core.deadline_ns <= until:
-        now = max(now, core.deadline_ns)
-        log += [(now, send) for send in core.handle_deadline(now)]
-    return log
+    return [(now, send) for now, effects in sources.run(core, until) for send in effects]
 
 
 def nak(core, sqn, now, peer=PEER):
-    packet = nak_packet(sqn, source_nla=OWN, group_nla=GROUP)
-    return list(core.receive(train_of(packet), BY_UNICAST, peer, now))
+    return list(receive(core, sources.nak(sqn), now, peer=peer))
 
 
 @pytest.mark.rfc("IMP-20", "IMP-21")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -10,6 +10,7 @@ import numpy as np
 
 from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Send
+from pgm.core.interface import Core
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
@@ -172,6 +173,16 @@ def sent_sqns(effects: Iterable[Effect], kind: PacketType) -> list[int]:
 def stream_of(effects: Iterable[Effect]) -> list[Effect]:
     """What the application is told."""
     return [effect for effect in effects if not isinstance(effect, Send)]
+
+
+def deadlines(core: Core, now: int, until: int, *, most: int = 100_000) -> Iterator[int]:
+    """When to serve a core's deadlines up to an instant: each is to be served before the next is asked for."""
+    for _ in range(most):
+        if core.deadline_ns > until:
+            return
+        now = max(now, core.deadline_ns)
+        yield now
+    raise AssertionError("deadlines without end")
 
 
 def evolve(packet: Any, **changes: Any) -> Any:

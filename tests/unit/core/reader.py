@@ -21,6 +21,7 @@ from tests.unit.core.makers import (
     SEGMENT,
     SOURCE,
     data_train,
+    deadlines,
     parameters,
     payload_of,
     sent_control,
@@ -69,18 +70,16 @@ class Reader:
         train = what if isinstance(what, Train) else train_of(what)
         return self._take(self.core.receive(train, channel, peer, self.now))
 
-    def until(self, at: int, *, most: int = 100_000) -> list[Effect]:
+    def until(self, at: int) -> list[Effect]:
         """Serve every deadline up to an instant."""
         found: list[Effect] = []
-        for _ in range(most):
-            if self.core.deadline_ns > at:
-                self.now = max(self.now, at)
-                return found
-            self.now = max(self.now, self.core.deadline_ns)
-            effects = self._take(self.core.handle_deadline(self.now))
-            assert effects or self.core.deadline_ns > self.now, "a deadline that leads nowhere"
+        for now in deadlines(self.core, self.now, at):
+            self.now = now
+            effects = self._take(self.core.handle_deadline(now))
+            assert effects or self.core.deadline_ns > now, "a deadline that leads nowhere"
             found += effects
-        raise AssertionError("deadlines without end")
+        self.now = max(self.now, at)
+        return found
 
     def wait(self, ivl: int) -> list[Effect]:
         """Serve the deadlines of some time."""

@@ -14,6 +14,7 @@ from tests.unit.core.makers import (
     OWN,
     PEER,
     SEGMENT,
+    deadlines,
     nak_packet,
     parameters,
     payload_of,
@@ -31,13 +32,11 @@ def source(first=0, **changes):
 
 def run(core, until, *, most=10_000):
     """Serve every deadline up to an instant; what left, and when."""
-    log, now = [], START
-    while core.deadline_ns <= until:
-        now = max(core.deadline_ns, now)
+    log = []
+    for now in deadlines(core, START, until, most=most):
         effects = core.handle_deadline(now)
         # Every call at a deadline does something or moves the deadline.
         assert effects or core.deadline_ns > now, now
-        assert len(log) < most
         log.append((now, effects))
     return log
 
@@ -61,8 +60,8 @@ def with_data(count=20, first=0, **changes):
     return core
 
 
-def receive(core, packet, now, channel=BY_UNICAST):
-    return core.receive(train_of(packet), channel, PEER, now)
+def receive(core, packet, now, channel=BY_UNICAST, peer=PEER):
+    return core.receive(train_of(packet), channel, peer, now)
 
 
 def nak(*sqns, **changes):
