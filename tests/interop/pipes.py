@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
+from tests.net.child import Child
 from tests.net.lab import ROOT, Host
 
 PATIENCE_S = 30.0  # until a test gives up waiting for one thing
 
 
-class Pipe:
+class Pipe(Child):
     """A running process, what it has printed, and what it has said on standard error."""
+
+    PATIENCE_S = PATIENCE_S
 
     def __init__(self, name: str, host: Host, command: Sequence[str], **environment: str) -> None:
         self.name = name
@@ -83,39 +84,3 @@ class Pipe:
         """Tell it that no more messages come."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-
-    def wait(self) -> int:
-        """Wait for its end; returns the exit code."""
-        try:
-            code = self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} does not end\n{self.log}") from None
-        for reader in self._readers:
-            reader.join(PATIENCE_S)
-        return code
-
-    def stop(self) -> int:
-        """SIGTERM, and wait."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.wait()
-
-    def kill(self) -> float:
-        """SIGKILL, and wait; returns when that was."""
-        at = time.monotonic()
-        self.process.kill()
-        self.wait()
-        return at
-
-    def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        for reader in self._readers:
-            reader.join(PATIENCE_S)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            assert stream is not None
-            try:
-                stream.close()
-            except BrokenPipeError:
-                continue  # what was still in the buffer of a process that is gone

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,13 +19,14 @@ import pgm.blocking
 from deploy.workload import digest, generate
 from pgm.errors import ProcessError
 from pgm.net.status import ask_status
+from tests.net.child import Child
 from tests.net.lab import ROOT, Host
 
-PATIENCE_S = 60.0  # until a test gives up on a process; twenty interpreters may start at once on a small machine
+PATIENCE_S = Child.PATIENCE_S
 _POLL_S = 0.02  # between two questions to another process's status socket
 
 
-class Process:
+class Process(Child):
     """A pgm command with its log: lines of standard error with the time they came, and what it printed."""
 
     def __init__(self, name: str, arguments: Sequence[str], host: Host | None = None, **options: Any) -> None:
@@ -82,45 +82,12 @@ class Process:
         assert at is not None, f"{self.name} never said {text!r}:\n{self.log}\n{self.printed}"
         return at
 
-    def wait(self, patience_s: float = PATIENCE_S) -> int:
-        """Wait for its end; returns the exit code."""
-        try:
-            code = self.process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} does not end:\n{self.log}") from None
-        for reader in self._readers:
-            reader.join(PATIENCE_S)
-        return code
-
     def account(self) -> dict[str, Any]:
         """Wait for its end; returns what it printed as JSON at last."""
         code = self.wait()
         assert code == 0, f"{self.name} ended with {code}:\n{self.log}"
         found: dict[str, Any] = json.loads(self.printed[-1])
         return found
-
-    def kill(self) -> float:
-        """SIGKILL, and wait; returns when it was sent."""
-        at = time.monotonic()
-        self.process.kill()
-        self.wait()
-        return at
-
-    def stop(self) -> int:
-        """SIGTERM, and wait."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.wait()
-
-    def close(self) -> None:
-        """Leave nothing behind, whatever happened."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        for reader in self._readers:
-            reader.join(PATIENCE_S)
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
 
 
 class Processes:
