@@ -14,47 +14,26 @@ import random
 
 from aggregator.session import AggregatorSession
 from pgm.core.channel import Channel
-from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, Notice
-from pgm.core.poll_answers import NodeId
+from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.element import ElementCore
 from pgm.core.relay import ElementSetup
-from pgm.core.sessions import Sessions
-from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
-from pgm.units import NEVER
-from pgm.wire.formats import Nla, PacketType, tsi_text
-from pgm.wire.opx import judged
+from pgm.wire.formats import Nla, PacketType
 from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 
 
-class AggregatorCore:
+class AggregatorCore(ElementCore[AggregatorSession]):
     """A NAK aggregator, relaying or on-LAN, for any number of sessions."""
 
     def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random | None = None) -> None:
-        self.counters = Counters()
-        self._setup = setup
-        self._rng = rng or random.Random(setup.up.address)  # what is drawn is when to poll and when to answer a poll
-        self._node_id = NodeId(self._rng)
-        self._parameters = parameters
-        self.sessions: Sessions[AggregatorSession] = Sessions(parameters.max_sessions, self.counters)
-
-    @property
-    def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do."""
-        expiry = self._parameters.session_expiry
-        return min((min(one.deadline_ns, one.path.heard_at_ns + expiry) for one in self.sessions), default=NEVER)
+        # What is drawn is when to poll and when to answer a poll.
+        super().__init__(setup, parameters, rng or random.Random(setup.up.address))
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
-        items, rejects = train.parse_untrusted()
-        self.counters.rejects.update(rejects)
         effects: list[Effect] = []
-        for found in items:
-            item = judged(found) if found.options else found
-            if item is None:
-                self.counters.opx_discarded += 1
-                continue
+        for item in self._items_of(train):
             known = self.sessions.get(item.tsi)
             if known is not None:
                 known.note_peer(item, peer)
@@ -80,7 +59,7 @@ class AggregatorCore:
             evicted = self.sessions.add(item.tsi, known)
             self.counters.sessions_opened += 1
             if evicted is not None:
-                return [_gone(evicted, "evicted"), *self._of_session(item, known, channel, peer, now_ns)]
+                return [self._gone(evicted, "evicted"), *self._of_session(item, known, channel, peer, now_ns)]
         return self._of_session(item, known, channel, peer, now_ns)
 
     def _of_session(
@@ -127,15 +106,7 @@ class AggregatorCore:
         for session in self.sessions:
             if session.deadline_ns <= now_ns:
                 effects += session.handle_deadline(now_ns)
-        expiry = self._parameters.session_expiry
-        for gone in self.sessions.forget(lambda one: now_ns - one.path.heard_at_ns >= expiry):
-            self.counters.sessions_expired += 1
-            effects.append(_gone(gone, "expired"))
-        return effects
-
-    def status(self, now_ns: int) -> list[SessionStatus]:
-        """One row per session."""
-        return [session.status(now_ns) for session in self.sessions]
+        return [*effects, *self._expire(now_ns)]
 
 
 def _comes_down(item: Data | Packet, channel: Channel) -> bool:
@@ -143,7 +114,3 @@ def _comes_down(item: Data | Packet, channel: Channel) -> bool:
     if isinstance(item, Polr):
         return channel.is_group or not channel.segment.downstream
     return isinstance(item, (Data, Spm, Poll)) or (isinstance(item, Nak) and item.kind is PacketType.NCF)
-
-
-def _gone(session: AggregatorSession, how: str) -> Notice:
-    return Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}")

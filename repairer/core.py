@@ -5,52 +5,31 @@ from __future__ import annotations
 import random
 
 from pgm.core.channel import Channel
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.element import ElementCore
 from pgm.core.pacer import Pacer
-from pgm.core.poll_answers import NodeId
 from pgm.core.relay import ElementSetup
-from pgm.core.sessions import Sessions
-from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
-from pgm.units import NEVER
-from pgm.wire.formats import Nla, PacketType, tsi_text
-from pgm.wire.opx import judged
+from pgm.wire.formats import Nla, PacketType
 from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 from repairer.cache import Cache
 from repairer.session import RepairerSession
 
 
-class RepairerCore:
+class RepairerCore(ElementCore[RepairerSession]):
     """A designated local repairer, relaying or on-LAN, for any number of sessions."""
 
     def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random) -> None:
-        self.counters = Counters()
-        self._setup = setup
-        self._parameters = parameters
-        self._rng = rng
-        self._node_id = NodeId(rng)
+        super().__init__(setup, parameters, rng)
         self.cache = Cache(parameters)
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
-        self.sessions: Sessions[RepairerSession] = Sessions(parameters.max_sessions, self.counters)
-
-    @property
-    def deadline_ns(self) -> int:
-        """When `handle_deadline` has something to do."""
-        expiry = self._parameters.session_expiry
-        return min((min(one.deadline_ns, one.path.heard_at_ns + expiry) for one in self.sessions), default=NEVER)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
-        items, rejects = train.parse_untrusted()
-        self.counters.rejects.update(rejects)
         effects: list[Effect] = []
-        for found in items:
-            item = judged(found) if found.options else found
-            if item is None:
-                self.counters.opx_discarded += 1
-            elif isinstance(item, Data):
+        for item in self._items_of(train):
+            if isinstance(item, Data):
                 effects += self._on_data(item, channel, peer, now_ns)
             elif isinstance(item, Spm):
                 effects += self._on_spm(item, channel, peer, now_ns)
@@ -128,7 +107,7 @@ class RepairerCore:
 
     def _gone(self, session: RepairerSession, how: str) -> Notice:
         self.cache.close_session(session.cache)
-        return Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}")
+        return super()._gone(session, how)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs and NAKs of every session, then one train of repairs of one of them."""
@@ -139,12 +118,5 @@ class RepairerCore:
                 break
             effects += session.handle_deadline(now_ns)
             train = train or session.next_repair(now_ns)
-        expiry = self._parameters.session_expiry
-        for gone in self.sessions.forget(lambda one: now_ns - one.path.heard_at_ns >= expiry):
-            self.counters.sessions_expired += 1
-            effects.append(self._gone(gone, "expired"))
+        effects += self._expire(now_ns)
         return effects if train is None else [*effects, train]
-
-    def status(self, now_ns: int) -> list[SessionStatus]:
-        """One row per session."""
-        return [session.status(now_ns) for session in self.sessions]

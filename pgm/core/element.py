@@ -1,0 +1,78 @@
+"""What aggregators and repairers do alike: judge what they read, and keep sessions until they have been silent for too long."""
+
+from __future__ import annotations
+
+import random
+from typing import Generic, Protocol, TypeVar
+
+from pgm.core.counters import Counters
+from pgm.core.effects import Effect, Notice
+from pgm.core.poll_answers import NodeId
+from pgm.core.relay import ElementSetup
+from pgm.core.sessions import HasPath, Sessions
+from pgm.core.status import SessionStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import tsi_text
+from pgm.wire.opx import judged
+from pgm.wire.train import Item, Train
+
+
+class ElementSession(HasPath, Protocol):
+    """What the core of an element needs of a session."""
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the session has something to do."""
+
+    def status(self, now_ns: int) -> SessionStatus:
+        """What operators see of it."""
+
+
+S = TypeVar("S", bound=ElementSession)
+
+
+class ElementCore(Generic[S]):
+    """An aggregator or repairer with any number of sessions; see `pgm.core.interface` for what a core is."""
+
+    def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random) -> None:
+        self.counters = Counters()
+        self._setup = setup
+        self._parameters = parameters
+        self._rng = rng
+        self._node_id = NodeId(rng)
+        self.sessions: Sessions[S] = Sessions(parameters.max_sessions, self.counters)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        expiry = self._parameters.session_expiry
+        return min((min(one.deadline_ns, one.path.heard_at_ns + expiry) for one in self.sessions), default=NEVER)
+
+    def _items_of(self, train: Train) -> list[Item]:
+        """What one read gave, without what OPX asks an element to discard (W-26)."""
+        items, rejects = train.parse_untrusted()
+        self.counters.rejects.update(rejects)
+        found = []
+        for item in items:
+            kept = judged(item) if item.options else item
+            if kept is None:
+                self.counters.opx_discarded += 1
+            else:
+                found.append(kept)
+        return found
+
+    def _expire(self, now_ns: int) -> list[Effect]:
+        """Drop the sessions of which nothing was heard for `session_expiry`, and say so."""
+        expiry = self._parameters.session_expiry
+        gone = self.sessions.forget(lambda one: now_ns - one.path.heard_at_ns >= expiry)
+        self.counters.sessions_expired += len(gone)
+        return [self._gone(one, "expired") for one in gone]
+
+    def _gone(self, session: S, how: str) -> Notice:
+        """Let go of what was held for a session that is dropped."""
+        return Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}")
+
+    def status(self, now_ns: int) -> list[SessionStatus]:
+        """One row per session."""
+        return [session.status(now_ns) for session in self.sessions]
