@@ -99,6 +99,19 @@ class _CutShort(Exception):
     """The caller's block ended by an exception."""
 
 
+@contextmanager
+def _in_background(opener: Callable[[], AbstractAsyncContextManager[H]]) -> Iterator[tuple[_Background[H], H]]:
+    """Open something in a trio thread for the length of a block; it ends as the block does."""
+    background = _Background(opener)
+    handle = background.start()
+    try:
+        yield background, handle
+    except BaseException:
+        background.close(fails=True)
+        raise
+    background.close(fails=False)
+
+
 class Source:
     """A source for ordinary threads; see `pgm.Source` for what the calls do."""
 
@@ -238,14 +251,8 @@ def open_source(
 @contextmanager
 def _open_source(target: Target, **options: Any) -> Iterator[Source]:
     _refuse_cpu(options)
-    background = _Background(lambda: _open.open_source(target, **options))
-    source = Source(background, background.start())
-    try:
-        yield source
-    except BaseException:
-        background.close(fails=True)
-        raise
-    background.close(fails=False)
+    with _in_background(lambda: _open.open_source(target, **options)) as (background, inner):
+        yield Source(background, inner)
 
 
 @overload
@@ -286,14 +293,8 @@ def open_receiver(
 @contextmanager
 def _open_receiver(target: Target, **options: Any) -> Iterator[Receiver]:
     _refuse_cpu(options)
-    background = _Background(lambda: _open.open_receiver(target, **options))
-    receiver = Receiver(background, background.start())
-    try:
-        yield receiver
-    except BaseException:
-        background.close(fails=True)
-        raise
-    background.close(fails=False)
+    with _in_background(lambda: _open.open_receiver(target, **options)) as (background, inner):
+        yield Receiver(background, inner)
 
 
 def _refuse_cpu(options: dict[str, Any]) -> None:

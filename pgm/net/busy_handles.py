@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,23 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.core.arena import Arena
-from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Closed, Effect, Effects, Lost, Notice, Opened
+from pgm.core.effects import Closed, Lost, Notice, Opened
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.core.receiver import ReceiverCore
-from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
 from pgm.messages.subscriptions import Subscriptions
 from pgm.net.busy_poll import BusyPollDriver, pinned
 from pgm.net.cores import receiver_core, source_core, stream_of
-from pgm.net.framing import FramedReceiving, FramedSending, messages_of, not_framed
-from pgm.net.items import AnyBatch, Batch, BatchItem, Item, Message, MultipartBatch, Unpacker, batch_of
-from pgm.net.link import Link, open_links
+from pgm.net.framing import FramedReceiving, FramedSending, not_framed
+from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
+from pgm.net.items import Batch, BatchItem, Item, Message, MultipartBatch, batch_of
+from pgm.net.link import open_links
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.receiver import Inbox
 from pgm.topology.node_plan import Role
 from pgm.units import NEVER, SECOND
-from pgm.wire.formats import Tsi
 
 _Found = Messages | LargeMessage | Lost | Opened | Closed
 
@@ -38,55 +35,8 @@ def _ignore(_: Notice) -> None:
     """The default for notices: nobody listens."""
 
 
-class _Outbox:
-    """A source's core delivers nothing; it may notice something, and have made room for what shares a packet."""
-
-    def __init__(self, on_notice: Callable[[Notice], None]) -> None:
-        self._on_notice = on_notice
-        self.framed: FramedSending | None = None
-
-    def take(self, effect: Effect) -> None:
-        if isinstance(effect, Notice):
-            self._on_notice(effect)
-
-    def after(self) -> Effects:
-        if self.framed is not None:
-            self.framed.send_rest_if_idle()
-        return NOTHING
-
-
-class Source:
+class Source(SourceHandle[BusyPollDriver]):
     """Sends one stream from the calling thread. What a call took is with the kernel when it returns."""
-
-    def __init__(self, core: SourceCore, driver: BusyPollDriver, framed: FramedSending | None) -> None:
-        self._core = core
-        self._driver = driver
-        self._framed = framed
-
-    @property
-    def tsi(self) -> Tsi:
-        """The session's TSI."""
-        return self._core.setup.tsi
-
-    @property
-    def max_tpdu(self) -> int:
-        """Octets of the largest packet; a message that fits one needs no fragments."""
-        return self._core.max_tpdu
-
-    @property
-    def counters(self) -> Counters:
-        """What this source has counted so far."""
-        return self._core.counters
-
-    @property
-    def driver(self) -> BusyPollDriver:
-        """What runs it."""
-        return self._driver
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links it sends on."""
-        return tuple(self._driver.links)
 
     def send(self, payload: Payload) -> int:
         """Send one message, now; returns the sqn of its first packet.
@@ -95,34 +45,21 @@ class Source:
         window, `SourceClosed` after closing, `UsageError` in another thread.
         """
         self._driver.require_usable()
-        sqn = self._core.window.end
-        if self._framed is None:
-            self._core.submit((payload,))
-        else:
-            self._framed.submit(((payload,),))
+        sqn = self._accept(payload)
         self._send_all()
         return sqn
 
     def send_parts(self, parts: Sequence[Payload]) -> int:
         """Send one message of several parts, now; for streams with ZeroMQ's framing. Returns the sqn of its first packet."""
         self._driver.require_usable()
-        if self._framed is None:
-            raise not_framed("messages of several parts")
-        sqn = self._core.window.end
-        self._framed.submit((parts,))
+        sqn = self._accept_parts(parts)
         self._send_all()
         return sqn
 
     def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
         """Send many messages, now: a list of byte strings, or a (count, size) array of octets. Returns the first sqn."""
         self._driver.require_usable()
-        sqn = self._core.window.end
-        if self._framed is not None:
-            self._framed.submit(messages_of(payloads))
-        elif isinstance(payloads, np.ndarray):
-            self._core.submit_rows(payloads)
-        else:
-            self._core.submit(payloads)
+        sqn = self._accept_batch(payloads)
         self._send_all()
         return sqn
 
@@ -175,7 +112,7 @@ class _SpunInbox(Inbox):
         return queued.found
 
 
-class Receiver:
+class Receiver(ReceiverHandle[BusyPollDriver]):
     """Receives streams in the calling thread: call `recv`, or iterate over it, or over `batches()`.
 
     Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer.
@@ -184,32 +121,8 @@ class Receiver:
     def __init__(
         self, core: ReceiverCore, inbox: _SpunInbox, driver: BusyPollDriver, framed: FramedReceiving | None
     ) -> None:
-        self._core = core
+        super().__init__(core, driver, framed)
         self._inbox = inbox
-        self._driver = driver
-        self._framed = framed
-        self._ready: deque[BatchItem] = deque()  # messages that shared a packet with others
-        self._unpacker = Unpacker()
-
-    @property
-    def counters(self) -> Counters:
-        """What this receiver has counted so far."""
-        return self._core.counters
-
-    @property
-    def driver(self) -> BusyPollDriver:
-        """What runs it."""
-        return self._driver
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links it reads from."""
-        return tuple(self._driver.links)
-
-    @property
-    def known_sources(self) -> int:
-        """Sources whose path is known: from now on nothing of theirs is missed."""
-        return sum(session.path.spm is not None for session in self._core.sessions)
 
     def recv(self, timeout_s: float | None = None) -> Item | None:
         """The next message, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile.
@@ -243,24 +156,6 @@ class Receiver:
         """Take in what has come, and send what is due: NAKs. One turn, without waiting."""
         self._driver.require_usable()
         self._driver.spinner.turn()
-
-    def subscribe(self, prefix: bytes) -> None:
-        """Take messages whose first part begins with this, too; with ZeroMQ's framing. Raises `UsageError` without."""
-        self._require_framing().subscriptions.add(prefix)
-
-    def unsubscribe(self, prefix: bytes) -> None:
-        """Take them no more, from the next message on. Raises `UsageError` for what is not subscribed."""
-        framed = self._require_framing()
-        framed.subscriptions.remove(prefix)
-        rest: AnyBatch | None = self._unpacker.take_rest()
-        waiting = [*self._ready] if rest is None else [rest, *self._ready]
-        kept = [framed.wanted(item) for item in waiting]
-        self._ready = deque(item for item in kept if item is not None)
-
-    def _require_framing(self) -> FramedReceiving:
-        if self._framed is None:
-            raise not_framed("subscriptions")
-        return self._framed
 
     def _spin(self, timeout_s: float | None) -> BatchItem | None:
         self._driver.require_usable()
@@ -309,7 +204,7 @@ def open_source(
         segments = [link.segment for link in links]
         now_ns = BusyPollDriver.now_ns()
         core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), now_ns)
-        outbox = _Outbox(on_notice)
+        outbox = SourceOutbox(on_notice)
         driver = BusyPollDriver(core, links, outbox)
         try:
             if chosen.framing == "zeromq":

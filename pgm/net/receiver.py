@@ -9,14 +9,13 @@ from typing import Generic, TypeVar
 import attrs
 import trio
 
-from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, Lost, Notice, Opened
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
 from pgm.core.receiver import ReceiverCore
 from pgm.net.driver import Driver
-from pgm.net.framing import FramedReceiving, not_framed
-from pgm.net.items import AnyBatch, Batch, BatchItem, Item, MultipartBatch, Unpacker, batch_of
-from pgm.net.link import Link
+from pgm.net.framing import FramedReceiving
+from pgm.net.handles import ReceiverHandle
+from pgm.net.items import Batch, BatchItem, Item, MultipartBatch, batch_of
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
 
@@ -96,7 +95,7 @@ class Inbox:
         self._waiters.unpark_all()
 
 
-class Receiver:
+class Receiver(ReceiverHandle[Driver]):
     """Receives streams; made by `pgm.open_receiver`. Iterate over it in one task at a time.
 
     When the application falls behind by `inbox_bytes`, delivery stops and repair goes on; what then
@@ -104,32 +103,8 @@ class Receiver:
     """
 
     def __init__(self, core: ReceiverCore, inbox: Inbox, driver: Driver, framed: FramedReceiving | None = None) -> None:
-        self._core = core
+        super().__init__(core, driver, framed)
         self._inbox = inbox
-        self._driver = driver
-        self._framed = framed
-        self._ready: deque[BatchItem] = deque()  # what one look into the inbox gave
-        self._unpacker = Unpacker()
-
-    @property
-    def counters(self) -> Counters:
-        """What this receiver has counted so far."""
-        return self._core.counters
-
-    @property
-    def driver(self) -> Driver:
-        """What runs it."""
-        return self._driver
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links it reads from."""
-        return tuple(self._driver.links)
-
-    @property
-    def known_sources(self) -> int:
-        """Sources whose path is known: from now on nothing of theirs is missed."""
-        return sum(session.path.spm is not None for session in self._core.sessions)
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
         """The next batch, loss, opening or closing; None once closed, or when nothing came within `timeout_s`."""
@@ -151,34 +126,6 @@ class Receiver:
         found = queued.found
         item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
         self._ready.extend((item,) if self._framed is None else self._framed.take(item))
-
-    def subscribe(self, prefix: bytes) -> None:
-        """From now on take messages whose first part begins with this, too; for streams with ZeroMQ's framing.
-
-        Raises `UsageError` where no stream is framed.
-        """
-        self._require_framing().subscriptions.add(prefix)
-
-    def unsubscribe(self, prefix: bytes) -> None:
-        """Take them no more, from the next message on. Twice subscribed must be twice unsubscribed.
-
-        Raises `UsageError` for what is not subscribed, and where no stream is framed.
-        """
-        framed = self._require_framing()
-        framed.subscriptions.remove(prefix)
-        self.put_back(self._unpacker.take_rest())
-        kept = [framed.wanted(item) for item in self._ready]
-        self._ready = deque(item for item in kept if item is not None)
-
-    def put_back(self, batch: AnyBatch | None) -> None:
-        """Take back a batch that was handed out, if there is one: it comes next."""
-        if batch is not None:
-            self._ready.appendleft(batch)
-
-    def _require_framing(self) -> FramedReceiving:
-        if self._framed is None:
-            raise not_framed("subscriptions")
-        return self._framed
 
     def batches(self) -> AsyncIterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""

@@ -8,80 +8,43 @@ import numpy as np
 import numpy.typing as npt
 import trio
 
-from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.effects import Effects, Notice
 from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.net.driver import Driver
-from pgm.net.framing import FramedSending, messages_of, not_framed
-from pgm.net.link import Link
-from pgm.wire.formats import Tsi
+from pgm.net.handles import SourceHandle, SourceOutbox
 
 # Sends between two checkpoints while there is room: a checkpoint costs more than a send.
 _SENDS_PER_CHECKPOINT = 32
 _MOST_ERROR = 63  # six bits of OPT_RST
 
 
-class Outbox:
+class Outbox(SourceOutbox):
     """Rings when the core may have made room."""
 
     def __init__(self, on_notice: Callable[[Notice], None]) -> None:
-        self._on_notice = on_notice
+        super().__init__(on_notice)
         self._waiters = trio.lowlevel.ParkingLot()
-        self.framed: FramedSending | None = None
-
-    def take(self, effect: Effect) -> None:
-        """A source's core delivers nothing; it may notice something."""
-        if isinstance(effect, Notice):
-            self._on_notice(effect)
 
     def after(self) -> Effects:
         """Something was sent, or a timer has run out."""
-        if self.framed is not None:
-            self.framed.send_rest_if_idle()
+        effects = super().after()
         self._waiters.unpark_all()
-        return NOTHING
+        return effects
 
     async def wait(self) -> None:
         """Wait for the next ring."""
         await self._waiters.park()
 
 
-class Source:
+class Source(SourceHandle[Driver]):
     """Sends one stream; made by `pgm.open_source`."""
 
     def __init__(self, core: SourceCore, outbox: Outbox, driver: Driver) -> None:
-        self._core = core
+        super().__init__(core, driver, outbox.framed)
         self._outbox = outbox
-        self._driver = driver
-        self._framed = outbox.framed
         self._sends = 0
-
-    @property
-    def tsi(self) -> Tsi:
-        """The session's TSI."""
-        return self._core.setup.tsi
-
-    @property
-    def max_tpdu(self) -> int:
-        """Octets of the largest packet; a message that fits one needs no fragments."""
-        return self._core.max_tpdu
-
-    @property
-    def counters(self) -> Counters:
-        """What this source has counted so far."""
-        return self._core.counters
-
-    @property
-    def driver(self) -> Driver:
-        """What runs it."""
-        return self._driver
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links it sends on."""
-        return tuple(self._driver.links)
 
     async def send(self, payload: Payload) -> int:
         """Send one message; returns the sqn of its first packet.
@@ -94,11 +57,7 @@ class Source:
 
     def try_send(self, payload: Payload) -> int:
         """Send one message without waiting, room or not; returns the sqn of its first packet."""
-        sqn = self._core.window.end
-        if self._framed is None:
-            self._core.submit((payload,))
-        else:
-            self._framed.submit(((payload,),))
+        sqn = self._accept(payload)
         self._driver.poke()
         return sqn
 
@@ -109,24 +68,16 @@ class Source:
         `UsageError` where the stream has not ZeroMQ's framing, `PayloadTooLarge` above `max_apdu`, ValueError
         without parts.
         """
-        if self._framed is None:
-            raise not_framed("messages of several parts")
+        self._require_framing()
         await self._wait_for_room()
-        sqn = self._core.window.end
-        self._framed.submit((parts,))
+        sqn = self._accept_parts(parts)
         self._driver.poke()
         return sqn
 
     async def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
         """Send many messages: a list of byte strings, or a (count, size) array of octets. Returns the first sqn."""
         await self._wait_for_room()
-        sqn = self._core.window.end
-        if self._framed is not None:
-            self._framed.submit(messages_of(payloads))
-        elif isinstance(payloads, np.ndarray):
-            self._core.submit_rows(payloads)
-        else:
-            self._core.submit(payloads)
+        sqn = self._accept_batch(payloads)
         self._driver.poke()
         return sqn
 
