@@ -1,0 +1,30 @@
+"""What measures the speed of relays between OpenPGM's peers works. How fast they are is for a quiet machine to say."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import trio
+
+from deploy.bench.place import ETHERNET_MTU, open_place
+from tests.interop.peers import needs_openpgm
+from tests.interop.relay_speed import Trials, middles
+
+pytestmark = [pytest.mark.network, needs_openpgm]
+
+SLOW = 2000.0  # messages a second, which everybody carries on any machine
+SECONDS = 0.5
+
+
+def test_relays_carry_as_forwarders_do() -> None:
+    """OpenPGM's messages through each forwarder and each relay: all of them, in order, to both receivers."""
+    with tempfile.TemporaryDirectory(prefix="pgm-test-") as name, open_place("namespaces", ETHERNET_MTU, 3) as place:
+        folder = Path(name)  # short, for status sockets
+        trials = Trials(place, folder, SECONDS, receivers=2, waits_for_quiet=False)
+        for middle in middles(place, folder).values():
+            outcome = trio.run(trials.run, middle, SLOW)
+            assert outcome.received == outcome.sent > 0, middle.name
+            assert not outcome.disordered
+            assert not outcome.damaged
