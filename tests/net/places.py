@@ -42,6 +42,11 @@ class Place:
         """One segment's group."""
         return f"239.{192 + segment}.{self.number % 250}.{self.number // 250 % 250}"
 
+    def segment(self, name: str, number: int = 0) -> str:
+        """The table of a multicast segment in a topology file."""
+        keys = f'group = "{self.group(number)}"\nport = {self.port}\ninterface = "{self.net}.0/24"'
+        return f"[segments.{name}]\n{keys}"
+
     def url(self, **query: object) -> str:
         """The address of segment 0 for `open_source` and `open_receiver`."""
         pairs = {"interface": "lo", "data_port": 7500, **query}
@@ -66,7 +71,7 @@ def one_segment(
     lines = [
         f'version = 1\nname = "t{place.number}"\nparameters = {{ {settings} }}',
         f'[streams.s]\ndata_port = 7500\nrate = "{rate}"\nwindow = "{window}"',
-        f'[segments.lan]\ngroup = "{place.group()}"\nport = {place.port}\ninterface = "{place.net}.0/24"',
+        place.segment("lan"),
         f"loss = {loss}" if loss else "",
     ]
     names = [f"source-{number}" if number > 1 else "source" for number in range(1, sources + 1)]

@@ -54,13 +54,7 @@ window = "{window}"
 
 
 def segment(place: Place, name: str, number: int, loss: str = "") -> str:
-    lines = f"""
-[segments.{name}]
-group = "{place.group(number)}"
-port = {place.port}
-interface = "{place.net}.0/24"
-"""
-    return lines + (f"loss = {loss}\n" if loss else "")
+    return f"\n{place.segment(name, number)}\n" + (f"loss = {loss}\n" if loss else "")
 
 
 def node(place: Place, name: str, role: str, host: int, **keys: Any) -> str:

@@ -38,14 +38,8 @@ poll_bo_ivl = "40ms"
 fin_quiet_ivl = "50ms"
 [streams.s]
 data_port = 7500
-[segments.core]
-group = "{place.group(0)}"
-port = {place.port}
-interface = "lo"
-[segments.floor]
-group = "{place.group(1)}"
-port = {place.port}
-interface = "lo"
+{place.segment("core", 0)}
+{place.segment("floor", 1)}
 [nodes.source]
 role = "source"
 segment = "core"

@@ -61,14 +61,8 @@ name = "junk"
 data_port = 7500
 rate = "100Mbit/s"
 parameters = {{ fin_quiet_ivl = "300ms", join_ivl = "1ms" }}
-[segments.core]
-group = "{place.group(0)}"
-port = {place.port}
-interface = "{place.net}.0/24"
-[segments.hall]
-group = "{place.group(1)}"
-port = {place.port}
-interface = "{place.net}.0/24"
+{place.segment("core", 0)}
+{place.segment("hall", 1)}
 [nodes.source]
 role = "source"
 segment = "core"

@@ -188,17 +188,11 @@ parameters = {{ {BRISK}, so_sndbuf = "16KiB", gro = false }}
 [streams.s]
 data_port = 7500
 rate = "400Mbit/s"
-[segments.lan]
-group = "{place.group(0)}"
-port = {place.port}
-interface = "{place.net}.0/24"
+{place.segment("lan", 0)}
 [segments.leg]
 unicast = true
 unicast_port = {place.port}
-[segments.hall]
-group = "{place.group(1)}"
-port = {place.port}
-interface = "{place.net}.0/24"
+{place.segment("hall", 1)}
 [nodes.source]
 role = "source"
 segment = "lan"
