@@ -14,6 +14,7 @@ from tests.tidy.layers import IMPURE_MODULES, LAYERS, PURE, layer_of
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pgm", "aggregator", "repairer", "deploy")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
 def module_of(path: Path) -> str:
@@ -63,7 +64,7 @@ def test_sans_io_modules_use_only_the_randomness_they_are_given(path: Path) -> N
             pytest.fail(f"{path}:{node.lineno} makes a generator of its own")
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
+@pytest.mark.parametrize("path", [*FILES, *TESTS], ids=module_of)
 def test_files_and_functions_can_be_held_in_the_head(path: Path) -> None:
     text = path.read_text()
     assert text.count("\n") <= 500, f"{path} has {text.count(chr(10))} lines"
