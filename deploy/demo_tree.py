@@ -96,8 +96,11 @@ _HEAD = """\
 version = 1
 name = "demo"
 profile = "lossy"
-rtt = "5ms"                # twenty processes share a few cores
+rtt = "25ms"               # twenty processes share a few cores
 repair_budget = "30s"      # as long as the window
+
+[parameters]
+rx_rest_ivl = "10ms"       # each wakes for what came in that time
 
 [streams.numbers]
 data_port = 7500

@@ -264,6 +264,7 @@ class Parameters:
     multicast_hops: int = _count(16, _ALL, "-", "Hop limit of multicast packets.", low=1, high=255)
     gso: bool = _row(Unit.SWITCH, True, _PARENTS, "-", "Send a train in one call where the kernel can (UDP_SEGMENT).", high=1)
     gro: bool = _row(Unit.SWITCH, True, _ALL, "-", "Read a train in one call where the kernel can (UDP_GRO).", high=1)
+    rx_rest_ivl: int = _ivl(0, _ALL, "-", "A node that has read its sockets leaves them alone until the next multiple of this, so that it wakes for many packets at once; 0: it reads at once. For processes that share a few cores; every hop takes that much longer, so set rtt too.", high=100 * MILLISECOND)
     private_options: bool = _row(Unit.SWITCH, True, _SOURCE, "-", "Put the session's epoch on SPMs in an option that others skip.", high=1)
     # fmt: on
 

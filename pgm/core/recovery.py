@@ -83,7 +83,7 @@ class Recovery:
         self.missing: TimedRanges[Missing] = TimedRanges()
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.old_repair_ns = 0  # when something missing below the trail last arrived
-        self._drawn_ns, self._drawn_at_ns = 0, -1
+        self._leaves_at_ns = -NEVER  # when the back-off of the gaps found last is over
         self._look_at_ns = NEVER  # when to look for room for what is parked; NEVER when nothing is
         self.may_ask = False
         self.nak_bo_ivl = parameters.nak_bo_ivl  # ns; whoever is above may advertise another
@@ -132,15 +132,16 @@ class Recovery:
     def detect(self, first: int, end: int, now_ns: int, *, at_once: bool = False) -> None:
         """Note a gap. `at_once` asks without back-off: a child is waiting (NE-10).
 
-        Gaps that are found at the same instant share one back-off, so that they fit one NAK list (RCV-33).
+        Gaps that are found while a back-off runs share its end, so that one NAK lists them (RCV-33). That end is as
+        random for them: nobody else backs off at the same times.
         """
-        if now_ns != self._drawn_at_ns:
-            self._drawn_at_ns, self._drawn_ns = now_ns, self._nak_rb_ivl()
-        back_off = self._parameters.reorder_ivl + (0 if at_once else self._drawn_ns)
+        settled_ns = now_ns + self._parameters.reorder_ivl
+        if not at_once and settled_ns > self._leaves_at_ns:
+            self._leaves_at_ns = settled_ns + self._nak_rb_ivl()
         for low, high in self.missing.uncovered(first, end):
             found = self.missing.add(Missing(low, high, found_at_ns=now_ns))
             self._counters.missing_sqns += high - low
-            self.missing.arm(found, now_ns + back_off)
+            self.missing.arm(found, settled_ns if at_once else self._leaves_at_ns)
 
     def hurry(self, first: int, end: int, now_ns: int, *, is_relied_on: bool = False) -> None:
         """Ask for what is still backing off as soon as it cannot merely be out of order.

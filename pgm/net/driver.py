@@ -39,10 +39,14 @@ class Application(Protocol):
 
 
 class Driver:
-    """Runs `core` on `links`. What is not for the network goes to `application`."""
+    """Runs `core` on `links`. What is not for the network goes to `application`.
 
-    def __init__(self, core: Core, links: Sequence[Link], application: Application) -> None:
+    `rest_ivl` in ns is the parameter `rx_rest_ivl`.
+    """
+
+    def __init__(self, core: Core, links: Sequence[Link], application: Application, *, rest_ivl: int = 0) -> None:
         self.core = core
+        self._rest_ivl = rest_ivl
         self.links = links
         self._application = application
         self._wake = trio.Event()
@@ -87,6 +91,12 @@ class Driver:
                 if arrival.is_last:
                     break
             self.poke()
+            if self._rest_ivl:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Leave the sockets alone for a while. All tasks of all nodes wake at the same times, and so less often."""
+        await trio.sleep((self._rest_ivl - self.now_ns() % self._rest_ivl) / SECOND)
 
     async def _keep_deadlines(self) -> None:
         served = 0

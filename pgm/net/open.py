@@ -114,7 +114,7 @@ async def open_source(
     segments = [link.segment for link in links]
     core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
     outbox = Outbox(on_notice)
-    driver = Driver(core, links, outbox)
+    driver = Driver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver):
         if chosen.framing == "zeromq":
             outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
@@ -155,7 +155,7 @@ async def open_receiver(
     framed = None
     if framed_ports:
         framed = FramedReceiving(framed_ports, plan.parameters.max_apdu, subscriptions, core.counters)
-    driver = Driver(core, links, inbox)
+    driver = Driver(core, links, inbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver):
         try:
             yield Receiver(core, inbox, driver, framed)

@@ -40,7 +40,9 @@ async def run_element(
 ) -> Snapshot:
     """Run one aggregator or repairer until SIGTERM or SIGINT; returns its last snapshot. Raises `TransportError`, `ProcessError`."""
     links = open_links(plan, Arena(), seed)
-    driver = Driver(build(plan, [link.segment for link in links]), links, _Element(log))
+    driver = Driver(
+        build(plan, [link.segment for link in links]), links, _Element(log), rest_ivl=plan.parameters.rx_rest_ivl
+    )
     started_ns = driver.now_ns()
     for link in links:
         if link.sockets.buffers.complaint:

@@ -30,10 +30,12 @@ IP_MULTICAST_ALL = 49
 IPV6_MULTICAST_ALL = 29
 SO_RXQ_OVFL = 40
 SO_RCVBUFFORCE = 33
+MCAST_BLOCK_SOURCE = 43
 SO_SNDBUFFORCE = 32
 
 _MREQN = struct.Struct("@4s4si")
 _MREQ6 = struct.Struct("@16sI")
+_GROUP_SOURCE = struct.Struct("@I4x128s128s")  # interface, group and source, each in a sockaddr_storage
 
 
 @attrs.frozen
@@ -98,6 +100,15 @@ class _Seat:
         """A receiver that nobody addresses takes any free port; several such may share an address."""
         is_addressed = self.plan.address is not None or self.plan.downstream
         return self.plan.unicast_port if is_addressed and not self.is_raw else 0
+
+    @property
+    def speaks_alone(self) -> bool:
+        """Whether nothing that this node needs of the group comes from its own address, whoever shares that.
+
+        So it is for a source, and for a relay below which others on its host may be: what they ask they ask by unicast.
+        A receiver, and an element on the LAN of its source, must hear a source that has the same address.
+        """
+        return self.plan.downstream and not self.plan.upstream
 
     @property
     def group_port(self) -> int:
@@ -200,10 +211,31 @@ def _group_socket(seat: _Seat) -> socket.socket:
             sock.bind(seat.name(plan.group, seat.group_port))
             request = _MREQN.pack(socket.inet_aton(plan.group), bytes(4), interface.index)
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        if seat.speaks_alone:
+            _block_echo(sock, seat)
     except OSError as error:
         sock.close()
         raise _explain(error, seat, plan.port) from error
     return sock
+
+
+def _block_echo(sock: socket.socket, seat: _Seat) -> None:
+    """Have the kernel keep back what this node multicasts itself; where it cannot, `Link` passes it over."""
+    host, group = seat.interface.address, seat.plan.group
+    request = _GROUP_SOURCE.pack(seat.interface.index, _sockaddr(group), _sockaddr(host))
+    with contextlib.suppress(OSError):
+        level = socket.IPPROTO_IPV6 if seat.family == socket.AF_INET6 else socket.IPPROTO_IP
+        sock.setsockopt(level, MCAST_BLOCK_SOURCE, request)
+
+
+def _sockaddr(host: str) -> bytes:
+    """An address without a port as the kernel's socket options take it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return (
+        struct.pack("@HH", family, 0)
+        + (bytes(4) if family == socket.AF_INET6 else b"")
+        + socket.inet_pton(family, host)
+    )
 
 
 def _try_option(sock: socket.socket, level: int, option: int, value: int) -> bool:

@@ -393,7 +393,7 @@ def test_receivers_of_another_subnet_are_redirected_and_those_of_its_own_are_not
         Placed(), traffic(2000, close_at_ns=5 * SECOND), wirings={"near": lossy(0.05), "far": lossy(0.05)}
     )
     finish(world)
-    assert world.nodes["far"].total("redirects_taken") == 1
+    assert world.nodes["far"].total("redirects_taken") >= 1
     assert world.nodes["near"].total("redirects_taken") == 0
     assert world.nodes["near"].total("redirects_ignored") >= 1
     assert world.nodes["repairer"].total("nak_sqns_in") > 50

@@ -85,13 +85,25 @@ def test_recovery_begins_with_cleared_counts_and_a_random_back_off():
     made = recovery(settings)
     draws = []
     for first in range(0, 4000, 2):
-        made.detect(first, first + 1, SECOND + first)
+        made.detect(first, first + 1, first * SECOND)
         found = made.missing.at(first)
         assert (found.state, found.ncf_retries, found.data_retries) == (S.BACK_OFF, 0, 0)
-        draws.append(found.deadline_ns - SECOND - first - REORDER)
+        draws.append(found.deadline_ns - first * SECOND - REORDER)
     assert 0 < min(draws) < MS / 2
     assert 9.5 * MS < max(draws) <= 10 * MS
     assert abs(sum(draws) / len(draws) - 5 * MS) < MS / 2
+
+
+@pytest.mark.rfc("RCV-33", "RCV-47")
+def test_gaps_found_during_a_back_off_end_it_together():
+    """But none is asked for before it may have been merely out of order, and what comes after the end draws anew."""
+    made = recovery(attrs.evolve(EXACT, nak_bo_ivl=10 * MS))
+    made.detect(1, 2, 0)
+    leaves_ns = made.missing.at(1).deadline_ns
+    made.detect(3, 4, leaves_ns - REORDER)
+    made.detect(5, 6, leaves_ns - REORDER + 1)
+    assert made.missing.at(3).deadline_ns == leaves_ns
+    assert made.missing.at(5).deadline_ns > leaves_ns
 
 
 @pytest.mark.rfc("RCV-33", "RCV-47")
