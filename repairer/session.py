@@ -277,10 +277,18 @@ class RepairerSession:
         self._reveal(spans[-1][1], now_ns)
         self._recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
-            # At once, to be there before the source; the others of the segment wait in turn and cancel what they hear.
-            hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
-            self._responder(channel.segment).request(spans, now_ns, hold)
+            effects = [*effects, *self._assist(spans, channel.segment, now_ns)]
         return self.relay.tell_unreachable(now_ns) if unreachable_neighbour(ncf) is not None else effects
+
+    def _assist(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Effect]:
+        """Repair what others have lost: at once, or when those before us have had their turn and were not heard.
+
+        The source is about to repair it too. So the first train goes with this call, not when the deadline is looked at.
+        """
+        hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
+        self._responder(segment).request(spans, now_ns, hold)
+        repair = self.next_repair(now_ns) if not hold else None
+        return [] if repair is None else [repair]
 
     def _reveal(self, end: int, now_ns: int) -> None:
         """Somebody above speaks of packets that have not come: they exist, unless they lie too far ahead."""

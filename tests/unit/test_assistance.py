@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pgm.core.relay import ElementSetup
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
+from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from tests.rfc.bench import LAN, SOURCE, Bench
-from tests.unit.core.makers import MS, data_train, spm_packet
+from tests.unit.core.makers import MS, data_train, sent_items, spm_packet
 
 HOLD = 3 * MS
 OTHER = "10.0.0.8"
@@ -51,9 +54,9 @@ parents = ["relay"]
 """
 
 
-def assistant(rank: int) -> Bench:
+def assistant(rank: int, **changes: Any) -> Bench:
     setup = ElementSetup(LAN, (LAN,), parents=(SOURCE,), assist_rank=rank)
-    made = Bench("repairer", setup, rdata_hold_ivl=HOLD, rdata_ignore_ivl=20 * MS)
+    made = Bench("repairer", setup, rdata_hold_ivl=HOLD, rdata_ignore_ivl=20 * MS, **changes)
     made.hear(spm_packet(1, 0, -1), LAN, SOURCE)
     made.hear(data_train(range(20)), LAN, SOURCE)
     made.log.clear()
@@ -68,6 +71,17 @@ def test_the_first_repairs_at_once_and_the_others_in_turn() -> None:
         made.wait(100 * MS)
         assert made.where(PacketType.RDATA) == [("lan", (5, 6))]
         assert made.times(PacketType.RDATA) == [at + rank * HOLD]
+
+
+def test_the_first_repair_goes_with_the_ncf() -> None:
+    """It races with the source, so it waits for no timer; what the rate does not allow yet does."""
+    made = assistant(0)
+    assert [item.type for item in sent_items(made.ncf(5, 6, on=LAN))] == [PacketType.RDATA]
+    slow = assistant(0, txw_max_rte=2000, rdata_share=0.5)
+    at_once = [slow.ncf(sqn, on=LAN) for sqn in range(10)]
+    assert not all(at_once)
+    slow.wait(10 * SECOND)
+    assert [sqn for _, sqns in slow.where(PacketType.RDATA) for sqn in sqns] == list(range(10))
 
 
 def test_a_repair_of_another_is_not_repeated() -> None:

@@ -116,6 +116,8 @@ def test_damage_to_kept_octets_stays_visible_in_repairs(at, bit, trail):
     octets = bytearray(run.rows.tobytes())
     octets[at] ^= 1 << bit
     damaged = type(run)(run.first, run.count, np.frombuffer(octets, np.uint8), 0, run.stride, run.payload_at)
+    alone = build_rdata(damaged.part(5, 6), trail)
+    assert alone.tobytes() == build_rdata(damaged, trail)[0].tobytes()
     for rows in (build_rdata(damaged, trail), build_first_sending(damaged)):
         assert (checksum.residues(rows) != 0).tolist() == [True, False]
         items, rejects = Train.of(rows.reshape(-1), rows.shape[1]).parse_untrusted()
