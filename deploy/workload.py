@@ -7,6 +7,7 @@ tell from the messages alone whether each came once, in order and unharmed.
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
 
 import attrs
@@ -21,14 +22,13 @@ NUMBER_OCTETS = 8
 _PERIOD = 251  # a prime, so that the pattern does not line up with the message size
 
 
-def _pattern(size: int, seed: int) -> Octets:
-    octets: Octets = np.random.default_rng(seed).integers(0, 256, size + _PERIOD, dtype=np.uint8)
-    return octets
+def _pattern(size: int, seed: int) -> bytes:
+    return random.Random(seed).randbytes(size + _PERIOD)
 
 
 def generate(count: int, size: int, seed: int, most: int = 64, first: int = 0) -> Iterator[Octets]:
     """Messages `first` to `first + count - 1` as (n, size) arrays of at most `most` rows."""
-    pattern = _pattern(size, seed)
+    pattern = np.frombuffer(_pattern(size, seed), np.uint8)
     end = first + count
     for low in range(first, end, most):
         high = min(low + most, end)
@@ -63,24 +63,24 @@ class Account:
     _next_number: int = 0
     _seen: bytearray = attrs.field(factory=bytearray)
     _hash: hashlib._Hash = attrs.field(factory=hashlib.sha256)
-    _pattern: Octets = attrs.field(init=False)
+    _pattern: bytes = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._pattern = _pattern(self.size, self.seed)
 
     def add(self, payloads: Octets) -> None:
         """Take consecutive messages of one size."""
-        payloads = np.ascontiguousarray(payloads)
-        self._hash.update(payloads.data)
+        octets = payloads.tobytes()
+        self._hash.update(octets)
         self.delivered += payloads.shape[0]
         if payloads.shape[1] != self.size:
             self.damaged += payloads.shape[0]
             return
-        numbers = payloads[:, :NUMBER_OCTETS].copy().view(">u8")[:, 0].astype(np.int64)
-        for row, number in enumerate(numbers.tolist()):
+        body = self.size - NUMBER_OCTETS
+        for at in range(0, len(octets), self.size):
+            number = int.from_bytes(octets[at : at + NUMBER_OCTETS], "big")
             shift = number % _PERIOD
-            expected = self._pattern[shift : shift + self.size - NUMBER_OCTETS]
-            if payloads[row, NUMBER_OCTETS:].tobytes() != expected.tobytes():
+            if octets[at + NUMBER_OCTETS : at + self.size] != self._pattern[shift : shift + body]:
                 self.damaged += 1
             else:
                 self._number(number)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 Lost = npt.NDArray[np.bool_]
 
+_DRAWS = 1 << 32  # outcomes of one draw
 _BLOCK = 1024  # packets whose fate is drawn at a time
 
 
@@ -71,7 +72,7 @@ class Injector:
         self.impairment = impairment
         self.seen = 0
         self.lost = 0
-        self._rng = np.random.default_rng(list(seed.encode()))
+        self._rng = random.Random(seed)
         leave = 1 / max(1.0, impairment.burst_length)
         share = impairment.burst_loss
         self._leave = leave
@@ -102,7 +103,9 @@ class Injector:
 
     def _draw_ahead(self, count: int) -> Lost:
         impairment = self.impairment
-        lost = self._rng.random(count) < impairment.loss if impairment.loss else np.zeros(count, np.bool_)
+        lost: Lost = np.zeros(count, np.bool_)
+        if impairment.loss:
+            lost = np.frombuffer(self._rng.randbytes(4 * count), "<u4") < round(impairment.loss * _DRAWS)
         if impairment.burst_loss:
             self._draw_bursts(lost)
         return lost
@@ -111,7 +114,7 @@ class Injector:
         at = 0
         while at < len(lost):
             if self._run == 0:
-                self._run = int(self._rng.geometric(self._leave if self._bad else self._enter))
+                self._run = self._packets_until(self._leave if self._bad else self._enter)
             step = min(self._run, len(lost) - at)
             if self._bad:
                 lost[at : at + step] = True
@@ -119,6 +122,10 @@ class Injector:
             self._run -= step
             if self._run == 0:
                 self._bad = not self._bad
+
+    def _packets_until(self, share: float) -> int:
+        """Packets up to one that happens with this share: geometric, at least 1."""
+        return 1 + int(math.log(1 - self._rng.random()) / math.log(1 - share)) if share < 1 else 1
 
 
 def seeded(seed: int | str, *names: str) -> random.Random:
