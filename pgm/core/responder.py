@@ -71,7 +71,7 @@ class Responder:
         return self._pending.sqns
 
     def request(self, spans: Iterable[Span], now_ns: int, hold_ns: int | None = None) -> list[Span]:
-        """Owe repairs for what the store has of `spans`; returns what it lacks."""
+        """Owe repairs for what the store has of `spans`, no later than `hold_ns` from now; returns what it lacks."""
         self._fade(now_ns)
         due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
         lacking: list[Span] = []
@@ -90,6 +90,9 @@ class Responder:
         fresh = 0
         for low, high in self._served.uncovered(first, end):
             fresh += high - low
+            for owed in self._pending.within(low, high):
+                owed.due_ns = min(owed.due_ns, due_ns)
+                self._due_ns = min(self._due_ns, due_ns)
             for new_first, new_end in self._pending.uncovered(low, high):
                 self._pending.add(Pending(new_first, new_end, due_ns))
                 self._due_ns = min(self._due_ns, due_ns)

@@ -64,6 +64,17 @@ def test_hold_can_be_chosen():
     assert sqns(made.next_train(ANY, 0, SECOND)) == [12, 13]
 
 
+def test_who_may_wait_less_long_is_not_made_to_wait():
+    made, _, _ = responder(run_of(10, 10))
+    made.request([(12, 16)], SECOND)
+    made.request([(13, 15)], SECOND, 0)
+    assert made.deadline_ns == SECOND
+    assert sqns(made.next_train(ANY, 0, SECOND)) == [13, 14]
+    made.request([(15, 16)], SECOND, 2 * HOLD)
+    assert made.deadline_ns == SECOND + HOLD
+    assert sqns(made.next_train(ANY, 0, SECOND + HOLD)) == [12, 15]
+
+
 @pytest.mark.rfc("W-31", "SRC-07")
 def test_repairs_carry_the_present_trail_and_the_payload_as_it_was():
     made, _, _ = responder(run_of(10, 10))
