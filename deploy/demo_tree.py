@@ -96,11 +96,12 @@ _HEAD = """\
 version = 1
 name = "demo"
 profile = "lossy"
-rtt = "25ms"               # twenty processes share a few cores
+rtt = "50ms"               # twenty processes share a few cores
 repair_budget = "30s"      # as long as the window
 
 [parameters]
-rx_rest_ivl = "10ms"       # each wakes for what came in that time
+rx_rest_ivl = "20ms"       # each wakes for what came in that time
+txw_burst_ivl = "20ms"
 
 [streams.numbers]
 data_port = 7500
