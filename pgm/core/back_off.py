@@ -89,8 +89,8 @@ class LearntBackOff:
     def on_range(self, told: NakBoRng) -> None:
         """Take the source's bounds, as far as a parameter could say the same; a range that is none is ignored."""
         if 0 < told.min_us <= told.max_us:
-            self._low = told.min_us * MICROSECOND
             self._high = min(told.max_us * MICROSECOND, int(ROWS["nak_bo_ivl_max"].high))
+            self._low = min(told.min_us * MICROSECOND, self._high)
 
     def on_interval(self, told: NakBoIvl) -> None:
         """Take an interval that may be used."""

@@ -52,8 +52,7 @@ class Guidance:
         self._back_off = LearntBackOff(parameters)
         self.answers = PollAnswers(node_id, rng, counters, dlr_nla)
         self._is_unreachable = False
-        self._waits_for: tuple[Nla, int] | None = None  # whose census, by POLL_SQN, must begin before we may ask
-        self._pending: NakBoIvl | None = None  # what may be used then
+        self._waits_for_census = False  # one must begin before we may ask
 
     @property
     def deadline_ns(self) -> int:
@@ -75,6 +74,8 @@ class Guidance:
         told = find(spm.options, NakBoRng)
         if told is not None:
             self._back_off.on_range(told)
+        if find(spm.options, NakBoIvl) is None:
+            self._waits_for_census = False  # nobody above advertises any more: no census will come to wait for
         self._learn(spm.options, spm.path_nla, now_ns)
         self._settle(now_ns)
 
@@ -113,15 +114,15 @@ class Guidance:
         if told is None:
             return
         if told.ivl_sqn == 0 or self.answers.has_heard_begin(path, told.ivl_sqn):
-            self._waits_for = self._pending = None
+            self._waits_for_census = False
             self._back_off.on_interval(told)
             self._recovery.nak_bo_ivl = self._back_off.ivl_ns
         elif path == self._path.path_nla or self._parents.is_parent(path):
-            self._waits_for, self._pending = (path, told.ivl_sqn), told
+            self._waits_for_census = True
 
     def _settle(self, now_ns: int) -> None:
         """Ask, or stop asking."""
-        if self._path.spm is None or self._is_unreachable or self._waits_for is not None:
+        if self._path.spm is None or self._is_unreachable or self._waits_for_census:
             self._recovery.may_ask = False
         else:
             self._recovery.allow_asking(now_ns)

@@ -348,6 +348,19 @@ def test_what_a_census_determined_is_for_those_who_heard_it_begin():
 
 
 @pytest.mark.rfc("IMP-07")
+def test_nobody_waits_for_a_census_that_nobody_makes():
+    """A parent that advertised by polls is followed by one that does not: its regular SPM sets the receiver asking."""
+    reader = joined()
+    reader.hear(spm_packet(2, 0, 0, NakBoIvl(200_000, 7)))
+    reader.hear(data_train([2]))
+    reader.wait(SECOND)
+    assert reader.naks() == []
+    reader.hear(spm_packet(3, 0, 2))
+    reader.wait(SECOND)
+    assert reader.asked() == {1}
+
+
+@pytest.mark.rfc("IMP-07")
 def test_the_numbers_of_polls_go_in_circles():
     """POLL_SQN <= NAK_BO_IVL_SQN within half the space."""
     reader = joined()
@@ -377,6 +390,8 @@ def test_the_range_of_the_source_bounds_what_is_told():
     made.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=1000))
     made.on_interval(NakBoIvl(ivl_us=0xFFFFFFFF, ivl_sqn=0))
     assert made.ivl_ns == 60 * SECOND  # no packet makes a receiver wait for longer than a parameter could
+    made.on_range(NakBoRng(max_us=0xFFFFFFFF, min_us=0xFFFFFFFF))
+    assert made.ivl_ns == 60 * SECOND
     reader = joined()
     reader.hear(spm_packet(2, 0, 0, NakBoRng(max_us=50_000, min_us=40_000), NakBoIvl(1, 0)))
     assert reader.core.sessions.get(TSI).nak_bo_ivl_ns == 40 * MS
