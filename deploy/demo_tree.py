@@ -102,6 +102,8 @@ repair_budget = "30s"      # as long as the window
 [parameters]
 rx_rest_ivl = "20ms"       # each wakes for what came in that time
 txw_burst_ivl = "20ms"
+txw_min_rte = "2Mbit/s"    # where they do not get enough of the cores, the source slows down
+txw_yield_share = "1%"
 
 [streams.numbers]
 data_port = 7500

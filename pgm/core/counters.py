@@ -63,6 +63,7 @@ class Counters:
     repairs_cancelled: int = _count("sqns", "Repairs not sent since somebody else sent them first.")
     repairs_ignored: int = _count("sqns", "Sqns asked for again right after their repair.")
     cache_misses: int = _count("sqns", "Sqns that a child asked for and the cache did not hold.")
+    rate_cuts: int = _count("events", "Times the source slowed down since it was asked for too much.")
     # SPMs
     spm_packets: int = _count("packets", "SPMs sent or forwarded, per segment.")
     spm_packets_in: int = _count("packets", "SPMs taken in.")

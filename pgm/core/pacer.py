@@ -23,7 +23,16 @@ class Pacer:
         self._packet = parameters.max_tpdu
         share = max(1, round(rate * parameters.rdata_share))
         self._repairs = Bucket(share, self._repair_burst_ns(share, burst_ns * rate, parameters))
-        self.train_octets = max(parameters.max_tpdu, min(MAX_TRAIN_OCTETS, rate * burst_ns // 1_000_000_000))
+        self._peak_ratio = parameters.txw_peak_ratio
+        self.train_octets = self._longest_train(rate)
+
+    def _longest_train(self, rate: int) -> int:
+        return max(self._packet, min(MAX_TRAIN_OCTETS, rate * self._all.burst_ns // SECOND))
+
+    def go_at(self, rate: int) -> None:
+        """From now on all together go at this rate; the share of repairs stays what it is of TXW_MAX_RTE."""
+        self._all.rate, self._peak.rate = rate, rate * self._peak_ratio
+        self.train_octets = self._longest_train(rate)
 
     @staticmethod
     def _repair_burst_ns(share: int, burst: int, parameters: Parameters) -> int:
@@ -32,6 +41,11 @@ class Pacer:
         With the same time it would hold a few packets: a process that is served late would lose most of its share.
         """
         return max(min(burst // share, SECOND), Bucket(share, 0).cost_ns(parameters.max_tpdu) + 1)
+
+    @property
+    def rate(self) -> int:
+        """Octets a second of all together."""
+        return self._all.rate
 
     def data_ready_at(self, octets: int) -> int:
         """When `octets` of ODATA may leave."""
@@ -49,7 +63,7 @@ class Pacer:
     @property
     def repair_octets(self) -> int:
         """The largest train of repairs: what their bucket holds."""
-        return min(self.train_octets, max(1, self._repairs.burst_ns * self._repairs.rate // 1_000_000_000))
+        return min(self.train_octets, max(1, self._repairs.burst_ns * self._repairs.rate // SECOND))
 
     def data_sent(self, octets: int, now_ns: int) -> None:
         """Charge ODATA or SPMs."""

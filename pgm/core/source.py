@@ -12,15 +12,16 @@ from pgm.core.channel import Channel, Segment
 from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, control, data
+from pgm.core.effects import NOTHING, Effect, Effects, Notice, control, data
 from pgm.core.pacer import Pacer
 from pgm.core.responder import Responder
 from pgm.core.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
 from pgm.core.transmit_window import Payload, TransmitWindow
+from pgm.core.yielding import Yielding
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
-from pgm.units import NEVER, SECOND
+from pgm.units import NEVER, SECOND, format_rate
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Epoch, Fin, Join, Option, Rst
 from pgm.wire.packets import Nak, Polr, Spm, Spmr, encode
@@ -56,6 +57,7 @@ class SourceCore:
         self._confirmer = Confirmer(parameters, self.counters, self._brakes)
         self._responder = Responder(self.window, setup.segment, parameters, self.counters)
         self._pacer = Pacer(parameters)
+        self._yielding = Yielding(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
         self._children = Children(
             setup.tsi,
@@ -167,6 +169,7 @@ class SourceCore:
             return NOTHING
         self.counters.nak_packets_in += 1
         self.counters.nak_sqns_in += len(sqns)
+        self._yielding.asked(len(sqns))
         self._last_nak_ns, self._has_left = now_ns, False
         self.window.note_nak(min(sqns), now_ns)
         spans = spans_of(sqns)
@@ -245,11 +248,23 @@ class SourceCore:
             effects.append(self._spm(now_ns))
             self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
+        if self._yielding.review(now_ns):
+            effects += self._go_at(self._yielding.rate)
         train = self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
             self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
             effects.append(train)
         return effects
+
+    def _go_at(self, rate: int) -> Effects:
+        fastest, was_fastest = self._parameters.txw_max_rte, self._pacer.rate == self._parameters.txw_max_rte
+        self.counters.rate_cuts += rate < self._pacer.rate
+        self._pacer.go_at(rate)
+        if was_fastest:
+            return (
+                Notice("slower", f"receivers ask for more than {self._parameters.txw_yield_share:.1%} of what is sent"),
+            )
+        return (Notice("as-before", f"the source sends at {format_rate(rate)} again"),) if rate == fastest else NOTHING
 
     def _next_repair(self, now_ns: int) -> Effect | None:
         responder, pacer = self._responder, self._pacer
@@ -275,6 +290,7 @@ class SourceCore:
         pacer.data_sent(rows.size, now_ns)
         self.counters.odata_packets += rows.shape[0]
         self.counters.odata_octets += rows.size
+        self._yielding.sent(rows.shape[0])
         return data(self._segment, rows)
 
     def status(self, now_ns: int) -> list[SessionStatus]:

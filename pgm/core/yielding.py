@@ -1,0 +1,49 @@
+"""A source that slows down while its receivers drown, and goes on as before once they do not.
+
+RFC 3208 limits the rate of a source and says nothing of one that is too fast for its receivers: they overflow, ask, and
+what they ask for is sent on top. NAKs that reach the source are for what no repairer has. While they are more than a share
+of what is sent, the rate is cut by a factor, interval by interval; while they are few it grows by steps (additive increase,
+multiplicative decrease). `txw_min_rte` is the least rate; without it nothing here happens, and one bad receiver slows
+nobody.
+"""
+
+from __future__ import annotations
+
+from pgm.parameters import Parameters
+
+# A quarter off at a time halves the rate in three intervals; a fortieth back makes good in ten what one took.
+_CUT_BY = 4
+_GROW_BY = 40
+_CALM = 4  # the part of the share below which the rate grows: between the two it stays
+
+
+class Yielding:
+    """The rate at which a source sends, in octets a second."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self.rate = parameters.txw_max_rte
+        self._asked = self._sent = 0
+        self._review_at_ns = 0
+
+    def asked(self, sqns: int) -> None:
+        """Note what a NAK asked for."""
+        self._asked += sqns
+
+    def sent(self, packets: int) -> None:
+        """Note ODATA."""
+        self._sent += packets
+
+    def review(self, now_ns: int) -> bool:
+        """Choose the rate anew if an interval is over; says whether it is another one."""
+        parameters = self._parameters
+        if not parameters.txw_min_rte or now_ns < self._review_at_ns:
+            return False
+        self._review_at_ns = now_ns + parameters.txw_yield_ivl
+        bearable, before = parameters.txw_yield_share * max(1, self._sent), self.rate
+        if self._asked > bearable:
+            self.rate = max(min(parameters.txw_min_rte, self.rate), self.rate - self.rate // _CUT_BY)
+        elif self._asked * _CALM <= bearable:
+            self.rate = min(parameters.txw_max_rte, self.rate + parameters.txw_max_rte // _GROW_BY)
+        self._asked = self._sent = 0
+        return self.rate != before

@@ -1,0 +1,84 @@
+"""A source that slows down while it is asked for too much, and only if it is told to."""
+
+import pytest
+
+from pgm.core.effects import Notice
+from pgm.core.yielding import Yielding
+from pgm.units import SECOND
+from tests.unit.core.makers import BY_UNICAST, MS, OWN, PEER, nak_packet, parameters, payload_of, train_of
+from tests.unit.core.sources import START, source
+
+FASTEST, LEAST = 1_000_000, 100_000
+SETTINGS = {"txw_max_rte": FASTEST, "txw_min_rte": LEAST, "txw_yield_share": 0.05, "txw_yield_ivl": 100 * MS}
+
+
+def rates(shares, **changes):
+    """The rate after each interval in which so large a share of a thousand packets was asked for."""
+    made, found = Yielding(parameters(**SETTINGS | changes)), []
+    made.review(0)
+    for number, share in enumerate(shares, 1):
+        made.sent(1000)
+        made.asked(round(1000 * share))
+        made.review(number * 100 * MS)
+        found.append(made.rate)
+    return found
+
+
+def test_the_rate_falls_by_quarters_while_too_much_is_asked_for_and_never_below_the_least():
+    found = rates([0.06] * 12)
+    assert found[:3] == [750_000, 562_500, 421_875]
+    assert found[-1] == LEAST
+
+
+def test_the_rate_stays_in_between_and_grows_back_by_steps_to_the_whole():
+    found = rates([1.0] * 4 + [0.03] * 3 + [0.0125] * 50)
+    assert found[3:7] == [found[3]] * 4
+    assert found[7] == found[6] + FASTEST // 40
+    assert found[-1] == FASTEST
+
+
+def test_without_a_least_rate_nobody_slows_a_source_down():
+    assert rates([1.0] * 20, txw_min_rte=0) == [FASTEST] * 20
+
+
+@pytest.mark.parametrize("interval", [0, 99])
+def test_an_interval_is_waited_for(interval):
+    made = Yielding(parameters(**SETTINGS))
+    made.review(0)
+    made.asked(1000)
+    assert not made.review(interval * MS)
+    assert made.rate == FASTEST
+    assert made.review(100 * MS)
+
+
+def serve(core, since, until, asking):
+    """Always something to send, the last packet of each train asked for if `asking`; octets sent and notices."""
+    core.submit([payload_of(1, 1000)] * 100)
+    now, sent, notices = START + since * SECOND, 0, []
+    while now < START + until * SECOND:
+        if core.window.unsent_octets < FASTEST // 10:
+            core.submit([payload_of(1, 1000)] * 100)
+        for effect in core.handle_deadline(now):
+            if isinstance(effect, Notice):
+                notices.append(effect.code)
+            elif effect.is_data:
+                sent += len(effect.octets)
+                sqn = core.window.lead
+                if asking:
+                    core.receive(train_of(nak_packet(sqn, source_nla=OWN)), BY_UNICAST, PEER, now)
+        now = max(now, core.deadline_ns)
+    return sent, notices
+
+
+def test_a_source_sends_less_while_it_is_asked_for_much_and_as_much_as_before_afterwards():
+    core = source(**SETTINGS | {"txw_secs": SECOND})
+    before, _ = serve(core, 0, 1, asking=False)
+    _, fell = serve(core, 1, 3, asking=True)
+    during, _ = serve(core, 3, 4, asking=True)
+    _, rose = serve(core, 4, 10, asking=False)
+    after, _ = serve(core, 10, 11, asking=False)
+    assert before == pytest.approx(FASTEST, rel=0.1)
+    assert during < 1.3 * LEAST
+    assert after == pytest.approx(FASTEST, rel=0.1)
+    assert (fell, rose) == (["slower"], ["as-before"])
+    assert core.counters.rate_cuts > 3
