@@ -17,6 +17,7 @@ import trio
 import aggregator.process
 import repairer.process
 from deploy.output import command, log, print_json, warn
+from deploy.supervise import end_with_supervisor
 from deploy.workload import Account, generate, payloads_of
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import UsageError
@@ -241,6 +242,7 @@ def run(file: Path, node: str, stream: str | None, seed: str | None, as_json: bo
     todo = Work(**work)
     if plan.role is Role.SOURCE and (todo.hold or not (todo.messages or todo.idle)):
         require_stdin()
+    end_with_supervisor()
     account = trio.run(run_node, plan, stream, todo, seed)
     if as_json:
         print_json(account)

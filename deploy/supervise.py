@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ from deploy.codes import SIGNALLED
 from pgm.errors import ProcessError
 from pgm.net.nurseries import open_plain_nursery
 
+LIFE = "PGM_SUPERVISOR_LIFE"  # the descriptor that ends with the supervisor
 _TAIL_LINES = 40  # of a child's log, kept for when it fails
 _START_S = 60.0  # twenty interpreters starting at once on a small machine need their time
 _STOP_S = 15.0  # a source serves repairs for a while before it leaves
@@ -61,6 +64,9 @@ class Supervisor:
         if runtime_dir is not None:
             self._environment["PGM_RUNTIME_DIR"] = str(runtime_dir)
         self._on_log = on_log
+        # Nobody writes here: it ends when this process does, in whatever way, and the nodes with it.
+        self._life, self._own_life = os.pipe()
+        self._environment[LIFE] = str(self._life)
         self.children: dict[str, Child] = {}
 
     async def start(self, node: str, options: Sequence[str] = (), *, has_stdin: bool = False) -> Child:
@@ -72,6 +78,7 @@ class Supervisor:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=self._environment,
+            pass_fds=(self._life,),
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
         )
         child = self.children[node] = Child(node, process)
@@ -144,6 +151,21 @@ class Supervisor:
         for child in self.children.values():
             if child.process.returncode is None:
                 child.process.kill()
+        os.close(self._life)
+        os.close(self._own_life)
+
+
+def end_with_supervisor() -> None:
+    """In a node: stop, as on SIGTERM, when the supervisor that started it is gone without having stopped it."""
+    life = os.environ.get(LIFE)
+    if life is not None:
+        threading.Thread(target=_await_end, args=(int(life),), daemon=True).start()
+
+
+def _await_end(life: int) -> None:
+    with contextlib.suppress(OSError):
+        os.read(life, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def heed_signals(

@@ -71,6 +71,15 @@ def test_a_demo_that_is_stopped_leaves_nothing(number: signal.Signals, code: int
         assert os.listdir(folder) == []
 
 
+def test_the_nodes_of_a_tree_end_with_it_even_when_it_is_killed(tree: Path) -> None:
+    """SIGKILL leaves it no time to stop anybody."""
+    with marked() as mark, running(mark, "up", tree) as up:
+        up.line_with("nodes run")
+        up.process.kill()
+        up.wait()
+        mark.until_nothing_runs()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
 def test_a_tree_that_is_stopped_ends_in_order(tree: Path, number: signal.Signals) -> None:
     with marked() as mark, running(mark, "up", tree) as up:
