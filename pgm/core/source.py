@@ -290,7 +290,7 @@ class SourceCore:
         pacer.data_sent(rows.size, now_ns)
         self.counters.odata_packets += rows.shape[0]
         self.counters.odata_octets += rows.size
-        self._yielding.sent(rows.shape[0])
+        self._yielding.sent(rows.shape[0], rows.size)
         return data(self._segment, rows)
 
     def status(self, now_ns: int) -> list[SessionStatus]:

@@ -10,6 +10,7 @@ nobody.
 from __future__ import annotations
 
 from pgm.parameters import Parameters
+from pgm.units import SECOND
 
 # A quarter off at a time halves the rate in three intervals; a fortieth back makes good in ten what one took.
 _CUT_BY = 4
@@ -23,27 +24,31 @@ class Yielding:
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self.rate = parameters.txw_max_rte
-        self._asked = self._sent = 0
-        self._review_at_ns = 0
+        self._asked = self._sent = self._octets = 0
+        self._reviewed_at_ns = -parameters.txw_yield_ivl
 
     def asked(self, sqns: int) -> None:
         """Note what a NAK asked for."""
         self._asked += sqns
 
-    def sent(self, packets: int) -> None:
+    def sent(self, packets: int, octets: int) -> None:
         """Note ODATA."""
         self._sent += packets
+        self._octets += octets
 
     def review(self, now_ns: int) -> bool:
         """Choose the rate anew if an interval is over; says whether it is another one."""
         parameters = self._parameters
-        if not parameters.txw_min_rte or now_ns < self._review_at_ns:
+        elapsed_ns = now_ns - self._reviewed_at_ns
+        if not parameters.txw_min_rte or elapsed_ns < parameters.txw_yield_ivl:
             return False
-        self._review_at_ns = now_ns + parameters.txw_yield_ivl
+        self._reviewed_at_ns = now_ns
         bearable, before = parameters.txw_yield_share * max(1, self._sent), self.rate
         if self._asked > bearable:
-            self.rate = max(min(parameters.txw_min_rte, self.rate), self.rate - self.rate // _CUT_BY)
+            # A source that is told to send as fast as it can gets less out than its rate allows.
+            reached = min(self.rate, self._octets * SECOND // elapsed_ns)
+            self.rate = max(min(parameters.txw_min_rte, self.rate), reached - reached // _CUT_BY)
         elif self._asked * _CALM <= bearable:
             self.rate = min(parameters.txw_max_rte, self.rate + parameters.txw_max_rte // _GROW_BY)
-        self._asked = self._sent = 0
+        self._asked = self._sent = self._octets = 0
         return self.rate != before

@@ -12,12 +12,12 @@ FASTEST, LEAST = 1_000_000, 100_000
 SETTINGS = {"txw_max_rte": FASTEST, "txw_min_rte": LEAST, "txw_yield_share": 0.05, "txw_yield_ivl": 100 * MS}
 
 
-def rates(shares, **changes):
-    """The rate after each interval in which so large a share of a thousand packets was asked for."""
+def rates(shares, octets=FASTEST, **changes):
+    """The rate after each interval in which so large a share of a thousand packets, and octets, was asked for."""
     made, found = Yielding(parameters(**SETTINGS | changes)), []
     made.review(0)
     for number, share in enumerate(shares, 1):
-        made.sent(1000)
+        made.sent(1000, octets)
         made.asked(round(1000 * share))
         made.review(number * 100 * MS)
         found.append(made.rate)
@@ -37,6 +37,10 @@ def test_the_rate_stays_in_between_and_grows_back_by_steps_to_the_whole():
     assert found[-1] == FASTEST
 
 
+def test_what_was_sent_and_not_what_might_have_been_is_cut():
+    assert rates([0.06], octets=40_000) == [300_000]
+
+
 def test_without_a_least_rate_nobody_slows_a_source_down():
     assert rates([1.0] * 20, txw_min_rte=0) == [FASTEST] * 20
 
@@ -45,6 +49,7 @@ def test_without_a_least_rate_nobody_slows_a_source_down():
 def test_an_interval_is_waited_for(interval):
     made = Yielding(parameters(**SETTINGS))
     made.review(0)
+    made.sent(1000, FASTEST)
     made.asked(1000)
     assert not made.review(interval * MS)
     assert made.rate == FASTEST
