@@ -42,6 +42,7 @@ from repairer.cache import SessionCache
 from repairer.offer import Offer, searches_answered
 
 _TO_ALL: Nla | None = None  # repairs for a segment, not for one node of it
+_MOST_SINGLE = 16  # nodes that repairs go to by unicast: more parents than a session has
 
 
 @attrs.define(eq=False)
@@ -346,10 +347,13 @@ class RepairerSession:
 
     def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         """A repairer further down tells the source what it repairs: pass it on, once (DLR-07, DLR-39)."""
+        spans = self.path.spans_of(nak)
+        if nak.parity or not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
+            self._counters.nak_packets_foreign += 1
+            return NOTHING
         self._counters.nnak_packets_in += 1
         to = self._parents.current
-        is_new = self.path.has_edges and self.brakes.admit_nak(peer, now_ns)
-        if to in (None, peer) or not is_new or not self._null_naks.admit(self.path.spans_of(nak), now_ns):
+        if to in (None, peer) or not self.brakes.admit_nak(peer, now_ns) or not self._null_naks.admit(spans, now_ns):
             self._counters.nnak_packets_eliminated += 1
             return NOTHING
         self._counters.nnak_packets += 1
@@ -444,6 +448,13 @@ class RepairerSession:
     def _responder(self, segment: Segment, to: Nla | None = _TO_ALL) -> Responder:
         line = self._lines.get((segment.index, to))
         if line is None:
+            self._forget_idle_lines()
             responder = Responder(self.cache, segment, self._parameters, self._counters, to)
             line = self._lines[segment.index, to] = _Line(responder, self._pacers[segment.index])
         return line.responder
+
+    def _forget_idle_lines(self) -> None:
+        """Lines to single nodes are few, however many addresses claim to be a parent that searches."""
+        single = [key for key, line in self._lines.items() if key[1] is not _TO_ALL]
+        for key in single[: max(0, len(single) - _MOST_SINGLE + 1)]:
+            self._counters.states_refused += self._lines.pop(key).responder.pending_sqns > 0

@@ -11,7 +11,7 @@ from pgm.wire.packets import encode
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import LAN, SOURCE
 from tests.rfc.redirects import CHILD, PARENT_NLA, beside, null_nak, off_tree, said, search
-from tests.unit.core.makers import MS, data_train, nak_packet, parameters
+from tests.unit.core.makers import MS, data_train, nak_packet, parameters, spm_packet
 
 T = PacketType
 
@@ -169,3 +169,26 @@ def test_a_repairer_passes_the_null_naks_of_others_up_once():
     assert said(made) == [(T.NNAK, PARENT_NLA, (5,))]
     made.hear(null_nak(5, group=LAN.group), LAN, CHILD, is_group=False, after=100 * MS)
     assert len(made.sent(T.NNAK)) == 2
+
+
+def test_null_naks_for_what_was_never_sent_stay_here():
+    made = beside("off")
+    made.hear(null_nak(5, 1000, group=LAN.group), LAN, CHILD, is_group=False)
+    assert said(made) == []
+    assert made.core.counters.nak_packets_foreign == 1
+
+
+def test_parents_that_come_and_go_leave_nothing_behind():
+    """Whoever says by SPMs that he is the path now, searches and asks: a line of its own, and few of them."""
+    made = off_tree()
+    for number in range(100):
+        path = f"10.0.0.{number + 100}"
+        made.hear(spm_packet(2 + number, 0, 19, path_nla=path), LAN, path)
+        made.hear(search(1 + number, path), LAN, path)
+        made.wait(100 * MS)
+        made.log.clear()
+        made.nak(LAN, 5, peer=path)
+        made.wait(10 * MS)
+        assert (T.RDATA, path, (5,)) in said(made)
+    session = made.core.sessions.get(TSI)
+    assert len(session._lines) <= 17
