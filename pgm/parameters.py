@@ -207,7 +207,7 @@ class Parameters:
     parent_retry_ivl: int = _ivl(5 * SECOND, _ASKERS, "-", "After this long the preferred parent is tried again.", low=10 * MILLISECOND)
 
     # Receive window and sessions
-    rxw_bytes: int = _octets(64 * MIB, _RECEIVER, "3.4", "Most octets that wait for a gap or for the application, per session.", low=64 * KIB)
+    rxw_bytes: int = _octets(256 * MIB, _RECEIVER, "3.4", "Most octets that wait for a gap or for the application, per session. A second of 2 Gbit/s.", low=64 * KIB)
     rxw_sqns: int = _count(1 << 20, _ASKERS, "3.4", "Largest jump of the lead that is followed; a larger one must be confirmed and starts the session anew.", low=64)
     rxw_gaps: int = _count(8192, ("receiver", "repairer"), "-", "Most ranges of missing packets per session; beyond it the oldest is given up.", low=16, high=1 << 20)
     ncf_lead_sqns: int = _count(4096, ("receiver", "repairer"), "6.3", "How far beyond the newest sqn that data or an SPM told of an NCF may reveal a loss.")
