@@ -20,7 +20,8 @@ from pgm.core.run_store import RunStore
 from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
-from pgm.wire.data import FRAGMENT_OCTETS, write_odata
+from pgm.wire.checksum import INTEGER_OCTETS
+from pgm.wire.data import FRAGMENT_OCTETS, odata_alone, write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
 from pgm.wire.options import Fin, Syn, encode_options
 from pgm.wire.serial import unwrap
@@ -84,6 +85,10 @@ class TransmitWindow:
             until = at + 1
             while until < len(payloads) and len(payloads[until]) == size and until - at < MAX_TRAIN_PACKETS:
                 until += 1
+            if until == at + 1 and size <= INTEGER_OCTETS:
+                self._append_alone(payloads[at])
+                at = until
+                continue
             joined = np.frombuffer(b"".join(payloads[at:until]), np.uint8)
             self._append_rows(joined.reshape(until - at, size), b"", None)
             at = until
@@ -162,10 +167,20 @@ class TransmitWindow:
             option_octets=options,
             fragment_offsets=offsets,
         )
-        self._arena.keep(count * stride)
-        self._store.add(Run(self.end, count, chunk, at, stride, payload_at))
-        self.end += count
-        self.unsent_octets += count * stride
+        self._keep(Run(self.end, count, chunk, at, stride, payload_at))
+
+    def _append_alone(self, payload: Payload) -> None:
+        packet = odata_alone(payload, tsi=self._tsi, data_port=self._data_port, sqn=self.end, trail=self.trail)
+        chunk, at = self._arena.room(len(packet))
+        chunk.data[at : at + len(packet)] = packet
+        self._keep(Run(self.end, 1, chunk, at, len(packet), DATA_HEADER_OCTETS))
+
+    def _keep(self, run: Run) -> None:
+        """Take in what was written at the arena's place."""
+        self._arena.keep(run.octets)
+        self._store.add(run)
+        self.end += run.count
+        self.unsent_octets += run.octets
 
     @property
     def held_octets(self) -> int:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 Octets = npt.NDArray[np.uint8]
 
 CHECKSUM_AT = 6
+INTEGER_OCTETS = 4096  # the longest packet that is summed faster as an integer than by numpy
 _ONES = np.uint64(0xFFFF)
 
 

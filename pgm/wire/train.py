@@ -41,7 +41,6 @@ _DATA_TYPES = frozenset(int(kind) for kind in DATA)
 TYPE_AT, FLAGS_AT, TSDU_LENGTH_AT, SQN_AT, TRAIL_AT = 4, 5, 14, 16, 20
 # One send of at most 64 KB with all its headers: a longer one is cut into single packets by the device (gso_max_size).
 MAX_TRAIN_OCTETS = 65_400
-_INTEGER_OCTETS = 4096  # the longest packet that is summed faster as an integer than by numpy
 MAX_TRAIN_PACKETS = 64  # UDP_MAX_SEGMENTS of older kernels
 
 
@@ -232,7 +231,7 @@ def _parse_block_untrusted(
     if stride < HEADER_OCTETS:
         rejects.extend(["truncated"] * count)
         return
-    if (count == 1 and stride <= _INTEGER_OCTETS) or int(train.buffer[offset + TYPE_AT]) not in _DATA_TYPES:
+    if (count == 1 and stride <= checksum.INTEGER_OCTETS) or int(train.buffer[offset + TYPE_AT]) not in _DATA_TYPES:
         for at in range(offset, offset + count * stride, stride):
             _parse_one_untrusted(train, at, stride, items, rejects)
         return
