@@ -33,6 +33,7 @@ _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
 _U32 = struct.Struct("=I")
 # What a driver refuses for a while and what it never will: a full queue, and everything else.
+_TRUNCATED = int(socket.MSG_TRUNC)  # the flag itself computes in Python
 _BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
@@ -183,7 +184,7 @@ class Link:
         if self._is_raw and not self._is_v6:
             count = strip_header(chunk, at, count)
         stride = self._read_ancillary(sock, ancillary) or count
-        if flags & socket.MSG_TRUNC:
+        if flags & _TRUNCATED:
             self.counters.truncated_reads += 1
             count -= count % stride or stride
         if count <= 0 or self._is_own(name):

@@ -44,6 +44,8 @@ NO_WINDOW_LEAD = 0x80000000
 class PacketType(enum.IntEnum):
     """Low nibble of the type octet (RFC 8). ACK is OpenPGM's, for PGMCC."""
 
+    __hash__ = int.__hash__  # that of Enum hashes the name, in Python, for every packet
+
     SPM = 0x00
     POLL = 0x01
     POLR = 0x02
