@@ -46,7 +46,19 @@ did other things too. `python -m pytest -rP tests/interop/test_openpgm_repair.py
 An on-LAN repairer learns of others' losses by the source's NCF: their NAKs go to the source alone, by unicast, and OpenPGM knows nothing of
 redirects. An idle source sends the NCF and the repair in one go, 20 to 50 us apart unless something interrupts it; ours leaves some
 200 us after the NCF at best, 500 us on a busy machine. There it is a race, and what a source sends without a pause no other process can
-overtake. The source repairs in any case, since it does not listen to repairs of others.""",
+overtake. The source repairs in any case, since it does not listen to repairs of others.
+
+How fast a relay is between them, beside a bare forwarder in its place that receives and sends and does nothing else: messages of 1,400
+octets a second without loss, found by bisection, the same source and two receivers throughout, with the timers of OpenPGM's examples; four
+processes on 2 cores. `python -m tests.interop.relay_speed` prints it, and takes a machine that does nothing else.
+
+| in the middle | messages a second |
+|---|---|
+| forwarder in C | 92,000 to 103,000 |
+| forwarder in Python, a call in and a call out for each packet | 82,000 to 87,000 |
+| forwarder in Python, with the socket options of our links | 60,000 |
+| relaying aggregator | 66,000 to 71,000; at 80 % of the forwarder in Python nothing is lost |
+| relaying repairer | 42,000 to 50,000 while its cache fills: it touches new memory for each packet |""",
     f"""## What {OPENPGM} does not stand, and what follows
 
 - A receiver that reads a packet with an option of length 0, or a window edge, a data packet or an NCF far ahead, walks for minutes or for ever,
