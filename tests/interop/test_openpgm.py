@@ -58,7 +58,8 @@ processes on 2 cores. `python -m tests.interop.relay_speed` prints it, and takes
 | forwarder in Python, a call in and a call out for each packet | 82,000 to 87,000 |
 | forwarder in Python, with the socket options of our links | 60,000 |
 | relaying aggregator | 66,000 to 71,000; at 80 % of the forwarder in Python nothing is lost |
-| relaying repairer | 42,000 to 50,000 while its cache fills: it touches new memory for each packet |""",
+| relaying repairer with a full cache | nothing is lost at 80 % of the forwarder in Python either |
+| the same while its cache fills, the first 256 MiB | 42,000 to 50,000: new memory costs a page fault every three packets |""",
     f"""## What {OPENPGM} does not stand, and what follows
 
 - A receiver that reads a packet with an option of length 0, or a window edge, a data packet or an NCF far ahead, walks for minutes or for ever,
