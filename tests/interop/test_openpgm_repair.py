@@ -136,6 +136,7 @@ def test_repairs_of_an_on_lan_repairer_come_first(
     with capturing(scene.seat("desk-1"), tmp_path / "seen"):
         deliver(source, receivers, sent)
     assert served(scene, "repairer-1")
+    assert scene.counts("source")["nak"]
     end_whole(scene, source, receivers, sent)
     fields = ["ip.src", "ip.dst", "pgm.hdr.type", "pgm.spm.sqn", "pgm.spm.path.ipv4"]
     rows = dissect(tmp_path / "seen", scene.port, fields)
@@ -151,4 +152,4 @@ def test_repairs_of_an_on_lan_repairer_come_first(
     assert {(row[0], row[4]) for row in rows if int(row[2], 16) == TYPES["spm"]} == {(own, own)}, (
         "one speaker, one path"
     )
-    assert {row[1] for row in rows if int(row[2], 16) == TYPES["nak"]} == {own}
+    assert {row[1] for row in rows if int(row[2], 16) == TYPES["nak"]} <= {own}  # the other desk may ask for both
