@@ -41,7 +41,7 @@ did other things too. `python -m pytest -rP tests/interop/test_openpgm_repair.py
 | the same after the repairer is killed, 1,400 messages | | 45 to 60, and nothing lost |
 | sqns that an on-LAN repairer repairs before a source at its rate limit | | 90 to 97 % |
 | sqns that it repairs before a source with rate to spare, bursts of 40 packets lost | | 94 to 95 % |
-| the same, single packets lost | | 50 to 78 % |
+| the same, single packets lost | | 48 to 78 % |
 
 An on-LAN repairer learns of others' losses by the source's NCF: their NAKs go to the source alone, by unicast, and OpenPGM knows nothing of
 redirects. An idle source sends the NCF and the repair in one go, 20 to 50 us apart unless something interrupts it; ours leaves some
