@@ -60,7 +60,7 @@ class NcfFirst(Checker):
     """RDATA that answers a NAK is preceded by an NCF for that sqn on the segment of the NAK (RFC 5.1.3, 7.2).
 
     An NCF that left less than `ncf_ivl` before the NAK confirms it too: the next one is put off. A NAK that a brake
-    refused is not being served; what it asked for is forgotten.
+    refused is not being served, and a full line loses its NCF; what it asked for is forgotten.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,8 @@ def _refused(node: Node) -> int:
     if node.core is None:
         return 0
     counters = node.core.counters
-    return counters.nak_packets_braked + counters.nak_packets_foreign + counters.ncf_packets_braked
+    braked = counters.nak_packets_braked + counters.nak_packets_foreign + counters.ncf_packets_braked
+    return braked + counters.sends_dropped  # the NCF, where the node's own line was full
 
 
 @attrs.define
