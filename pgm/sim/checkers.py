@@ -66,8 +66,8 @@ class NcfFirst(Checker):
     def __init__(self) -> None:
         self._owed: dict[_Ward, dict[int, bool]] = {}  # wire sqns that were asked for -> confirmed
         self._confirmed_ns: dict[_Ward, dict[int, int]] = {}
-        self._asked_now: list[tuple[dict[int, bool], int]] = []
-        self._refused = 0
+        self._asked_now: list[tuple[_Ward, int]] = []
+        self._refused = self._dropped = 0
 
     def started(self, node: Node) -> None:
         """A new process owes nothing."""
@@ -79,7 +79,7 @@ class NcfFirst(Checker):
         """Note what is asked for."""
         if node.is_receiver or channel.is_group or train.length > 1024:
             return
-        self._refused = _refused(node)
+        self._refused, self._dropped = _refused(node), _dropped(node)
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Nak) and item.kind is PacketType.NAK:
                 ward = (node.index, channel.segment.index, item.tsi)
@@ -89,15 +89,18 @@ class NcfFirst(Checker):
                 for sqn in item.sqns:
                     if sqn not in owed:
                         owed[sqn] = confirmed.get(sqn, -1) > long_ago
-                        self._asked_now.append((owed, sqn))
+                        self._asked_now.append((ward, sqn))
 
     def called(self, node: Node) -> None:
-        """Forget what a brake refused."""
+        """Forget what a brake refused. What the line lost has been confirmed as far as the node knows."""
         if not self._asked_now:
             return
-        if _refused(node) != self._refused:
-            for owed, sqn in self._asked_now:
-                owed.pop(sqn, None)
+        was_dropped = _dropped(node) != self._dropped
+        if was_dropped or _refused(node) != self._refused:
+            for ward, sqn in self._asked_now:
+                self._owed[ward].pop(sqn, None)
+                if was_dropped:
+                    self._confirmed_ns.setdefault(ward, {})[sqn] = self.world.now_ns
         self._asked_now.clear()
 
     def sent(self, node: Node, send: Send, train: Train) -> None:
@@ -128,8 +131,11 @@ def _refused(node: Node) -> int:
     if node.core is None:
         return 0
     counters = node.core.counters
-    braked = counters.nak_packets_braked + counters.nak_packets_foreign + counters.ncf_packets_braked
-    return braked + counters.sends_dropped  # the NCF, where the node's own line was full
+    return counters.nak_packets_braked + counters.nak_packets_foreign + counters.ncf_packets_braked
+
+
+def _dropped(node: Node) -> int:
+    return 0 if node.core is None else node.core.counters.sends_dropped
 
 
 @attrs.define
