@@ -19,7 +19,7 @@ from pgm.core.fragments import fragment_options
 from pgm.core.run_store import RunStore
 from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
-from pgm.units import NEVER, SECOND
+from pgm.units import KIB, NEVER, SECOND
 from pgm.wire.checksum import INTEGER_OCTETS
 from pgm.wire.data import FRAGMENT_OCTETS, odata_alone, write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
@@ -28,7 +28,12 @@ from pgm.wire.serial import unwrap
 from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run, fragment_of
 
 Payload = bytes | bytearray | memoryview
+_APPEND_OCTETS = 256 * KIB  # written at a time: what a processor's second cache keeps until it is summed
 _MOST_SQNS = (1 << 31) - 1  # W-18
+
+
+def _rows_at_once(size: int) -> int:
+    return max(1, _APPEND_OCTETS // (DATA_HEADER_OCTETS + size))
 
 
 @attrs.define
@@ -82,8 +87,8 @@ class TransmitWindow:
                 self._append_fragments(payloads[at])
                 at += 1
                 continue
-            until = at + 1
-            while until < len(payloads) and len(payloads[until]) == size and until - at < MAX_TRAIN_PACKETS:
+            until, most = at + 1, _rows_at_once(size)
+            while until < len(payloads) and len(payloads[until]) == size and until - at < most:
                 until += 1
             if until == at + 1 and size <= INTEGER_OCTETS:
                 self._append_alone(payloads[at])
@@ -99,8 +104,9 @@ class TransmitWindow:
             self.append([row.tobytes() for row in payloads])
             return
         begun = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
-        for at in range(begun, payloads.shape[0], MAX_TRAIN_PACKETS):
-            self._append_rows(payloads[at : at + MAX_TRAIN_PACKETS], b"", None)
+        most = _rows_at_once(payloads.shape[1])
+        for at in range(begun, payloads.shape[0], most):
+            self._append_rows(payloads[at : at + most], b"", None)
 
     @property
     def _owes_syn(self) -> bool:
@@ -144,8 +150,9 @@ class TransmitWindow:
         octets = np.frombuffer(payload, np.uint8)
         options = fragment_options(self.end, len(octets))
         whole = len(octets) // size
-        for at in range(0, whole, MAX_TRAIN_PACKETS):
-            until = min(whole, at + MAX_TRAIN_PACKETS)
+        most = _rows_at_once(FRAGMENT_OCTETS + size)
+        for at in range(0, whole, most):
+            until = min(whole, at + most)
             rows = octets[at * size : until * size].reshape(until - at, size)
             self._append_rows(rows, options, range(at * size, until * size, size))
         if whole * size < len(octets):
