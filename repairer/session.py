@@ -317,6 +317,7 @@ class RepairerSession:
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.nak_sqns_in += len(nak.sqns)
+        self.path.asked_at_ns = now_ns
         is_parent = self._parents.is_parent(peer)
         if is_parent and self._offer.is_off_tree_for(peer):
             return self._serve_off_tree(nak, spans, segment, peer, now_ns)

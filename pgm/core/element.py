@@ -47,7 +47,7 @@ class ElementCore(Generic[S]):
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         expiry = self._parameters.session_expiry
-        return min((min(one.deadline_ns, one.path.heard_at_ns + expiry) for one in self.sessions), default=NEVER)
+        return min((min(one.deadline_ns, one.path.used_at_ns + expiry) for one in self.sessions), default=NEVER)
 
     def _items_of(self, train: Train) -> list[Item]:
         """What one read gave, without what OPX asks an element to discard (W-26)."""
@@ -63,9 +63,9 @@ class ElementCore(Generic[S]):
         return found
 
     def _expire(self, now_ns: int) -> list[Effect]:
-        """Drop the sessions of which nothing was heard for `session_expiry`, and say so."""
+        """Drop the sessions of which nothing was heard, and asked, for `session_expiry`, and say so."""
         expiry = self._parameters.session_expiry
-        gone = self.sessions.forget(lambda one: now_ns - one.path.heard_at_ns >= expiry)
+        gone = self.sessions.forget(lambda one: now_ns - one.path.used_at_ns >= expiry)
         self.counters.sessions_expired += len(gone)
         return [self._gone(one, "expired") for one in gone]
 

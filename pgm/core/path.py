@@ -43,7 +43,13 @@ class Path:
         self.reset: Rst | None = None
         self.epoch_shift: int | None = None  # add to a sqn to get the source's own 64-bit number; None: never heard
         self.heard_at_ns = 0
+        self.asked_at_ns = 0  # when a child was last served, which a cache does whether the source is there or not
         self._claim: tuple[int, int] | None = None  # a far lead and how often it was confirmed
+
+    @property
+    def used_at_ns(self) -> int:
+        """When the session was last of use to anybody."""
+        return max(self.heard_at_ns, self.asked_at_ns)
 
     def unwrap(self, wire_sqn: int) -> int:
         """The 64-bit form of a wire sqn, nearest to the lead."""

@@ -30,6 +30,13 @@ from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run, fragment_of
 Payload = bytes | bytearray | memoryview
 _APPEND_OCTETS = 256 * KIB  # written at a time: what a processor's second cache keeps until it is summed
 _MOST_SQNS = (1 << 31) - 1  # W-18
+_OCTETS = frozenset((bytes, bytearray))
+
+
+def _as_octets(payload: Payload) -> Payload:
+    """A view whose length is its octets, whatever it is a view of."""
+    view = memoryview(payload)
+    return view if view.nbytes == len(view) else view.cast("B")
 
 
 def _rows_at_once(size: int) -> int:
@@ -72,6 +79,8 @@ class TransmitWindow:
 
     def append(self, payloads: Sequence[Payload]) -> None:
         """Number messages in order and build their packets. Raises `PayloadTooLarge` before anything is taken."""
+        if not _OCTETS.issuperset(map(type, payloads)):
+            payloads = [_as_octets(payload) for payload in payloads]
         largest = self._parameters.max_tpdu - DATA_HEADER_OCTETS
         limit = self.largest_payload
         for payload in payloads:

@@ -88,3 +88,16 @@ def test_every_segment_has_its_own_share_of_the_rate(repairer: RepairerCore) -> 
         octets = sum(len(send.octets) for send in repairs_on(segment, sent))
         share = RATE * SHARE * lasts_ns / SECOND
         assert 0.9 * share < octets < 1.1 * share, segment.name
+
+
+def test_a_session_whose_source_is_gone_lives_for_as_long_as_somebody_asks(repairer: RepairerCore) -> None:
+    """Also where its cache lasts longer than sessions do."""
+    expiry, now = SETTINGS.session_expiry, SECOND
+    for _ in range(5):
+        run(repairer, now, now + expiry // 2)
+        now += expiry // 2
+        ask(repairer, LEFT, 0, 1, now)
+    run(repairer, now, now + expiry)
+    assert (len(list(repairer.sessions)), repairer.counters.sessions_expired) == (1, 0)
+    run(repairer, now + expiry, now + expiry + 1)
+    assert (len(list(repairer.sessions)), repairer.counters.sessions_expired) == (0, 1)
