@@ -33,6 +33,7 @@ from pgm.wire.formats import (
 )
 from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted, find
 from pgm.wire.packets import Packet, decode_control_untrusted, packet_type_untrusted
+from pgm.wire.serial import MASK
 
 Octets = npt.NDArray[np.uint8]
 
@@ -259,7 +260,7 @@ def _parse_block_untrusted(
                 rejects.extend([error.reason] * (high - low))
 
 
-@functools.lru_cache(maxsize=MAX_TRAIN_OCTETS // DATA_HEADER_OCTETS)
+@functools.lru_cache(maxsize=MAX_TRAIN_PACKETS)
 def _lanes(count: int) -> tuple[int, int, int]:
     """For `count` headers as one number, the first on top: what must agree, a one in each, and 0, 1, 2... at their sqns."""
     width = 8 * DATA_HEADER_OCTETS
@@ -285,6 +286,8 @@ def _is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
     heads = rows[:, :DATA_HEADER_OCTETS].tobytes()
     if 0 in memoryview(heads).cast("H")[checksum.CHECKSUM_AT // 2 :: DATA_HEADER_OCTETS // 2].tolist():
         return False
+    if int.from_bytes(heads[SQN_AT:TRAIL_AT], "big") + count > 1 + MASK:
+        return False  # sqns begin anew, and what they carry would count for the field before them
     mask, ones, steps = _lanes(count)
     first = int.from_bytes(heads[:DATA_HEADER_OCTETS], "big") & _AGREEING
     return int.from_bytes(heads, "big") & mask == first * ones + steps

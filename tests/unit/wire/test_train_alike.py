@@ -1,0 +1,97 @@
+"""Trains that almost are one run of plain data: what is read at one glance is what is read row by row (W-03, W-10, SEC-06)."""
+
+import attrs
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pgm.wire import train as train_module
+from pgm.wire.formats import PacketType
+from pgm.wire.serial import MASK, wrap
+from pgm.wire.train import Data, Train
+from tests.reference import data_packet, sealed, without_checksum
+
+STRIDE = 24 + 20
+# The last octet of every header field, and the flags: a difference of one there is the least there can be.
+FIELDS = {"port": 1, "dport": 3, "type": 4, "flags": 5, "checksum": 7, "gsi": 13, "tsdu": 15, "sqn": 19, "trail": 23}
+
+rows = st.lists(st.sampled_from([1, 1, 1, 1, 0, 2]), min_size=1, max_size=8)
+firsts = st.one_of(st.integers(0, 3), st.integers(MASK - 8, MASK))
+changes = st.lists(
+    st.tuples(
+        st.integers(0, 8),
+        st.one_of(st.sampled_from(sorted(FIELDS.values())), st.integers(0, STRIDE - 1)),
+        st.sampled_from([1, 255, 0x80, 0x40, 2]),
+        st.sampled_from(["sealed", "sealed", "sealed", "damaged", "no checksum"]),
+    ),
+    max_size=4,
+)
+tails = st.sampled_from([0, 0, 15, 16, 24, 30, STRIDE - 1])
+
+
+def packets_of(first, steps, changed, tail):
+    """Data packets that count up, some octets of some of them changed, and perhaps a shorter one behind them."""
+    packets, sqn = [], first
+    for index, step in enumerate([0, *steps]):
+        sqn += step
+        packets.append(data_packet(wrap(sqn), bytes([index]) * (STRIDE - 24), trail=index // 2))
+    if tail:
+        packets.append(data_packet(wrap(sqn + 1), bytes(max(0, tail - 24)))[:tail])
+    for row, at, by, how in changed:
+        if row >= len(packets) or at >= len(packets[row]) or len(packets[row]) < 24:
+            continue
+        octets = bytearray(packets[row])
+        octets[at] = octets[at] + by & 0xFF
+        made = bytes(octets)
+        packets[row] = {"sealed": sealed, "damaged": bytes, "no checksum": without_checksum}[how](made)
+    return packets
+
+
+def told(items):
+    """All that an item says, the octets it lies on included."""
+    names = [field.name for field in attrs.fields(Data) if field.name not in ("buffer", "keeping")]
+    return [[getattr(item, name) for name in names] if isinstance(item, Data) else item for item in items]
+
+
+def split(items):
+    """Each packet of the items by itself."""
+    for item in items:
+        if not isinstance(item, Data):
+            yield item
+            continue
+        for index in range(item.count):
+            at = item.offset + index * item.stride
+            octets = item.buffer[at : at + item.stride].tobytes()
+            sqn = wrap(item.wire_sqn + index)
+            yield item.type, item.tsi, item.data_port, sqn, item.parity, item.options, item.payload_at, octets
+
+
+@given(first=firsts, steps=rows, changed=changes, tail=tails)
+@example(first=MASK, steps=[1], changed=[(1, FIELDS["tsdu"], 1, "sealed")], tail=0)
+@example(first=MASK - 1, steps=[1, 1, 1], changed=[(2, 15, 1, "sealed"), (3, 15, 1, "sealed")], tail=30)
+@example(first=5, steps=[1, 1], changed=[(row, FIELDS["flags"], 1, "sealed") for row in range(3)], tail=0)
+@example(first=5, steps=[1, 1], changed=[(row, FIELDS["flags"], 0x40, "sealed") for row in range(3)], tail=0)
+@example(first=5, steps=[1, 1], changed=[(row, 30, 1, "no checksum") for row in range(3)], tail=0)
+def test_the_short_way_reads_what_the_long_way_reads(first, steps, changed, tail):
+    """And both read what the packets say one by one."""
+    packets = packets_of(first, steps, changed, tail)
+    octets = b"".join(packets)
+    items, rejects = Train.of(octets, STRIDE).parse_untrusted()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(train_module, "_is_one_run", lambda *_: False)
+        long_items, long_rejects = Train.of(octets, STRIDE).parse_untrusted()
+    assert told(items) == told(long_items)
+    assert rejects == long_rejects
+    singles = [Train.of(packet).parse_untrusted() for packet in packets]
+    assert list(split(items)) == [one for found, _ in singles for one in split(found)]
+    assert sorted(rejects) == sorted(reason for _, reasons in singles for reason in reasons)
+
+
+def test_a_length_that_is_wrong_by_what_a_sqn_carries_is_refused():
+    """Where sqns begin anew, the sum of a number and its step would reach into the field before: the TSDU length."""
+    first, second = (data_packet(sqn, bytes(20)) for sqn in (MASK, 0))
+    wrong = bytearray(second)
+    wrong[FIELDS["tsdu"]] += 1
+    items, rejects = Train.of(first + sealed(bytes(wrong)), STRIDE).parse_untrusted()
+    assert [(item.type, item.wire_sqn, item.count) for item in items] == [(PacketType.ODATA, MASK, 1)]
+    assert rejects == ["length"]
