@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 import random
 
@@ -112,6 +113,18 @@ def test_rows_of_an_array():
     wide = np.ones((2, 300), np.uint8)
     made.append_rows(wide)
     assert made.end == 150 + 2 * 4
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_view_of_something_larger_than_octets_is_sent_as_its_octets(count):
+    """A lone message and several of one size, which are built in two ways, and one that needs fragments."""
+    numbers = array.array("I", range(5))
+    made = window()
+    made.append([memoryview(numbers)] * count)
+    assert [one.run(0).payloads.tobytes() for one in send_all(made)] == [numbers.tobytes() * count]
+    many = array.array("I", range(100))
+    made.append([memoryview(many)])
+    assert b"".join(one.run(0).payloads.tobytes() for one in send_all(made)) == many.tobytes()
 
 
 def test_nothing_is_taken_of_a_batch_with_a_message_too_large():
