@@ -125,7 +125,7 @@ class Injector:
 
     def _packets_until(self, share: float) -> int:
         """Packets up to one that happens with this share: geometric, at least 1."""
-        return 1 + int(math.log(1 - self._rng.random()) / math.log(1 - share)) if share < 1 else 1
+        return 1 + int(math.log(1 - self._rng.random()) / math.log1p(-share)) if share < 1 else 1
 
 
 def seeded(seed: int | str, *names: str) -> random.Random:

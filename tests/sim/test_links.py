@@ -5,7 +5,7 @@ import pytest
 
 from deploy.roles import build_core
 from pgm.errors import UsageError
-from pgm.impairments import Impairment
+from pgm.impairments import Impairment, Injector
 from pgm.sim.faults import Fault, Faults
 from pgm.sim.links import Link, LinkSetup
 from pgm.sim.trees import Tree
@@ -62,6 +62,25 @@ def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
         return fates
 
     assert lost([40] * 25) == lost([1] * 1000) == lost([7] * 100 + [30] * 10)
+
+
+@pytest.mark.parametrize(
+    ("impairment", "share"),
+    [
+        (Impairment(), 0.0),
+        (Impairment(loss=1.0), 1.0),
+        (Impairment(burst_loss=1e-18), 0.0),
+        (Impairment(burst_loss=0.5, burst_length=1e18), 0.0),
+        (Impairment(burst_loss=1.0, burst_length=1e18), 1.0),
+    ],
+)
+def test_shares_at_the_edge(impairment, share):
+    """None, all, and bursts rarer or longer than a number of that kind can tell from none and for ever."""
+    drawn = Injector(impairment, "seed")
+    for count in (1, 2000, 50):
+        drawn.draw(count)
+    assert drawn.seen == 2051
+    assert drawn.lost == pytest.approx(share * drawn.seen, abs=1)
 
 
 def test_line_of_limited_rate_takes_its_time_and_drops_what_does_not_fit():
