@@ -279,7 +279,7 @@ class RepairerSession:
         self._recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             effects = [*effects, *self._assist(spans, channel.segment, now_ns)]
-        return self.relay.tell_unreachable(now_ns) if unreachable_neighbour(ncf) is not None else effects
+        return effects if unreachable_neighbour(ncf) is None else [*effects, *self.relay.tell_unreachable(now_ns)]
 
     def _assist(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Effect]:
         """Repair what others have lost: at once, or when those before us have had their turn and were not heard.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from pgm.core.relay import ElementSetup
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
+from pgm.wire.options import NbrUnreach, PathNla
 from tests.rfc.bench import LAN, SOURCE, Bench
-from tests.unit.core.makers import MS, data_train, sent_items, spm_packet
+from tests.unit.core.makers import MS, data_train, ncf_packet, sent_items, spm_packet
 
 HOLD = 3 * MS
 OTHER = "10.0.0.8"
@@ -82,6 +85,14 @@ def test_the_first_repair_goes_with_the_ncf() -> None:
     assert not all(at_once)
     slow.wait(10 * SECOND)
     assert [sqn for _, sqns in slow.where(PacketType.RDATA) for sqn in sqns] == list(range(10))
+
+
+def test_a_parent_that_nobody_hears_does_not_keep_the_repair_back() -> None:
+    """What was taken for the segment goes there, whatever else the NCF says (IMP-23)."""
+    made = assistant(0)
+    ncf = ncf_packet(5, source_nla=SOURCE, group_nla=LAN.group)
+    made.hear(attrs.evolve(ncf, options=(NbrUnreach(), PathNla(path_nla=SOURCE))), LAN, SOURCE)
+    assert made.where(PacketType.RDATA) == [("lan", (5,))]
 
 
 def test_a_repair_of_another_is_not_repeated() -> None:
