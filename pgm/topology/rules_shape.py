@@ -34,6 +34,11 @@ def _names(tree: Tree) -> Iterator[Finding]:
             yield Finding(("nodes", name), f"{name!r} is no name for a node", f"{remedy}, and one * in a pattern")
 
 
+def _nodes(tree: Tree) -> Iterator[Finding]:
+    if not tree.topology.nodes:
+        yield Finding(("nodes",), "the tree has no nodes", 'add [nodes.NAME] with role = "source", and others')
+
+
 def _pattern(tree: Tree) -> Iterator[Finding]:
     for node in tree.nodes:
         path = ("nodes", node.name)
@@ -229,6 +234,7 @@ def _unread(tree: Tree) -> Iterator[Finding]:
 
 RULES = (
     Rule("names", "Names are made of letters, digits, dots, dashes and underscores.", _names),
+    Rule("nodes", "A tree has nodes.", _nodes),
     Rule(
         "pattern",
         "A name with one `*` is a pattern of receivers; only a pattern has `count` and `addresses`.",

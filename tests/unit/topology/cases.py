@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from tests.unit.topology.trees import GOOD
+
 
 @attrs.frozen
 class Case:
@@ -30,6 +32,7 @@ downstream = [{ segment = "core", address = "10.0.0.50" }] # back
 parents = ["relay"]
 """
 DESK = '[nodes."desk-*"]'
+NODES = GOOD[GOOD.index("[nodes.exchange]") :]
 ISLAND = '[segments.island]\ngroup = "239.192.0.9"\ninterface = "10.0.9.0/24"\n'
 
 
@@ -45,6 +48,7 @@ CASES = [
     case("names", ("[segments.floor]", '[segments."fl oor"]'), mark='"fl oor"', says=("'fl oor'", "segments"), remedy="letters"),
     case("names", ('name = "good"', 'name = "go/od"'), mark='"go/od"', says=("'go/od'", "tree"), remedy="letters"),
     case("names", ("[nodes.standby]", '[nodes."stand by"]'), mark='"stand by"', says=("'stand by'",), remedy="letters"),
+    case("nodes", (NODES, "[nodes]\n"), mark="[nodes]", says=("no nodes",), remedy="[nodes.NAME]"),
     case("pattern", ("desk-*", "desk-*-*"), mark="desk-*-*", says=("more than one *", "desk-*-*"), remedy="keep the one"),
     case("pattern", ("nodes.exchange", 'nodes."exchange-*"'), mark="exchange-*", says=("'exchange-*' is a source",), remedy="an entry of its own"),
     case("pattern", ("addresses = ", 'address = "10.0.1.9"\naddresses = '), mark="10.0.1.9", says=("single address 10.0.1.9",), remedy='addresses = "10.0.1.9-..."'),
