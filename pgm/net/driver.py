@@ -78,21 +78,26 @@ class Driver:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(sock)
-            for _ in range(DRAIN_TRAINS):
-                arrival = link.read(sock)
-                if arrival is None:
-                    break
-                train = arrival.train
-                effects = self.core.receive(train, arrival.channel, arrival.peer, self.now_ns())
-                if train.kept:
-                    link.keep(train)
-                if effects:
-                    await self._perform(effects, link, train)
-                if arrival.is_last:
-                    break
+            is_empty = await self._drain(link, sock)
             self.poke()
-            if self._rest_ivl:
+            if is_empty and self._rest_ivl:
                 await self._rest()
+
+    async def _drain(self, link: Link, sock: socket.socket) -> bool:
+        """Take what waits, up to what others may be made to wait for; says whether that was all."""
+        for _ in range(DRAIN_TRAINS):
+            arrival = link.read(sock)
+            if arrival is None:
+                return True
+            train = arrival.train
+            effects = self.core.receive(train, arrival.channel, arrival.peer, self.now_ns())
+            if train.kept:
+                link.keep(train)
+            if effects:
+                await self._perform(effects, link, train)
+            if arrival.is_last:
+                return True
+        return False
 
     async def _rest(self) -> None:
         """Leave the sockets alone for a while. All tasks of all nodes wake at the same times, and so less often."""

@@ -32,8 +32,8 @@ _ANCILLARY = socket.CMSG_SPACE(4) * 2
 _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
 _U32 = struct.Struct("=I")
-# What a driver refuses for a while and what it never will: a full queue, and everything else.
 _TRUNCATED = int(socket.MSG_TRUNC)  # the flag itself computes in Python
+# What a driver refuses for a while and what it never will: a full queue, and everything else.
 _BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 

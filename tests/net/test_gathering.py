@@ -113,3 +113,19 @@ async def test_a_packet_that_was_read_is_not_waited_for(place: Place) -> None:
             while receiver.counters.packets_in < len(sent):
                 await trio.testing.wait_all_tasks_blocked()
         assert receiver.counters.trains_in == len(sent) == DRAIN_TRAINS + 1
+
+
+async def test_a_node_that_rests_reads_all_that_waits_first(place: Place) -> None:
+    """However many small trains that are: at a few of them between two rests it would be overrun."""
+    rests = 10
+    async with pgm.open_receiver(place.url(gro="false", rx_rest_ivl="100ms")) as receiver:
+        plan = receiver.links[0].plan
+        sent = packets([100 + number for number in range(rests * DRAIN_TRAINS)])
+        with sender(place.address(1)) as one:
+            for packet in sent:
+                one.sendto(packet, (plan.group, plan.port))
+        begun = trio.current_time()
+        with trio.fail_after(PATIENCE_S):
+            while receiver.counters.packets_in < len(sent):
+                await trio.testing.wait_all_tasks_blocked(0.001)
+        assert trio.current_time() - begun < rests / 2 * 0.1
