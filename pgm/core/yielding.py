@@ -25,6 +25,7 @@ class Yielding:
         self._parameters = parameters
         self.rate = parameters.txw_max_rte
         self._asked = self._sent = self._octets = 0
+        self._sent_before = 0  # in the last interval in which anything was
         self._reviewed_at_ns = -parameters.txw_yield_ivl
 
     def asked(self, sqns: int) -> None:
@@ -43,12 +44,15 @@ class Yielding:
         if not parameters.txw_min_rte or elapsed_ns < parameters.txw_yield_ivl:
             return False
         self._reviewed_at_ns = now_ns
-        bearable, before = parameters.txw_yield_share * max(1, self._sent), self.rate
+        # A NAK is for what was sent earlier: it may come when little is sent any more, or nothing.
+        sent, before = max(1, self._sent, self._sent_before), self.rate
+        bearable = parameters.txw_yield_share * sent
         if self._asked > bearable:
             # A source that is told to send as fast as it can gets less out than its rate allows.
             reached = min(self.rate, self._octets * SECOND // elapsed_ns)
             self.rate = max(min(parameters.txw_min_rte, self.rate), reached - reached // _CUT_BY)
         elif self._asked * _CALM <= bearable:
             self.rate = min(parameters.txw_max_rte, self.rate + parameters.txw_max_rte // _GROW_BY)
+        self._sent_before = self._sent or self._sent_before
         self._asked = self._sent = self._octets = 0
         return self.rate != before

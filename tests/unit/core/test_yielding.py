@@ -41,6 +41,21 @@ def test_what_was_sent_and_not_what_might_have_been_is_cut():
     assert rates([0.06], octets=40_000) == [300_000]
 
 
+@pytest.mark.parametrize("rest", [0, 10])
+@pytest.mark.parametrize(("asked", "slows"), [(20, False), (200, True)])
+def test_naks_that_come_when_a_burst_is_over_are_held_against_the_burst(rest, asked, slows):
+    """Some losses in its last packets are no source that is too fast; many are."""
+    made = Yielding(parameters(**SETTINGS))
+    made.review(0)
+    made.sent(1000, FASTEST // 10)
+    assert not made.review(100 * MS)
+    assert not made.review(200 * MS)  # and nothing is sent
+    made.sent(rest, 100 * rest)
+    made.asked(asked)
+    assert made.review(300 * MS) is slows
+    assert made.rate == (LEAST if slows else FASTEST)
+
+
 def test_without_a_least_rate_nobody_slows_a_source_down():
     assert rates([1.0] * 20, txw_min_rte=0) == [FASTEST] * 20
 
