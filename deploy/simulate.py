@@ -18,7 +18,7 @@ from deploy.output import command, print_json
 from deploy.roles import build_core
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
-from pgm.sim.faults import KINDS, Fault
+from pgm.sim.faults import FOR_GOOD, KINDS, LASTING, Fault
 from pgm.sim.invariant import InvariantBroken
 from pgm.sim.report import Progress, simulate
 from pgm.topology.load import load_checked
@@ -37,7 +37,15 @@ def parse_fault(text: str) -> Fault:
             f"{text!r} is not a fault",
             remedy=f"write KIND:NODE@WHEN or KIND:NODE@WHEN+HOW_LONG with one of {', '.join(KINDS)}",
         )
-    return Fault(match["kind"], match["node"], parse_duration(match["at"]), parse_duration(match["for"] or "0ns"))
+    kind, lasts = match["kind"], match["for"]
+    if lasts is None and kind in LASTING:
+        raise UsageError(f"{text!r} does not say for how long", remedy=f"write {text}+1s")
+    if lasts is not None and kind in FOR_GOOD:
+        raise UsageError(
+            f"{text!r} says for how long, and a {kind} does not end by itself",
+            remedy=f"leave out +{lasts}, or write crash_and_restart",
+        )
+    return Fault(kind, match["node"], parse_duration(match["at"]), parse_duration(lasts or "0ns"))
 
 
 def parse_counts(texts: tuple[str, ...]) -> dict[str, int]:
@@ -138,9 +146,9 @@ def sim(
     pgm sim tree.toml --count 'desk-*=1000' --loss 1%
     pgm sim tree.toml --fault crash:floor-2-repairer@2s --fault pause:desk-3@2s+1s
 
-    A fault is one of crash, restart, crash_and_restart, pause, partition and deafen. "Repaired locally" came from a
-    repairer of the own subnet, "from above" from a higher tier, "late" by itself after it was missed. Exits with 1
-    if anything did not arrive once and in order.
+    A fault is one of crash and restart, or, with +FOR, crash_and_restart, pause, partition and deafen. "Repaired
+    locally" came from a repairer of the own subnet, "from above" from a higher tier, "late" by itself after it was
+    missed. Exits with 1 if anything did not arrive once and in order.
     """
     plans = plan_all(load_checked(file), parse_counts(counts))
     last_hop = None

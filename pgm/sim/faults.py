@@ -11,7 +11,9 @@ from pgm.errors import UsageError
 from pgm.sim.network import Attachment
 from pgm.sim.world import World
 
-KINDS = ("crash", "restart", "crash_and_restart", "pause", "partition", "deafen")
+FOR_GOOD = ("crash", "restart")
+LASTING = ("crash_and_restart", "pause", "partition", "deafen")
+KINDS = FOR_GOOD + LASTING
 
 
 @attrs.frozen

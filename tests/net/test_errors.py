@@ -212,6 +212,11 @@ def test_a_file_that_may_not_be_read(tree: Path) -> None:
         (("sim", "FILE", "--loss", "5"), ("'5' is not a percentage", '"2%"')),
         (("sim", "FILE", "--count", "dask-*=5"), ("no pattern 'dask-*'", "did you mean 'desk-*'?")),
         (("sim", "FILE", "--fault", "cash:desk-1@1s"), ("'cash:desk-1@1s' is not a fault", "KIND:NODE@WHEN")),
+        (("sim", "FILE", "--fault", "pause:desk-1@1s"), ("'pause:desk-1@1s' does not say for how long", "@1s+1s")),
+        (
+            ("sim", "FILE", "--fault", "crash:desk-1@1s+2s"),
+            ("a crash does not end", "leave out +2s, or write crash_and_"),
+        ),
         (("recv", "pgm://239.192.9.1:3056?interfase=lo&data_port=7500"), ("unknown key 'interfase'", "'interface'?")),
         (("recv", "pgm://10.0.0.1:3056?interface=lo&data_port=7500"), ("not a multicast address", "239.192.0.0/14")),
         (("recv", "udp://239.192.9.1:3056?interface=lo"), ("is no address of a group", "pgm://")),
