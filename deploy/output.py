@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -27,9 +28,12 @@ def exit_code_of(error: PgmError) -> int:
 
 def fail(error: PgmError, *, as_json: bool, file: IO[str] | None = None) -> NoReturn:
     """End the command with the error's message, remedy and exit code. JSON goes to `file`, standard output by default."""
+    is_told = False
     if as_json:
-        print_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}, file)
-    else:
+        with contextlib.suppress(OSError):  # the output may be what has failed; then it is told in words
+            print_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}, file)
+            is_told = True
+    if not is_told:
         for line in error.message.splitlines():
             print(f"pgm: {line}", file=sys.stderr)
         if error.remedy:

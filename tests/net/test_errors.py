@@ -68,6 +68,7 @@ class Broken:
         return found
 
 
+FLOOR = "deploy/topologies/trading-floor.toml"
 _TREE = """\
 version = 1
 name = "tree"
@@ -459,8 +460,8 @@ def test_a_message_that_is_larger_than_the_window(tmp_path: Path, place: Place) 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("plan", "deploy/topologies/campus-1000.toml"), ("check", "deploy/topologies/campus-1000.toml")],
-    ids=lambda value: value[0],
+    [("plan", FLOOR), ("check", FLOOR), ("plan", FLOOR, "--json")],
+    ids=lambda value: " ".join(value[::2]),
 )
 def test_a_disk_that_is_full_is_told(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
