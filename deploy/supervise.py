@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -157,14 +156,13 @@ class Supervisor:
 
 def end_with_supervisor() -> None:
     """In a node: stop, as on SIGTERM, when the supervisor that started it is gone without having stopped it."""
-    life = os.environ.get(LIFE)
+    life = os.environ.pop(LIFE, None)  # it is a number of this process and means nothing to what it starts
     if life is not None:
         threading.Thread(target=_await_end, args=(int(life),), daemon=True).start()
 
 
 def _await_end(life: int) -> None:
-    with contextlib.suppress(OSError):
-        os.read(life, 1)
+    os.read(life, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -449,12 +449,12 @@ class RepairerSession:
     def _responder(self, segment: Segment, to: Nla | None = _TO_ALL) -> Responder:
         line = self._lines.get((segment.index, to))
         if line is None:
-            self._forget_idle_lines()
+            self._bound_lines()
             responder = Responder(self.cache, segment, self._parameters, self._counters, to)
             line = self._lines[segment.index, to] = _Line(responder, self._pacers[segment.index])
         return line.responder
 
-    def _forget_idle_lines(self) -> None:
+    def _bound_lines(self) -> None:
         """Lines to single nodes are few, however many addresses claim to be a parent that searches."""
         single = [key for key, line in self._lines.items() if key[1] is not _TO_ALL]
         for key in single[: max(0, len(single) - _MOST_SINGLE + 1)]:
