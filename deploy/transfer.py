@@ -9,20 +9,22 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import attrs
 import click
 import trio
 
-from deploy.codes import EXIT_FAILED, EXIT_INTERRUPTED
+from deploy.codes import EXIT_FAILED
 from deploy.output import command, data_command, print_json, warn
 from deploy.run import has_stdin, read_stdin, require_stdin, send_lines
+from deploy.supervise import heed_signals
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import ProcessError, UsageError
 from pgm.net.items import AnyBatch, Batch, BatchItem, MultipartBatch
+from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import open_receiver, open_source
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
@@ -67,6 +69,15 @@ class Meter:
 def _where(target: str, node: str | None) -> None:
     if node is None and "://" not in target:
         raise UsageError("a topology file has many nodes", remedy="say which one with --node NAME")
+
+
+async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
+    """Run a task to its end. A signal cancels it, so that it takes leave of its peers; then raises `SystemExit` with the signal's code."""
+    async with open_plain_nursery() as nursery:
+        await nursery.start(heed_signals, trio.Event(), trio.Event())
+        result = await task(*arguments)
+        nursery.cancel_scope.cancel()
+    return result
 
 
 async def _send(target: str, node: str | None, stream: str | None, lines: bool, settle_s: float) -> dict[str, Any]:
@@ -131,12 +142,12 @@ def send(target: str, node: str | None, stream: str | None, lines: bool, settle:
     pgm send tree.toml --node exchange < data
     tail -f log | pgm send --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.10'
 
-    After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C cuts the stream short, which
-    receivers are told.
+    After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C or SIGTERM cuts the stream
+    short, which receivers are told.
     """
     _where(target, node)
     require_stdin()
-    account = trio.run(_send, target, node, stream, lines, parse_duration(settle) / 1e9)
+    account = trio.run(_until_signalled, _send, target, node, stream, lines, parse_duration(settle) / 1e9)
     if as_json:
         print_json(account)
     else:
@@ -311,11 +322,11 @@ def recv(
     if sys.stdout is None:
         raise UsageError("standard output is closed", remedy="send it somewhere: pgm recv ... > data")
     reception = _Reception(lines, follow)
-    code = 0
+    code: Any = 0
     try:
-        trio.run(_receive, target, node, stream, subscribe, reception, parse_duration(wait) / 1e9)
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED  # the way to end --follow: the account is wanted all the same
+        trio.run(_until_signalled, _receive, target, node, stream, subscribe, reception, parse_duration(wait) / 1e9)
+    except SystemExit as signalled:
+        code = signalled.code  # Ctrl-C is the way to end --follow: the account is wanted all the same
     account = reception.account()
     if as_json:
         print_json(account, sys.stderr)

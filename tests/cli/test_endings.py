@@ -17,6 +17,11 @@ from tests.cli.command import PATIENCE_S, Marked, command, environment, marked, 
 from tests.net.places import Place, one_segment
 from tests.net.processes import Process
 
+CODES = [
+    pytest.param(signal.SIGINT, 130, id="Ctrl-C"),
+    pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
+    pytest.param(signal.SIGHUP, 129, id="terminal closed"),
+]
 CAMPUS = "deploy/topologies/campus-1000.toml"
 
 
@@ -146,13 +151,16 @@ def piped(mark: Marked, tree: Path, place: Place, *options: str) -> Iterator[tup
             yield receiver, sender
 
 
-def test_a_stream_that_is_cut_short_is_told_to_its_receivers(tree: Path, place: Place) -> None:
+@pytest.mark.parametrize(("number", "code"), CODES)
+def test_a_stream_that_is_cut_short_is_told_to_its_receivers(
+    tree: Path, place: Place, number: signal.Signals, code: int
+) -> None:
     with marked() as mark, piped(mark, tree, place, "--json") as (receiver, sender):
         sender.process.stdin.write(b"a line\n")
         sender.process.stdin.flush()
         receiver.line_with("begins at sqn 0")
-        sender.process.send_signal(signal.SIGINT)
-        assert sender.wait() == 130, sender.log
+        sender.process.send_signal(number)
+        assert sender.wait() == code, sender.log
         assert receiver.wait() == 1
         receiver.line_with("is cut short by its source at sqn")
         receiver.line_with('"cut_short":1')
@@ -160,11 +168,14 @@ def test_a_stream_that_is_cut_short_is_told_to_its_receivers(tree: Path, place: 
         mark.until_nothing_runs()
 
 
-def test_a_receiver_that_is_stopped_gives_its_account(tree: Path, place: Place) -> None:
+@pytest.mark.parametrize(("number", "code"), CODES)
+def test_a_receiver_that_is_stopped_gives_its_account(
+    tree: Path, place: Place, number: signal.Signals, code: int
+) -> None:
     with marked() as mark, piped(mark, tree, place, "--lines", "--follow") as (receiver, sender):
         sender.process.communicate(b"one\ntwo\n")
         receiver.line_with("ends at sqn 2")
-        ends(receiver, signal.SIGINT, 130, mark)
+        ends(receiver, number, code, mark)
         receiver.line_with("2 messages, 6 octets, 0 lost")
         assert receiver.printed == ["one", "two"]
 
