@@ -33,12 +33,6 @@ _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
 
 
-def _as_octets(payload: Payload) -> Payload:
-    """A view whose length is its octets, whatever it is a view of."""
-    view = memoryview(payload)
-    return view if view.nbytes == len(view) else view.cast("B")
-
-
 def _rows_at_once(size: int) -> int:
     return max(1, _APPEND_OCTETS // (DATA_HEADER_OCTETS + size))
 
@@ -78,9 +72,12 @@ class TransmitWindow:
         return min(self._parameters.max_apdu, self._most_octets // 2)
 
     def append(self, payloads: Sequence[Payload]) -> None:
-        """Number messages in order and build their packets. Raises `PayloadTooLarge` before anything is taken."""
-        if not _OCTETS.issuperset(map(type, payloads)):
-            payloads = [_as_octets(payload) for payload in payloads]
+        """Number messages in order and build their packets. Raises before anything is taken.
+
+        `PayloadTooLarge`, or ValueError for a view whose items are not octets.
+        """
+        if not _OCTETS.issuperset(map(type, payloads)) and any(memoryview(one).nbytes != len(one) for one in payloads):
+            raise ValueError("a message whose items are not octets")
         largest = self._parameters.max_tpdu - DATA_HEADER_OCTETS
         limit = self.largest_payload
         for payload in payloads:

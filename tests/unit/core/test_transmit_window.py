@@ -116,15 +116,14 @@ def test_rows_of_an_array():
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_view_of_something_larger_than_octets_is_sent_as_its_octets(count):
-    """A lone message and several of one size, which are built in two ways, and one that needs fragments."""
-    numbers = array.array("I", range(5))
+def test_a_view_of_items_larger_than_octets_is_refused(count):
+    """Its length is not that of what would be sent. A lone message and several of one size are built in two ways."""
     made = window()
-    made.append([memoryview(numbers)] * count)
-    assert [one.run(0).payloads.tobytes() for one in send_all(made)] == [numbers.tobytes() * count]
-    many = array.array("I", range(100))
-    made.append([memoryview(many)])
-    assert b"".join(one.run(0).payloads.tobytes() for one in send_all(made)) == many.tobytes()
+    with pytest.raises(ValueError, match="not octets"):
+        made.append([b"before", *[memoryview(array.array("I", range(5)))] * count])
+    assert not made.has_unsent
+    made.append([memoryview(b"view"), memoryview(array.array("I", range(5))).cast("B")])
+    assert [one.run(0).payloads.shape[1] for one in send_all(made)] == [4, 20]
 
 
 def test_nothing_is_taken_of_a_batch_with_a_message_too_large():
