@@ -10,6 +10,7 @@ from string import Template
 
 import click
 
+from deploy.codes import EXIT_USAGE
 from deploy.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.topology.check import load_checked
@@ -32,7 +33,8 @@ def memory_of(plan: NodePlan) -> int:
         lasts_ns = parameters.txw_secs + parameters.txw_adv_secs
         held = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
     elif plan.role is Role.RECEIVER:
-        held = parameters.rxw_bytes + parameters.inbox_bytes + parameters.max_apdu
+        # A session of each of its streams that waits for a gap, and a message that is put together.
+        held = parameters.inbox_bytes + len(plan.streams) * (parameters.rxw_bytes + parameters.max_apdu)
     else:
         held = parameters.cache_bytes if plan.role is Role.REPAIRER else 0
     return _BASE_OCTETS + held + held // 4
@@ -54,6 +56,7 @@ def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
         file=file,
         command=" ".join(_quoted(word) for word in (executable, "run", str(file), "--node", plan.name)),
         capabilities="CAP_NET_RAW" if needs_raw else "",
+        usage=EXIT_USAGE,
         stop_s=stop_s,
         memory=f"{memory_of(plan) // MIB + 1}M",
     )

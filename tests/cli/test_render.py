@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from deploy.render import memory_of, unit_text
@@ -89,6 +90,20 @@ def test_memory_follows_the_limits_of_the_role() -> None:
     cache = plans["core-repairer"].parameters.cache_bytes
     assert memory_of(plans["core-repairer"]) > cache
     assert memory_of(plans["floor-2-aggregator"]) < memory_of(plans["desk-1"]) < memory_of(plans["core-repairer"])
+
+
+def test_a_receiver_of_two_streams_may_hold_both() -> None:
+    one = plan_node(load_checked(FLOOR), "desk-1")
+    two = attrs.evolve(one, streams=one.streams * 2)
+    assert memory_of(two) - memory_of(one) >= one.parameters.rxw_bytes
+
+
+def test_a_unit_starts_again_for_ever_save_with_a_wrong_file() -> None:
+    """An interface may come up late at boot; a file that is wrong stays so, and `run` says that by its exit code."""
+    text = unit_text(plan_node(load_checked(FLOOR), "desk-1"), FLOOR, "/opt/pgm")
+    assert {"StartLimitIntervalSec=0", "Restart=on-failure", "RestartPreventExitStatus=2"} <= set(text.splitlines())
+    assert invoked("run", FLOOR, "--node", "no-desk").code == 2
+    assert invoked("run", FLOOR, "--node", "desk-1").code == 1  # this machine has no such interface
 
 
 def test_ip_protocol_113_gets_the_one_capability_that_it_needs() -> None:
