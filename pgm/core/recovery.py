@@ -133,10 +133,10 @@ class Recovery:
         """Note a gap. `at_once` asks without back-off: a child is waiting (NE-10).
 
         Gaps that are found while a back-off runs share its end, so that one NAK lists them (RCV-33). That end is as
-        random for them: nobody else backs off at the same times.
+        random for them: nobody else backs off at the same times. One that was drawn of a longer NAK_BO_IVL is not shared.
         """
         settled_ns = now_ns + self._parameters.reorder_ivl
-        if not at_once and settled_ns > self._leaves_at_ns:
+        if not at_once and not settled_ns <= self._leaves_at_ns <= settled_ns + self.nak_bo_ivl:
             self._leaves_at_ns = settled_ns + self._nak_rb_ivl()
         for low, high in self.missing.uncovered(first, end):
             found = self.missing.add(Missing(low, high, found_at_ns=now_ns))

@@ -106,6 +106,16 @@ def test_gaps_found_during_a_back_off_end_it_together():
     assert made.missing.at(5).deadline_ns > leaves_ns
 
 
+def test_a_back_off_of_a_longer_interval_is_not_shared():
+    """Whoever is above may advertise a minute and then, when few have answered, milliseconds."""
+    made = recovery(attrs.evolve(EXACT, nak_bo_ivl=60 * SECOND))
+    made.detect(1, 2, 0)
+    assert made.missing.at(1).deadline_ns > SECOND
+    made.nak_bo_ivl = 10 * MS
+    made.detect(3, 4, MS)
+    assert made.missing.at(3).deadline_ns <= MS + REORDER + 10 * MS
+
+
 @pytest.mark.rfc("RCV-33", "RCV-47")
 def test_gaps_of_one_read_share_their_back_off():
     """Otherwise each would get a NAK of its own instead of a place in a list."""
