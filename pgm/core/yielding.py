@@ -16,6 +16,7 @@ from pgm.units import SECOND
 _CUT_BY = 4
 _GROW_BY = 40
 _CALM = 4  # the part of the share below which the rate grows: between the two it stays
+_CHANCE = 3  # packets: so few lost of an interval's few say nothing of its rate
 
 
 class Yielding:
@@ -45,8 +46,8 @@ class Yielding:
             return False
         self._reviewed_at_ns = now_ns
         # A NAK is for what was sent earlier: it may come when little is sent any more, or nothing.
-        sent, before = max(1, self._sent, self._sent_before), self.rate
-        bearable = parameters.txw_yield_share * sent
+        sent, before = max(self._sent, self._sent_before), self.rate
+        bearable = max(_CHANCE, parameters.txw_yield_share * sent)
         if self._asked > bearable:
             # A source that is told to send as fast as it can gets less out than its rate allows.
             reached = min(self.rate, self._octets * SECOND // elapsed_ns)

@@ -56,6 +56,16 @@ def test_naks_that_come_when_a_burst_is_over_are_held_against_the_burst(rest, as
     assert made.rate == (LEAST if slows else FASTEST)
 
 
+@pytest.mark.parametrize(("asked", "slows"), [(1, False), (3, False), (4, True)])
+def test_a_few_losses_of_the_few_packets_that_a_slow_source_sends_are_chance(asked, slows):
+    """One of ten is more than the share, and comes in every tenth interval where a hundredth is lost."""
+    made = Yielding(parameters(**SETTINGS))
+    made.review(0)
+    made.sent(10, 1000)
+    made.asked(asked)
+    assert made.review(100 * MS) is slows
+
+
 def test_without_a_least_rate_nobody_slows_a_source_down():
     assert rates([1.0] * 20, txw_min_rte=0) == [FASTEST] * 20
 
