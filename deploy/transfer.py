@@ -69,6 +69,10 @@ class Meter:
 def _where(target: str, node: str | None) -> None:
     if node is None and "://" not in target:
         raise UsageError("a topology file has many nodes", remedy="say which one with --node NAME")
+    if node is not None and "://" in target:
+        raise UsageError(
+            f"an address has no nodes, and so no {node!r}", remedy="leave out --node, or name a topology file"
+        )
 
 
 async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
