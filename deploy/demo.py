@@ -26,10 +26,11 @@ from deploy.workload import digest
 from pgm.errors import ProcessError, UnitError
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.status import ask_status
+from pgm.parameters import ROWS
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan
 from pgm.topology.plan import plan_all
-from pgm.units import format_rate, parse_fraction, parse_rate
+from pgm.units import format_rate, parse_fraction
 
 _POLL_S = 0.5
 _STUCK_S = 60.0  # without any receiver getting further: longer than every default of retries and expiry
@@ -175,7 +176,7 @@ def _percentage(_: click.Context, param: click.Parameter, value: str) -> float:
 
 def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
     try:
-        return parse_rate(value)
+        return int(ROWS["txw_max_rte"].read(value))
     except UnitError as error:
         raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
 

@@ -235,6 +235,7 @@ def test_a_wrong_command_line_is_told(tree: Path) -> None:
         (("chek", tree), "there is no command 'chek'; did you mean 'check'?"),
         (("run", tree), "Missing option '--node'"),
         (("demo", "--loss", "70%"), "at most 50%"),
+        (("demo", "--rate", "1bit/s"), "'--rate': txw_max_rte = 0bit/s is out of range; choose from 8kbit/s"),
     ):
         done = pgm(*arguments)
         assert done.code == 2
