@@ -48,17 +48,19 @@ _COLUMNS = (Column("missing now"), Column("memory", 5), Column("up", 6))
 _MOST_NAMES = 10  # in a message
 
 
-def gather(file: Path, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The snapshots of the nodes that answer, and the names of those that do not. Raises `TopologyError`."""
+def gather(file: Path, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """The snapshots of the nodes that answer, the names of those not there, and of those that hang. Raises `TopologyError`."""
     topology = load_checked(file)
     names = [plan_node(topology, name).name for name in nodes] or list(plan_all(topology))
-    rows, silent = [], []
+    rows: list[dict[str, Any]] = []
+    silent: list[str] = []
+    stuck: list[str] = []
     for name in names:
         try:
             rows.append(ask_status(status_path(topology.name, name)))
-        except ProcessError:
-            silent.append(name)
-    return rows, silent
+        except ProcessError as error:
+            (stuck if isinstance(error.__cause__, TimeoutError) else silent).append(name)
+    return rows, silent, stuck
 
 
 @click.command()
@@ -78,21 +80,21 @@ def status(file: Path, nodes: tuple[str, ...], watch: bool, as_json: bool) -> No
     node and line, with every counter, session and segment. Exits with 1 if no node answers.
     """
     if not watch:
-        rows, silent = gather(file, nodes)
+        rows, silent, stuck = gather(file, nodes)
         if not rows:
-            raise _nobody(file, silent)
-        _show(rows, silent if nodes else [], as_json, clear=False)
+            raise _nobody(file, silent, stuck)
+        _show(rows, silent if nodes else [], stuck, as_json, clear=False)
         return
     try:
         while True:
-            rows, silent = gather(file, nodes)
-            _show(rows, silent if nodes or not rows else [], as_json, clear=True)
+            rows, silent, stuck = gather(file, nodes)
+            _show(rows, silent if nodes or not rows else [], stuck, as_json, clear=True)
             time.sleep(1)
     except KeyboardInterrupt:  # the way to end it
         return
 
 
-def _show(rows: list[dict[str, Any]], silent: list[str], as_json: bool, *, clear: bool) -> None:
+def _show(rows: list[dict[str, Any]], silent: list[str], stuck: list[str], as_json: bool, *, clear: bool) -> None:
     if as_json:
         for row in rows:
             print_json(row)
@@ -100,6 +102,8 @@ def _show(rows: list[dict[str, Any]], silent: list[str], as_json: bool, *, clear
         _print(rows, clear=clear)
     if silent:
         warn(f"not running on this machine: {_some(silent)}")
+    if stuck:
+        warn(f"running, but not answering: {_some(stuck)}")
 
 
 def _some(names: list[str]) -> str:
@@ -108,7 +112,12 @@ def _some(names: list[str]) -> str:
     )
 
 
-def _nobody(file: Path, names: list[str]) -> ProcessError:
+def _nobody(file: Path, names: list[str], stuck: list[str]) -> ProcessError:
+    if stuck:
+        return ProcessError(
+            f"running, but not answering: {_some(stuck)}",
+            remedy="is it stopped, or the machine overloaded? Ask again, or restart it",
+        )
     return ProcessError(
         f"none of these nodes runs on this machine as this user: {_some(names)}",
         remedy=f"start one with: pgm run {file} --node {names[0]}; or all: pgm up {file}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -168,6 +169,22 @@ def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     done = invoked("status", file, "--json")
     assert done.code == 1
     assert done.json["error"]["code"] == "PGM-PROC"
+
+
+def test_status_of_a_node_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there, and to start it once more would be no remedy."""
+    file = folder / "tree.toml"
+    file.write_text(one_segment(Place.new()))
+    monkeypatch.setenv("PGM_RUNTIME_DIR", str(folder))
+    node = Process("desk-1", ["run", str(file), "--node", "desk-1"])
+    try:
+        node.line_with("ready:")
+        node.process.send_signal(signal.SIGSTOP)
+        invoked("status", file).complains(1, "running, but not answering: desk-1", "restart it")
+        node.process.send_signal(signal.SIGCONT)
+        assert invoked("status", file).code == 0
+    finally:
+        node.close()
 
 
 def test_send_and_recv(folder: Path) -> None:
