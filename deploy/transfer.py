@@ -76,7 +76,7 @@ def _where(target: str, node: str | None) -> None:
 
 
 async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
-    """Run a task to its end. A signal cancels it, so that it takes leave of its peers; then raises `SystemExit` with the signal's code."""
+    """Run a task; a signal cancels it, so that it takes leave of its peers, and raises `SystemExit` with its code."""
     async with open_plain_nursery() as nursery:
         await nursery.start(heed_signals, trio.Event(), trio.Event())
         result = await task(*arguments)
