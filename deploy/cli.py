@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from deploy.codes import EXIT_INTERRUPTED
+from deploy.output import open_stderr
 
 # name -> module and one line for the overview
 _COMMANDS = {
@@ -76,3 +77,4 @@ def main() -> None:
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or a wrong file.
     """
+    open_stderr()

@@ -35,9 +35,9 @@ def fail(error: PgmError, *, as_json: bool, file: IO[str] | None = None) -> NoRe
             is_told = True
     if not is_told:
         for line in error.message.splitlines():
-            print(f"pgm: {line}", file=sys.stderr)
+            warn(line)
         if error.remedy:
-            print(f"  remedy: {error.remedy}", file=sys.stderr)
+            _say(f"  remedy: {error.remedy}")
     sys.exit(exit_code_of(error))
 
 
@@ -113,9 +113,20 @@ def _refused(error: OSError) -> PgmError:
 
 def warn(text: str) -> None:
     """A line for people, never mixed with results."""
-    print(f"pgm: {text}", file=sys.stderr, flush=True)
+    _say(f"pgm: {text}")
 
 
 def log(code: str, text: str) -> None:
     """One line of a process's log: a stable code and a sentence."""
-    print(f"{code}: {text}", file=sys.stderr, flush=True)
+    _say(f"{code}: {text}")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # a log that is full, or that nobody reads any more, is no reason to end
+        print(text, file=sys.stderr, flush=True)
+
+
+def open_stderr() -> None:
+    """Where standard error is closed, let nothing that is said there come out elsewhere."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives

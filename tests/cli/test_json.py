@@ -187,6 +187,18 @@ def test_status_of_a_node_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPat
         node.close()
 
 
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
+def test_a_log_that_cannot_be_written_changes_nothing(folder: Path, where: str) -> None:
+    """Neither does it end a node, nor is it told on standard output instead."""
+    file = folder / "tree.toml"
+    file.write_text(one_segment(Place.new()))
+    line = command("run", file, "--node", "source", "--generate", "3", "--json")
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {where}', "sh", *line], stdout=subprocess.PIPE, env=environment(), check=True
+    )
+    documented("run, a source", json.loads(done.stdout))
+
+
 def test_send_and_recv(folder: Path) -> None:
     file, place = folder / "tree.toml", Place.new()
     file.write_text(one_segment(place))
