@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
 import click
 
 from deploy.codes import EXIT_INTERRUPTED
-from deploy.output import open_stderr
 
 # name -> module and one line for the overview
 _COMMANDS = {
@@ -77,4 +77,5 @@ def main() -> None:
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or a wrong file.
     """
-    open_stderr()
+    if sys.stderr is None:  # closed by whoever started us; what is said there must not come out elsewhere
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives

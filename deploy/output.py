@@ -124,9 +124,3 @@ def log(code: str, text: str) -> None:
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):  # a log that is full, or that nobody reads any more, is no reason to end
         print(text, file=sys.stderr, flush=True)
-
-
-def open_stderr() -> None:
-    """Where standard error is closed, let nothing that is said there come out elsewhere."""
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives

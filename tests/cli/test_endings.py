@@ -173,7 +173,9 @@ def test_a_receiver_that_is_stopped_gives_its_account(
     tree: Path, place: Place, number: signal.Signals, code: int
 ) -> None:
     with marked() as mark, piped(mark, tree, place, "--lines", "--follow") as (receiver, sender):
-        sender.process.communicate(b"one\ntwo\n")
+        sender.process.stdin.write(b"one\ntwo\n")
+        sender.process.stdin.close()
+        assert sender.wait() == 0, sender.log
         receiver.line_with("ends at sqn 2")
         ends(receiver, number, code, mark)
         receiver.line_with("2 messages, 6 octets, 0 lost")
