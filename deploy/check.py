@@ -28,16 +28,17 @@ def check(file: Path, strict: bool, as_json: bool) -> None:
     pgm check tree.toml --strict && pgm up tree.toml
     """
     report = check_file(file)
+    is_good = report.is_good and not (strict and report.warnings)
     if as_json:
-        print_json(report_json(report))
+        print_json({**report_json(report), "ok": is_good})
     else:
         for problem in report.errors:
             print(f"error: {problem}")
         for problem in report.warnings:
             print(f"warning: {problem}")
-        if report.is_good:
-            print(f"{file}: {'good' if not report.warnings else f'good, {len(report.warnings)} warnings'}")
-    if not report.is_good or (strict and report.warnings):
+        if is_good:
+            print(f"{file}: {'good' if not report.warnings else f'good; warnings: {len(report.warnings)}'}")
+    if not is_good:
         sys.exit(EXIT_USAGE)
 
 

@@ -112,7 +112,7 @@ def has_stdin() -> bool:
 def require_stdin() -> None:
     """Say what is read where somebody may wonder. Raises `UsageError` where there is nothing to read from."""
     if sys.stdin is None:
-        raise UsageError("standard input is closed", remedy="pipe something into it: pgm send ... < data")
+        raise UsageError("standard input is closed", remedy="pipe something into it, as in: ... < data")
     if sys.stdin.isatty():
         warn("reading from the terminal; Ctrl-D on a line of its own ends the stream")
 

@@ -51,7 +51,7 @@ def test_a_warning_is_an_error_only_where_that_is_asked_for(tmp_path: Path) -> N
     file = tmp_path / "tree.toml"
     file.write_text((ROOT / FLOOR).read_text().replace('bytes = "4GiB"', 'bytes = "1MiB"'))
     done = invoked("check", file)
-    assert (done.code, "good, 2 warnings" in done.out) == (0, True), done
+    assert (done.code, "good; warnings: 2" in done.out) == (0, True), done
     assert invoked("check", file, "--strict").code == 2
 
 
@@ -169,6 +169,20 @@ def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     done = invoked("status", file, "--json")
     assert done.code == 1
     assert done.json["error"]["code"] == "PGM-PROC"
+
+
+def test_a_strict_check_calls_nothing_good_that_it_warns_of(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    text = one_segment(Place.new())
+    file.write_text(text.replace('parents = ["source"]', ""))
+    done = invoked("check", file)
+    assert (done.code, done.out.splitlines()[-1]) == (0, f"{file}: good; warnings: 1"), done
+    strict = invoked("check", file, "--strict")
+    assert (strict.code, "good" in strict.out) == (2, False), strict
+    assert (invoked("check", file, "--json").json["ok"], invoked("check", file, "--strict", "--json").json["ok"]) == (
+        True,
+        False,
+    )
 
 
 def test_status_of_a_node_that_hangs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
