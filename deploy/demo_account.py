@@ -9,9 +9,8 @@ from deploy.demo_tree import DemoTree
 from pgm.impairments import Impairment
 
 _TOLERANCE = 0.2  # the measured loss may differ from what was asked by a fifth
-_DEVIATIONS = (
-    3  # or by this many standard deviations, where chance alone makes more than a fifth: few packets, long bursts
-)
+# Or by this many standard deviations, where chance alone makes more than a fifth: few packets, long bursts.
+_DEVIATIONS = 3
 
 Snapshots = Mapping[str, Mapping[str, Any]]
 

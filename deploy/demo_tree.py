@@ -13,6 +13,7 @@ from pgm.units import format_fraction, format_rate
 _BURST_LENGTH = 8
 _FIRST_RELAY = 21  # last number of the address that a subnet's relay has upstream: below the receivers of that segment
 _FIRST_RECEIVER = 100
+_LEAST_RATE = 250_000  # octets/s to which the source slows down: even a crowded machine takes as much
 _MOST_RECEIVERS = 255 - _FIRST_RECEIVER  # of one subnet
 
 
@@ -60,7 +61,16 @@ def demo_topology(tree: DemoTree) -> str:
     port = 20_000 + place % 20_000
     uplink = f'{{ loss = "{format_fraction(tree.uplink_loss)}" }}'
     last_hop = f'{{ loss = "{format_fraction(tree.loss)}", burst_loss = "{format_fraction(tree.burst_loss)}", burst_length = {_BURST_LENGTH} }}'
-    parts = [_HEAD.format(rate=format_rate(tree.rate), group=f"{group}.1", port=port, net=net, uplink=uplink)]
+    parts = [
+        _HEAD.format(
+            rate=format_rate(tree.rate),
+            least=format_rate(min(tree.rate, _LEAST_RATE)),
+            group=f"{group}.1",
+            port=port,
+            net=net,
+            uplink=uplink,
+        )
+    ]
     for subnet in range(1, tree.subnets + 1):
         upstream = tree.upstream_of(subnet)
         above = 0 if upstream == "core" else subnet - 1
@@ -102,7 +112,7 @@ repair_budget = "30s"      # as long as the window
 [parameters]
 rx_rest_ivl = "20ms"       # each wakes for what came in that time
 txw_burst_ivl = "20ms"
-txw_min_rte = "2Mbit/s"    # where they do not get enough of the cores, the source slows down
+txw_min_rte = "{least}"    # where they do not get enough of the cores, the source slows down
 txw_yield_share = "1%"
 
 [streams.numbers]

@@ -118,17 +118,25 @@ def require_stdin() -> None:
 
 
 async def send_lines(source: Source) -> tuple[int, int]:
-    """Send each line of standard input as a message, without its newline; returns how many and their octets."""
+    """Send each line of standard input as a message, without its newline; returns how many and their octets.
+
+    Raises `PayloadTooLarge` for a line that is longer than any message may be, as soon as that shows.
+    """
     sent = octets = 0
-    rest = b""
+    rest = bytearray()  # of a line that has not ended
     while chunk := await read_stdin():
-        *lines, rest = (rest + chunk).split(b"\n")
-        if lines:
-            await source.send_batch(lines)
-            sent += len(lines)
-            octets += sum(map(len, lines))
+        first, newline, others = chunk.partition(b"\n")
+        rest += first
+        if not newline and len(rest) <= source.max_apdu:
+            continue
+        *whole, last = others.split(b"\n")
+        lines = [bytes(rest), *whole]
+        rest = bytearray(last)
+        await source.send_batch(lines)
+        sent += len(lines)
+        octets += sum(map(len, lines))
     if rest:
-        await source.send(rest)
+        await source.send(bytes(rest))
         sent, octets = sent + 1, octets + len(rest)
     await source.flush()
     return sent, octets

@@ -18,7 +18,14 @@ from pgm.topology.plan import plan_all, plan_node
 
 # For each role its counters, and when they are left out for want of room: the highest rank first, rank 0 never.
 _COUNTERS = {
-    "source": {"odata_packets": 0, "rdata_packets": 0, "nak_sqns_in": 0, "ncf_packets": 3, "spm_packets": 4},
+    "source": {
+        "odata_packets": 0,
+        "rdata_packets": 0,
+        "nak_sqns_in": 0,
+        "rate_cuts": 2,
+        "ncf_packets": 3,
+        "spm_packets": 4,
+    },
     "aggregator": {
         "odata_packets": 0,
         "rdata_forwarded": 0,

@@ -67,6 +67,11 @@ class SourceHandle(Generic[D]):
         return self._core.max_tpdu
 
     @property
+    def max_apdu(self) -> int:
+        """Octets of the largest message that this source takes: what the parameter says, and half of its window at most."""
+        return self._core.window.largest_payload
+
+    @property
     def counters(self) -> Counters:
         """What this source has counted so far."""
         return self._core.counters

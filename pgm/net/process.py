@@ -63,8 +63,14 @@ async def run_element(
 async def cancel_on_signal(
     scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Cancel a scope on SIGTERM or SIGINT; whoever waits for it to start knows that none is missed from then on."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    """Cancel a scope on SIGTERM, SIGINT, or SIGHUP unless it is ignored, as under nohup.
+
+    Whoever waits for it to start knows that none is missed from then on.
+    """
+    wanted = {signal.SIGTERM, signal.SIGINT}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.add(signal.SIGHUP)
+    with trio.open_signal_receiver(*wanted) as signals:
         task_status.started()
         async for _ in signals:
             scope.cancel()

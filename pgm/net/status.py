@@ -59,7 +59,7 @@ def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]
         }
         if link.injector is not None:
             row["injected"] = {
-                "asked": link.injector.impairment.asked,
+                "asked": round(link.injector.impairment.asked, 9),
                 "seen": link.injector.seen,
                 "lost": link.injector.lost,
             }
@@ -129,6 +129,11 @@ def _remove(path: Path) -> None:
 def _prepare(path: Path) -> None:
     """Make the folder; refuse a socket on which somebody answers, remove one on which nobody does."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.parent.stat().st_uid not in (os.geteuid(), 0):
+        raise ProcessError(
+            f"{path.parent} belongs to another user",
+            remedy="set PGM_RUNTIME_DIR, or XDG_RUNTIME_DIR, to a folder of your own",
+        )
     if not path.exists():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
