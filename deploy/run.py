@@ -20,7 +20,7 @@ from deploy.output import command, log, print_json, warn
 from deploy.supervise import end_with_supervisor
 from deploy.workload import Account, generate, payloads_of
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
-from pgm.errors import UsageError
+from pgm.errors import PayloadTooLarge, UsageError
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import open_receiver, open_source
 from pgm.net.process import cancel_on_signal
@@ -127,7 +127,12 @@ async def send_lines(source: Source) -> tuple[int, int]:
     while chunk := await read_stdin():
         first, newline, others = chunk.partition(b"\n")
         rest += first
-        if not newline and len(rest) <= source.max_apdu:
+        if not newline:
+            if len(rest) > source.max_apdu:
+                raise PayloadTooLarge(
+                    f"a line of {len(rest)} octets or more does not fit: the limit is {source.max_apdu}",
+                    remedy="raise max_apdu, txw_bytes or txw_secs, or send shorter lines",
+                )
             continue
         *whole, last = others.split(b"\n")
         lines = [bytes(rest), *whole]

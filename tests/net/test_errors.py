@@ -456,7 +456,7 @@ def test_a_message_that_is_larger_than_the_window(tmp_path: Path, place: Place) 
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(place, window="64KiB"))
     pgm("send", "--lines", file, "--node", "source", input="x" * 200_000 + "\n").complains(
-        2, "200000 octets does not fit", "raise max_apdu"
+        2, "octets or more does not fit: the limit is 32768", "raise max_apdu"
     )
 
 

@@ -38,7 +38,7 @@ def test_a_line_that_never_ends_is_refused_as_soon_as_it_is_too_long(tmp_path: P
         source.close()
         filler.join()
     assert ended.code == 2, ended
-    assert "octets does not fit: the limit is 65536" in ended.err
+    assert "octets or more does not fit: the limit is 65536" in ended.err
     assert "raise max_apdu" in ended.err
     assert "Traceback" not in ended.err
 
