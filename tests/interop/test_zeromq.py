@@ -154,10 +154,10 @@ def test_nak_lists(stream: Stream) -> None:
 def test_late_join(stream: Stream) -> None:
     """INT-Z7: whoever comes in the middle of a message begins with the next one, and gets all from there on."""
     scene = stream.scene
-    late = scene.start_receiver(LATE)
-    scene.until_joined(late)
     # Of the first message it hears the third packet and the fourth, and no SPM that would tell of those before.
     scene.lose([LATE], f"{TYPE_IS} {TYPES['spm']}", f"{ODATA_LOST} numgen inc mod 1000000 < 2")
+    late = scene.start_receiver(LATE)
+    scene.until_joined(late)
     sent = messages(50, (5000,))
     stream.deliver(sent[:1])
     stream.deliver(sent[1:])
