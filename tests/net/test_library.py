@@ -11,8 +11,8 @@ import trio
 import pgm
 from pgm import Batch, CloseCause, Closed, Message, Opened
 from pgm.topology.load import loads
-from tests.net.library import SIZES, messages_of_sizes, open_all
 from tests.net.listening import PATIENCE_S, Taken, take_all, taking
+from tests.net.opened import SIZES, messages_of_sizes, open_all
 from tests.net.places import Place, one_segment
 
 

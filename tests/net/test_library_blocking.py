@@ -12,8 +12,8 @@ import pgm
 import pgm.blocking
 from pgm import Batch, CloseCause, Closed, Message, Opened
 from pgm.topology.load import loads
-from tests.net.library import messages_of_sizes, open_files
 from tests.net.listening import PATIENCE_S
+from tests.net.opened import messages_of_sizes, open_files
 from tests.net.places import Place, one_segment
 
 

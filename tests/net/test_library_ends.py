@@ -10,8 +10,8 @@ import trio
 import pgm
 from pgm import Batch, CloseCause, Message
 from pgm.topology.load import loads
-from tests.net.library import messages_of_sizes, open_files
 from tests.net.listening import PATIENCE_S, taking
+from tests.net.opened import messages_of_sizes, open_files
 from tests.net.places import Place, one_segment
 
 

@@ -9,8 +9,8 @@ import pytest
 import pgm
 from pgm import LossCause
 from pgm.topology.load import loads
-from tests.net.library import injector, messages_of_sizes, planned
 from tests.net.listening import taking
+from tests.net.opened import injector, messages_of_sizes, planned
 from tests.net.places import Place, one_segment
 
 
