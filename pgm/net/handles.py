@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.interface import Core
 from pgm.core.receiver import ReceiverCore
 from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
@@ -26,6 +27,7 @@ class HasLinks(Protocol):
     links: Sequence[Link]
 
 
+C = TypeVar("C", bound=Core)
 D = TypeVar("D", bound=HasLinks)
 
 
@@ -48,12 +50,34 @@ class SourceOutbox:
         return NOTHING
 
 
-class SourceHandle(Generic[D]):
+class _Handle(Generic[C, D]):
+    """What both have: a core, what runs it, and its links."""
+
+    def __init__(self, core: C, driver: D) -> None:
+        self._core = core
+        self._driver = driver
+
+    @property
+    def counters(self) -> Counters:
+        """What it has counted so far."""
+        return self._core.counters
+
+    @property
+    def driver(self) -> D:
+        """What runs it."""
+        return self._driver
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links it uses."""
+        return tuple(self._driver.links)
+
+
+class SourceHandle(_Handle[SourceCore, D]):
     """One stream that is sent: what can be asked of it, and how messages get into its window."""
 
     def __init__(self, core: SourceCore, driver: D, framed: FramedSending | None) -> None:
-        self._core = core
-        self._driver = driver
+        super().__init__(core, driver)
         self._framed = framed
 
     @property
@@ -70,21 +94,6 @@ class SourceHandle(Generic[D]):
     def max_apdu(self) -> int:
         """Octets of the largest message that this source takes: what the parameter says, and half of its window at most."""
         return self._core.window.largest_payload
-
-    @property
-    def counters(self) -> Counters:
-        """What this source has counted so far."""
-        return self._core.counters
-
-    @property
-    def driver(self) -> D:
-        """What runs it."""
-        return self._driver
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links it sends on."""
-        return tuple(self._driver.links)
 
     def _accept(self, payload: Payload) -> int:
         """Take one message in; returns the sqn of its first packet."""
@@ -119,30 +128,14 @@ class SourceHandle(Generic[D]):
         return self._framed
 
 
-class ReceiverHandle(Generic[D]):
+class ReceiverHandle(_Handle[ReceiverCore, D]):
     """Streams that are received: what can be asked of them, and what was read and not yet handed out."""
 
     def __init__(self, core: ReceiverCore, driver: D, framed: FramedReceiving | None) -> None:
-        self._core = core
-        self._driver = driver
+        super().__init__(core, driver)
         self._framed = framed
         self._ready: deque[BatchItem] = deque()  # what one look into the inbox gave
         self._unpacker = Unpacker()
-
-    @property
-    def counters(self) -> Counters:
-        """What this receiver has counted so far."""
-        return self._core.counters
-
-    @property
-    def driver(self) -> D:
-        """What runs it."""
-        return self._driver
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links it reads from."""
-        return tuple(self._driver.links)
 
     @property
     def known_sources(self) -> int:
