@@ -17,6 +17,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "parameters", "wire", "core"),
         ("attrs", "numpy"),
     ),
+    "archive": (
+        ("pgm.archive",),
+        ("errors, units", "parameters", "wire", "messages", "core", "topology", "telemetry"),
+        ("attrs", "numpy", "pyarrow"),
+    ),
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
         ("errors, units", "parameters", "impairments", "wire", "messages", "core", "topology", "telemetry"),
@@ -29,16 +34,16 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "processes": (
         ("aggregator.process", "repairer.process"),
-        ("errors, units", "parameters", "wire", "core", "topology", "telemetry", "net", "elements"),
+        ("errors, units", "parameters", "wire", "core", "topology", "telemetry", "net", "elements", "archive"),
         ("attrs", "trio"),
     ),
     "deploy": (
         ("deploy",),
         (
             "errors, units", "parameters", "impairments", "wire", "core", "topology",
-            "telemetry", "elements", "net", "sim", "processes",
+            "telemetry", "elements", "net", "sim", "processes", "archive",
         ),
-        ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq"),
+        ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow"),
     ),
 }  # fmt: skip
 

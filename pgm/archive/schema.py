@@ -1,0 +1,86 @@
+"""The schema of an archive's rows: one row for each message, and one for each range of packets that was lost.
+
+The types are those that Spark takes from Arrow without a conversion: 64-bit signed integers, microseconds in UTC, every
+column nullable. Files hold columns that are constant in a batch run-end encoded; what is served is plain.
+
+For one session, a TSI and an epoch, rows come in the order of their sqns, and the counts of its rows add up to the sqns
+they cover: nothing is missing without a row that says so.
+"""
+
+from __future__ import annotations
+
+import attrs
+import pyarrow as pa
+
+from pgm.archive.errors import SchemaTooNew
+
+VERSION = 1
+VERSION_KEY = b"pgm.schema"
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+@attrs.frozen
+class Column:
+    """One column. `is_constant`: as a rule it is the same for all rows of a batch, and files keep it as one value."""
+
+    name: str
+    type: pa.DataType
+    is_constant: bool
+    doc: str
+
+    @property
+    def stored_type(self) -> pa.DataType:
+        """Its type in a file."""
+        return pa.run_end_encoded(pa.int32(), self.type) if self.is_constant else self.type
+
+
+# fmt: off
+COLUMNS = (
+    Column("tsi", pa.string(), True, "Session: six decimal octets of the GSI and the data-source port."),
+    Column("stream", pa.string(), True, "Name of the stream in the topology; null if the address of an unnamed one was opened."),
+    Column("source", pa.string(), True, "Name of the node that sends it, or its address if the topology names none."),
+    Column("node", pa.string(), True, "Name of the node that recorded it."),
+    Column("segment", pa.string(), True, "Name of the segment on which the recording node receives it."),
+    Column("epoch", _TIME, True, "Start of the session, by its source's clock. Null: the source does not say, and the upper half of sqn is a guess that no other node shares."),
+    Column("sqn", pa.int64(), False, "First packet of the message or of the loss, in 64 bits that never wrap."),
+    Column("count", pa.int64(), True, "Packets that the row stands for: those of the message, 0 if it shares its packet with the message before it, or those lost."),
+    Column("index", pa.int32(), True, "Place of the message in its packet, from 0."),
+    Column("subject", pa.string(), True, "Subject; null where the stream has none."),
+    Column("sent", _TIME, True, "When the source took the message; null where the stream does not say."),
+    Column("received", _TIME, True, "When the recording node had the message and everything before it."),
+    Column("repaired", pa.bool_(), True, "Whether the packet, of several the first, came as a repair."),
+    Column("lost", pa.string(), True, "Null: a message. Else a loss, and why: see `LossCause`."),
+    Column("value", pa.binary(), False, "The message; null for a loss."),
+)
+# fmt: on
+
+COLUMN_NAMES = tuple(column.name for column in COLUMNS)
+_METADATA = {VERSION_KEY: str(VERSION).encode()}
+
+# What is served.
+SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS], _METADATA)
+# What files hold.
+STORED_SCHEMA = pa.schema([(column.name, column.stored_type) for column in COLUMNS], _METADATA)
+
+
+def check_version(schema: pa.Schema, where: str) -> None:
+    """Raise `SchemaTooNew` if rows of this schema may mean something that is not known here, or are none of ours."""
+    told = (schema.metadata or {}).get(VERSION_KEY)
+    if told is None or not told.isdigit():
+        raise SchemaTooNew(
+            f"{where} holds Arrow record batches that are no rows of an archive",
+            remedy="name the directory of an archive",
+        )
+    if int(told) > VERSION:
+        raise SchemaTooNew(
+            f"{where} has rows of schema version {int(told)}; this program knows up to {VERSION}",
+            remedy="read it with the version of pgm that wrote it, or a newer one",
+        )
+
+
+def served_schema(columns: tuple[str, ...] | None) -> pa.Schema:
+    """The schema of a selection of columns, in the order asked for; all without one."""
+    if columns is None:
+        return SCHEMA
+    return pa.schema([SCHEMA.field(name) for name in columns], _METADATA)
