@@ -441,9 +441,10 @@ class RepairerSession:
         line = min(self._lines.values(), key=lambda one: one.ready_ns)
         if line.ready_ns > now_ns:
             return None
-        send = line.responder.next_train(line.pacer.repair_room(now_ns), self.path.trail, now_ns)
+        pacer = line.pacer
+        send = line.responder.next_train(pacer.repair_room(now_ns), self.path.trail, now_ns, pacer.packet_room(now_ns))
         if send is not None:
-            line.pacer.repair_sent(len(send.octets), now_ns)
+            pacer.repair_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
         return send
 
     def _responder(self, segment: Segment, to: Nla | None = _TO_ALL) -> Responder:

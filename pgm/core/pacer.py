@@ -1,5 +1,7 @@
 """The rate of one sender: token and leaky bucket for everything, a share of its own for repairs (RFC 5.1.2, 5.1.3).
 
+Octets are limited always, packets where `txw_max_pps` says so; repairs count against both.
+
 NCFs are never paced (SRC-02).
 """
 
@@ -8,7 +10,7 @@ from __future__ import annotations
 from pgm.core.rate import Bucket
 from pgm.parameters import Parameters
 from pgm.units import SECOND
-from pgm.wire.train import MAX_TRAIN_OCTETS
+from pgm.wire.train import MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS
 
 
 class Pacer:
@@ -25,6 +27,7 @@ class Pacer:
         self._repairs = Bucket(share, self._repair_burst_ns(share, burst_ns * rate, parameters))
         self._peak_ratio = parameters.txw_peak_ratio
         self.train_octets = self._longest_train(rate)
+        self._packets = _packet_bucket(parameters)
 
     def _longest_train(self, rate: int) -> int:
         return max(self._packet, min(MAX_TRAIN_OCTETS, rate * self._all.burst_ns // SECOND))
@@ -49,12 +52,23 @@ class Pacer:
 
     def data_ready_at(self, octets: int) -> int:
         """When `octets` of ODATA may leave."""
-        return max(self._all.ready_at(min(octets, self.train_octets)), self._peak.ready_at(0))
+        ready = max(self._all.ready_at(min(octets, self.train_octets)), self._peak.ready_at(0))
+        packets = self._packets
+        if packets is None:
+            return ready
+        # Half of the bucket at a time: a packet at a time would cost a call each.
+        return max(ready, packets.ready_at(max(1, packets.rate * packets.burst_ns // (2 * SECOND))))
 
     def repair_ready_at(self, octets: int) -> int:
         """When about `octets` of RDATA may leave: a guess, taken as one packet at least, so that one always fits."""
         guess = max(octets, self._packet)
         return max(self.data_ready_at(guess), self._repairs.ready_at(min(guess, self.repair_octets)))
+
+    def packet_room(self, now_ns: int) -> int:
+        """Packets that may leave now, in one train."""
+        if self._packets is None:
+            return MAX_TRAIN_PACKETS
+        return min(MAX_TRAIN_PACKETS, max(1, self._packets.available(now_ns)))
 
     def repair_room(self, now_ns: int) -> int:
         """Octets of RDATA that may leave now; what is due may be more than was guessed."""
@@ -65,12 +79,20 @@ class Pacer:
         """The largest train of repairs: what their bucket holds."""
         return min(self.train_octets, max(1, self._repairs.burst_ns * self._repairs.rate // SECOND))
 
-    def data_sent(self, octets: int, now_ns: int) -> None:
+    def data_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
         """Charge ODATA or SPMs."""
         self._all.charge(octets, now_ns)
         self._peak.charge(octets, now_ns)
+        if self._packets is not None:
+            self._packets.charge(packets, now_ns)
 
-    def repair_sent(self, octets: int, now_ns: int) -> None:
+    def repair_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
         """Charge RDATA."""
-        self.data_sent(octets, now_ns)
+        self.data_sent(octets, now_ns, packets)
         self._repairs.charge(octets, now_ns)
+
+
+def _packet_bucket(parameters: Parameters) -> Bucket | None:
+    """The limit in packets, one at least at a time; None where there is none."""
+    rate = parameters.txw_max_pps
+    return Bucket(rate, max(parameters.txw_burst_ivl, Bucket(rate, 0).cost_ns(1))) if rate else None

@@ -120,9 +120,11 @@ class Responder:
         self._served.add(Served(first, end, until))
         self._fading.append((until, first, end))
 
-    def next_train(self, most_octets: int, trail: int, now_ns: int) -> Send | None:
+    def next_train(
+        self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_TRAIN_PACKETS
+    ) -> Send | None:
         """RDATA for the oldest sqns that are due, as many of one size as fit a train."""
-        parts, has_changed = self._collect(most_octets, now_ns)
+        parts, has_changed = self._collect(most_octets, most_packets, now_ns)
         if has_changed:
             self._rearm(now_ns)
         if not parts:
@@ -133,11 +135,11 @@ class Responder:
         self._counters.rdata_octets += whole.size
         return data(self._segment, whole, self._to)
 
-    def _collect(self, most_octets: int, now_ns: int) -> tuple[list[Run], bool]:
+    def _collect(self, most_octets: int, most_packets: int, now_ns: int) -> tuple[list[Run], bool]:
         """Take requests until a train is full; also says whether any were taken, or dropped as no longer held."""
         parts: list[Run] = []
         has_changed = False
-        room, packets = most_octets, MAX_TRAIN_PACKETS
+        room, packets = most_octets, most_packets
         for request in self._pending:
             if request.due_ns > now_ns:
                 continue

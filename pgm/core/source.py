@@ -270,9 +270,9 @@ class SourceCore:
         responder, pacer = self._responder, self._pacer
         if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
             return None
-        send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns)
+        send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
         if send is not None:
-            pacer.repair_sent(len(send.octets), now_ns)
+            pacer.repair_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
         return send
 
     def _next_data(self, now_ns: int) -> Effect | None:
@@ -283,11 +283,11 @@ class SourceCore:
             or now_ns < self._is_blocked_until_ns
         ):
             return None
-        rows = window.next_train(pacer.train_octets, now_ns)
+        rows = window.next_train(pacer.train_octets, now_ns, pacer.packet_room(now_ns))
         if rows is None:
             self._is_blocked_until_ns = window.retry_at()
             return None
-        pacer.data_sent(rows.size, now_ns)
+        pacer.data_sent(rows.size, now_ns, rows.shape[0])
         self.counters.odata_packets += rows.shape[0]
         self.counters.odata_octets += rows.size
         self._yielding.sent(rows.shape[0], rows.size)

@@ -213,13 +213,13 @@ class TransmitWindow:
         run = self._store.find(self.lead + 1)
         return 0 if run is None else min(run.end - self.lead - 1, MAX_TRAIN_PACKETS) * run.stride
 
-    def next_train(self, most_octets: int, now_ns: int) -> Octets | None:
-        """The next unsent packets, at most `most_octets` but at least one, or None while the window is full."""
+    def next_train(self, most_octets: int, now_ns: int, most_packets: int = MAX_TRAIN_PACKETS) -> Octets | None:
+        """The next unsent packets, at most `most_octets` and `most_packets` but at least one, or None while the window is full."""
         run = self._store.find(self.lead + 1)
         if run is None or not self._make_room(run.stride, now_ns):
             return None
         first = self.lead + 1
-        most = min(self._room_packets(run.stride), MAX_TRAIN_PACKETS, max(1, most_octets // run.stride))
+        most = min(self._room_packets(run.stride), most_packets, max(1, most_octets // run.stride))
         count = min(run.end - first, most)
         rows = run.part(first, first + count).rows
         self.lead += count
