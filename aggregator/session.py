@@ -215,6 +215,8 @@ class AggregatorSession:
         for low, end in new:
             rows = build_first_sending(data.run(first).part(low, end))
             self._counters.late_sqns += end - low
+            if self._counters.watch is not None:
+                self._counters.watch.mended(self.path.tsi, low, end)
             sends += self.relay.pass_down(rows.reshape(-1), data.stride, self._setup.downs)
         return sends
 
@@ -339,6 +341,9 @@ class AggregatorSession:
         """Ask above for what this relay has lost, on behalf of everybody below, and tell them so."""
         everybody = (1 << len(self._setup.downs)) - 1
         self._counters.missing_sqns += sum(end - first for first, end in gaps)
+        if self._counters.watch is not None:
+            for first, end in gaps:
+                self._counters.watch.missing(self.path.tsi, first, end, now_ns)
         target = self.elimination.admit(gaps, everybody, self._upstream, now_ns)
         effects: list[Effect] = []
         for sqns in lists_of(gaps, MAX_NAK_LIST + 1):

@@ -47,6 +47,7 @@ class Demo:
     size: int
     seed: int
     show: Show
+    telemetry: Path | None = None
     plans: dict[str, NodePlan] = attrs.field(factory=dict)
     snapshots: dict[str, Any] = attrs.field(factory=dict)
 
@@ -69,6 +70,8 @@ class Demo:
         elements, receivers, sources = start_order(self.plans)
         work = ["--generate", str(self.messages), "--size", str(self.size), "--data-seed", str(self.seed)]
         seed = ["--seed", str(self.seed)]
+        if self.telemetry is not None:
+            seed += ["--telemetry", str(self.telemetry.resolve())]
         self._show(f"starting {len(self.plans)} processes")
         await supervisor.start_all(elements, seed)
         await supervisor.start_all(receivers, [*seed, *work, "--until-closed"])
@@ -230,10 +233,17 @@ def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of losses and messages.")
 @click.option(
+    "--telemetry",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
+)
+@click.option(
     "--write", type=click.Path(path_type=Path, dir_okay=False), help="Only write the demo's topology to this file."
 )
 @command
-def demo(messages: int, size: int, seed: int, write: Path | None, as_json: bool, **tree: Any) -> None:
+def demo(
+    messages: int, size: int, seed: int, write: Path | None, telemetry: Path | None, as_json: bool, **tree: Any
+) -> None:
     """Run a whole repair tree on this machine and account for every packet.
 
     A source, a repairer beside it, and subnets with relays, repairers and receivers, on two tiers: every node a
@@ -262,7 +272,7 @@ def demo(messages: int, size: int, seed: int, write: Path | None, as_json: bool,
             print_json({"written": [str(write)]})
         return
     with tempfile.TemporaryDirectory(prefix="pgm-demo-") as folder, _picture(messages * size, as_json) as show:
-        account = trio.run(Demo(shape, messages, size, seed, show).run, Path(folder))
+        account = trio.run(Demo(shape, messages, size, seed, show, telemetry).run, Path(folder))
     if as_json:
         print_json(account)
     else:

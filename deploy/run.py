@@ -236,8 +236,15 @@ async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | N
 @click.option("--idle", is_flag=True, help="Source: send nothing but SPMs until stopped.")
 @click.option("--until-closed", is_flag=True, help="Receiver: end with the first stream that ends.")
 @click.option("--seed", help="Seed of the losses that the topology injects.")
+@click.option(
+    "--telemetry",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
+)
 @command
-def run(file: Path, node: str, stream: str | None, seed: str | None, as_json: bool, **work: Any) -> None:
+def run(
+    file: Path, node: str, stream: str | None, seed: str | None, telemetry: Path | None, as_json: bool, **work: Any
+) -> None:
     """Run one node of a topology FILE in the foreground until it is done, or SIGTERM or SIGINT.
 
     A source sends the lines of standard input, a receiver counts what it gets and logs openings, losses and
@@ -252,6 +259,8 @@ def run(file: Path, node: str, stream: str | None, seed: str | None, as_json: bo
     Exits with 0 when it was done or stopped.
     """
     plan = plan_node(load_checked(file), node)
+    if telemetry is not None:
+        plan = attrs.evolve(plan, telemetry=str(telemetry))
     todo = Work(**work)
     if plan.role is Role.SOURCE and (todo.hold or not (todo.messages or todo.idle)):
         require_stdin()

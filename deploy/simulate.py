@@ -122,6 +122,11 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     help="Let something go wrong; may be repeated. WHEN is virtual time, and sources begin at 1s.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same run.")
+@click.option(
+    "--telemetry",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
+)
 @command
 def sim(
     file: Path,
@@ -135,6 +140,7 @@ def sim(
     delay: str,
     faults: tuple[str, ...],
     seed: int,
+    telemetry: Path | None,
     as_json: bool,
 ) -> None:
     """Run the tree of a topology FILE in virtual time and account for every packet.
@@ -168,6 +174,7 @@ def sim(
                 delay=parse_duration(delay),
                 faults=[parse_fault(text) for text in faults],
                 progress=progress,
+                telemetry=str(telemetry or ""),
                 repeat=shlex.join(["pgm", *sys.argv[1:]]),
             )
     except InvariantBroken as broken:

@@ -25,18 +25,21 @@ def start_order(plans: dict[str, NodePlan]) -> list[list[str]]:
     return [by_role[Role.AGGREGATOR] + by_role[Role.REPAIRER], by_role[Role.RECEIVER], by_role[Role.SOURCE]]
 
 
-async def run_tree(file: Path, plans: dict[str, NodePlan], messages: int, size: int) -> dict[str, Any]:
+async def run_tree(
+    file: Path, plans: dict[str, NodePlan], messages: int, size: int, telemetry: Path | None = None
+) -> dict[str, Any]:
     """Run until a signal; returns every node's account. Raises `ProcessError` if a node cannot start."""
     elements, receivers, sources = start_order(plans)
+    watched = ["--telemetry", str(telemetry)] if telemetry is not None else []
     work = ["--generate", str(messages), "--size", str(size)] if messages else []
     async with open_plain_nursery() as nursery:
         supervisor = Supervisor(file, nursery, None, _heard)
         is_running, stop = trio.Event(), trio.Event()
         await nursery.start(heed_signals, is_running, stop)
         try:
-            await supervisor.start_all(elements)
-            await supervisor.start_all(receivers, work)
-            await supervisor.start_all(sources, work or ["--idle"])
+            await supervisor.start_all(elements, watched)
+            await supervisor.start_all(receivers, [*work, *watched])
+            await supervisor.start_all(sources, [*(work or ["--idle"]), *watched])
             warn(f"{len(plans)} nodes run; stop them with Ctrl-C, look at them with: pgm status {file}")
             is_running.set()
             await stop.wait()
@@ -62,8 +65,13 @@ async def run_tree(file: Path, plans: dict[str, NodePlan], messages: int, size: 
     help="Let every source send N test messages, and receivers check them.",
 )
 @click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a test message.")
+@click.option(
+    "--telemetry",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
+)
 @command
-def up(file: Path, messages: int, size: int, as_json: bool) -> None:
+def up(file: Path, messages: int, size: int, telemetry: Path | None, as_json: bool) -> None:
     """Run every node of a topology FILE on this machine until Ctrl-C.
 
     Patterns start as many nodes as their `count` says. The addresses of the file must be addresses of this
@@ -77,7 +85,7 @@ def up(file: Path, messages: int, size: int, as_json: bool) -> None:
     by itself, or if a receiver lost, doubled, reordered or damaged anything.
     """
     plans = plan_all(load_checked(file))
-    accounts = trio.run(run_tree, file, plans, messages, size)
+    accounts = trio.run(run_tree, file, plans, messages, size, None if telemetry is None else telemetry.resolve())
     if as_json:
         print_json(accounts)
     else:

@@ -269,6 +269,11 @@ class Parameters:
     gso: bool = _row(Unit.SWITCH, True, _PARENTS, "-", "Send a train in one call where the kernel can (UDP_SEGMENT).", high=1)
     gro: bool = _row(Unit.SWITCH, True, _ALL, "-", "Read a train in one call where the kernel can (UDP_GRO).", high=1)
     rx_rest_ivl: int = _ivl(0, _ALL, "-", "A node that has read its sockets leaves them alone until the next multiple of this, so that it wakes for many packets at once; 0: it reads at once. For processes that share a few cores; every hop takes that much longer, so set rtt too.", high=100 * MILLISECOND)
+    telemetry_rows: int = _count(100_000, _ALL, "-", "Rows after which a telemetry file is complete. A few MB, which is what Spark likes to read.", low=1, high=10_000_000)
+    telemetry_ivl: int = _ivl(5 * SECOND, _ALL, "-", "Age after which a telemetry file is complete, so that streaming jobs are not far behind.", low=10 * MILLISECOND)
+    telemetry_sample_ivl: int = _ivl(SECOND, _ALL, "-", "How long what was sent, received and delivered is added up to one telemetry row. The windows of reports are ten times as long.", low=MILLISECOND)
+    telemetry_queue: int = _count(200_000, _ALL, "-", "Most telemetry rows that wait to be written; those beyond it are counted and left out. Some 60 MB.", low=100, high=100_000_000)
+    telemetry_bytes: int = _octets(GIB, _ALL, "-", "Octets of telemetry that a node keeps on disk; the oldest files go first.", low=64 * KIB)
     private_options: bool = _row(Unit.SWITCH, True, _SOURCE, "-", "Put the session's epoch on SPMs in an option that others skip.", high=1)
     # fmt: on
 

@@ -90,7 +90,7 @@ class RepairerSession:
         self.brakes = Brakes(parameters, counters)
         self._confirmer = Confirmer(parameters, counters, self.brakes)
         self._parents = Parents(setup.parents, parameters, counters)
-        self._recovery = Recovery(parameters, rng, counters, self._parents.patience)
+        self._recovery = Recovery(parameters, rng, counters, self._parents.patience, tsi=tsi)
         self._arrivals = Arrivals(self._recovery)
         self._asker = Asker(self.path, self._parents, self._recovery, parameters, counters)
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
@@ -183,7 +183,7 @@ class RepairerSession:
                 self._spm_request.want(now_ns)
         self.path.saw(first + data.count - 1, trail)
         self._follow_trail()
-        parts = self._keep(data, first, is_repair, now_ns)
+        parts = self._keep(data, first, peer, now_ns)
         is_from_above = channel.segment.upstream
         effects: list[Effect] = []
         if is_repair and channel.segment.downstream:
@@ -195,15 +195,17 @@ class RepairerSession:
         self._keep_bounds()
         return effects
 
-    def _keep(self, data: Data, first: int, is_repair: bool, now_ns: int) -> list[Run]:
+    def _keep(self, data: Data, first: int, peer: Nla, now_ns: int) -> list[Run]:
         run = data.run(first)
         parts, filled = self._arrivals.accept(run, now_ns)
+        if filled and self._counters.watch is not None:
+            self._counters.watch.filled(data.type, peer)
         for part in parts:
             self.cache.add(part, now_ns)
             self._counters.received_packets += part.count
             self._counters.received_octets += part.octets
         self._counters.duplicate_packets += run.count - sum(part.count for part in parts)
-        if is_repair:
+        if data.type is PacketType.RDATA:
             self._counters.repaired_sqns += filled
         else:
             self._counters.late_sqns += filled

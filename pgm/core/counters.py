@@ -11,6 +11,8 @@ from typing import Any
 
 import attrs
 
+from pgm.core.watch import Watch
+
 
 def _count(unit: str, doc: str) -> Any:
     return attrs.field(default=0, metadata={"unit": unit, "doc": doc})
@@ -114,6 +116,7 @@ class Counters:
     socket_drops: int = _count("packets", "Packets the kernel dropped since a receive buffer was full.")
 
     rejects: collections.Counter[str] = attrs.field(factory=collections.Counter)  # by reason, see pgm.wire.rejects
+    watch: Watch | None = attrs.field(default=None, repr=False, eq=False)  # told which, where counters say how many
 
     def snapshot(self) -> dict[str, int | dict[str, int]]:
         """All rows that are not 0, and the rejects by reason."""

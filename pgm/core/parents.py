@@ -95,6 +95,8 @@ class Parents:
             self._unanswered = self._parameters.parent_patience - 1
 
     def _move_to(self, index: int) -> None:
+        if self._counters.watch is not None:
+            self._counters.watch.parent_changed(self.current, self._order[index])
         self._index = index
         self._unanswered = 0
         self.patience.start_anew()

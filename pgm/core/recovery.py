@@ -20,7 +20,7 @@ from pgm.core.ranges import Span, TimedRange, TimedRanges, lists_of
 from pgm.core.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import Nla
+from pgm.wire.formats import Nla, Tsi
 from pgm.wire.options import MAX_NAK_LIST
 
 _ALIKE = 2  # tries by which ranges that become one may differ: none gains much patience by it
@@ -37,6 +37,11 @@ class Missing(TimedRange):
     found_at_ns: int = 0
     since_ns: int = 0  # when it came to wait as it does
     asked: Nla | None = None
+
+    @property
+    def state_name(self) -> str:
+        """Its state, for those who watch."""
+        return self.state.name
 
     @property
     def is_parked(self) -> bool:
@@ -72,7 +77,10 @@ class Recovery:
         counters: Counters,
         ncf_patience: Patience,
         table: RepairTable = RECEIVER,
+        *,
+        tsi: Tsi = b"",
     ) -> None:
+        self._tsi = tsi  # for those who watch
         self._parameters = parameters
         self._rng = rng
         self._counters = counters
@@ -142,6 +150,8 @@ class Recovery:
             found = self.missing.add(Missing(low, high, found_at_ns=now_ns))
             self._counters.missing_sqns += high - low
             self.missing.arm(found, settled_ns if at_once else self._leaves_at_ns)
+            if self._counters.watch is not None:
+                self._counters.watch.missing(self._tsi, low, high, now_ns)
 
     def hurry(self, first: int, end: int, now_ns: int, *, is_relied_on: bool = False) -> None:
         """Ask for what is still backing off as soon as it cannot merely be out of order.
@@ -177,10 +187,15 @@ class Recovery:
             if len(self.missing) + 2 > self._parameters.rxw_gaps:
                 return  # cutting ranges is what would exceed the bound; asking once more is the lesser evil
             pieces = self.missing.within(first, end)
+            watch = self._counters.watch
             for found in pieces:
                 if found.state is RepairState.BACK_OFF:
                     self._counters.naks_suppressed += 1
+                    if watch is not None:
+                        watch.suppressed(self._tsi, found, now_ns)
                 if event is RepairEvent.NCF_HEARD and peer in (None, found.asked):
+                    if watch is not None and found.asked is not None and found.state is RepairState.WAIT_NCF:
+                        watch.confirmed(self._tsi, found, now_ns)
                     if found.asked is not None and not found.ncf_retries:
                         self.ncf_patience.answered(now_ns - found.since_ns)
                     found.asked = None
@@ -193,6 +208,8 @@ class Recovery:
         if not self.missing:
             return []
         found = self.missing.discard(first, end)
+        if found and now_ns is not None and self._counters.watch is not None:
+            self._counters.watch.arrived(self._tsi, found, now_ns)
         for one in found:
             self._settle(one)
             if now_ns is not None and one.state is RepairState.WAIT_DATA and not one.data_retries:
@@ -226,11 +243,15 @@ class Recovery:
             found.asked = None
             patience = self.ncf_patience if found.state is RepairState.WAIT_NCF else self.data_patience
             late.append(patience)
+            if self._counters.watch is not None:
+                self._counters.watch.timed_out(self._tsi, found, now_ns)
             self._step(found, RepairEvent.TIMER, now_ns, back_off, tries=patience.tries if may_give_up else 0)
             if may_give_up and (self._is_exhausted(found) or self._is_beyond_caches(found, trail, now_ns)):
                 self.missing.remove(found)
                 self._settle(found)
                 step.given_up.append((found.first, found.end))
+                if self._counters.watch is not None:
+                    self._counters.watch.gave_up(self._tsi, found, now_ns)
             else:
                 waiting.append(found)
         for part in self._admitted(ready, now_ns, trail):

@@ -71,7 +71,7 @@ class Session:
         self._counters = counters
         self.path = Path(tsi, data_port, parameters, counters)
         parents = Parents(setup.parents, parameters, counters)
-        self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table)
+        self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table, tsi=tsi)
         self._asker = Asker(self.path, parents, self._recovery, parameters, counters)
         self.guidance = Guidance(self.path, parents, self._recovery, parameters, rng, node_id, counters)
         self.window = ReceiveWindow(tsi, self._recovery, room, parameters, counters)
@@ -197,6 +197,8 @@ class Session:
         return [Notice("session-start", f"session {tsi_text(self.path.tsi)} is heard from its start")]
 
     def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:
+        if filled and self._counters.watch is not None:
+            self._counters.watch.filled(kind, peer)
         if kind is PacketType.ODATA:
             self._counters.late_sqns += filled
             return

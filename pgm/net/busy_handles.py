@@ -25,6 +25,7 @@ from pgm.net.items import Batch, BatchItem, Item, Message, MultipartBatch, batch
 from pgm.net.link import open_links
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.receiver import Inbox
+from pgm.telemetry.observer import observing
 from pgm.topology.node_plan import Role
 from pgm.units import NEVER, SECOND
 
@@ -209,10 +210,11 @@ def open_source(
         try:
             if chosen.framing == "zeromq":
                 outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
-            source = Source(core, driver, outbox.framed)
-            source.poll()  # the first SPM
-            yield source
-            source.close()
+            with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
+                source = Source(core, driver, outbox.framed)
+                source.poll()  # the first SPM
+                yield source
+                source.close()
         except BaseException:
             driver.perform(core.abort(BusyPollDriver.now_ns()))
             raise
@@ -250,6 +252,7 @@ def open_receiver(
             framed = FramedReceiving(framed_ports, plan.parameters.max_apdu, subscriptions, core.counters)
         driver = BusyPollDriver(core, links, inbox)
         try:
-            yield Receiver(core, inbox, driver, framed)
+            with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
+                yield Receiver(core, inbox, driver, framed)
         finally:
             driver.close()

@@ -21,6 +21,7 @@ from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver import Application
 from pgm.net.link import Link, WouldBlock
+from pgm.telemetry.observer import Observer
 from pgm.units import NEVER
 
 # Reads in a row before deadlines are looked at again: a read of 64 KB takes some 50 us, so a timer is late by less than
@@ -117,6 +118,7 @@ class BusyPollDriver:
         self._application = application
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
         self.is_closed = False
+        self.observer: Observer | None = None  # writes telemetry
         self.spinner = Spinner.here()
         for link in links:
             link.counters = core.counters
@@ -154,6 +156,8 @@ class BusyPollDriver:
         """Take what one read gives, and what it read beyond."""
         while (arrival := link.read(sock, gathers=gathers)) is not None:
             train = arrival.train
+            if self.observer is not None:
+                self.observer.received(train, arrival.channel, arrival.peer, time.monotonic_ns())
             effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
             if train.kept:
                 link.keep(train)
@@ -181,6 +185,8 @@ class BusyPollDriver:
     def perform(self, effects: Effects) -> None:
         """Do what a call to the core caused."""
         while effects:
+            if self.observer is not None:
+                self.observer.performed(effects, time.monotonic_ns())
             for effect in effects:
                 if not isinstance(effect, Send):
                     self._application.take(effect)

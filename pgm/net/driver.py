@@ -18,6 +18,7 @@ from pgm.core.effects import Effect, Effects, Send
 from pgm.core.interface import Core
 from pgm.net.link import Link, WouldBlock
 from pgm.net.nurseries import open_plain_nursery
+from pgm.telemetry.observer import Observer
 from pgm.units import NEVER, SECOND
 from pgm.wire.train import Train
 
@@ -49,6 +50,7 @@ class Driver:
         self._rest_ivl = rest_ivl
         self.links = links
         self._application = application
+        self.observer: Observer | None = None  # writes telemetry
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
         for link in links:
@@ -90,6 +92,8 @@ class Driver:
             if arrival is None:
                 return True
             train = arrival.train
+            if self.observer is not None:
+                self.observer.received(train, arrival.channel, arrival.peer, self.now_ns())
             effects = self.core.receive(train, arrival.channel, arrival.peer, self.now_ns())
             if train.kept:
                 link.keep(train)
@@ -123,6 +127,8 @@ class Driver:
     def perform_now(self, effects: Effects) -> None:
         """Do what a call from outside of the driver's tasks caused: deliveries and control, never data."""
         while effects:
+            if self.observer is not None:
+                self.observer.performed(effects, self.now_ns())
             for effect in effects:
                 if isinstance(effect, Send):
                     self._send_control(effect)
@@ -132,6 +138,8 @@ class Driver:
         self.poke()
 
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
+        if self.observer is not None:
+            self.observer.performed(effects, self.now_ns())
         for effect in effects:
             if not isinstance(effect, Send):
                 self._application.take(effect)

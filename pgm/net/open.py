@@ -7,7 +7,7 @@ import random
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from pgm.net.nurseries import open_plain_nursery
 from pgm.net.receiver import Inbox, Receiver
 from pgm.net.source import Outbox, Source
 from pgm.parameters import ROWS, Parameters
+from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import NodePlan, Role
@@ -81,13 +82,15 @@ def _ignore(_: Notice) -> None:
 
 
 @asynccontextmanager
-async def driven(driver: Driver) -> AsyncIterator[None]:
-    """Run a driver for the length of a block; its links are closed behind it."""
+async def driven(driver: Driver, plan: NodePlan | None = None) -> AsyncIterator[None]:
+    """Run a driver for the length of a block; its links are closed behind it. With a plan it writes the telemetry that this asks for."""
+    watched = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
     try:
-        async with open_plain_nursery() as nursery:
-            nursery.start_soon(driver.run)
-            yield
-            nursery.cancel_scope.cancel()
+        with watched as driver.observer:
+            async with open_plain_nursery() as nursery:
+                nursery.start_soon(driver.run)
+                yield
+                nursery.cancel_scope.cancel()
     finally:
         for link in driver.links:
             link.close()
@@ -115,7 +118,7 @@ async def open_source(
     core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
     outbox = Outbox(on_notice)
     driver = Driver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
-    async with driven(driver):
+    async with driven(driver, plan):
         if chosen.framing == "zeromq":
             outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
         source = Source(core, outbox, driver)
@@ -156,7 +159,7 @@ async def open_receiver(
     if framed_ports:
         framed = FramedReceiving(framed_ports, plan.parameters.max_apdu, subscriptions, core.counters)
     driver = Driver(core, links, inbox, rest_ivl=plan.parameters.rx_rest_ivl)
-    async with driven(driver):
+    async with driven(driver, plan):
         try:
             yield Receiver(core, inbox, driver, framed)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Sequence
 
 import trio
@@ -15,6 +16,7 @@ from pgm.net.driver import Driver
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan
 
@@ -48,12 +50,13 @@ async def run_element(
         if link.sockets.buffers.complaint:
             log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     try:
-        async with open_plain_nursery() as nursery:
-            path = status_path(plan.topology, plan.name)
-            await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
-            nursery.start_soon(driver.run)
-            await nursery.start(cancel_on_signal, nursery.cancel_scope)
-            log("ready", f"{plan.role.value} {plan.name} runs")
+        with observing(plan, driver.core, started_ns, time.time_ns()) as driver.observer:
+            async with open_plain_nursery() as nursery:
+                path = status_path(plan.topology, plan.name)
+                await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
+                nursery.start_soon(driver.run)
+                await nursery.start(cancel_on_signal, nursery.cancel_scope)
+                log("ready", f"{plan.role.value} {plan.name} runs")
         return snapshot_of(plan, driver, started_ns)
     finally:
         for link in links:

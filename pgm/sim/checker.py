@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgm.core.channel import Channel
-from pgm.core.effects import Effect, Send
+from pgm.core.effects import Effect, Effects, Send
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 
@@ -33,6 +33,9 @@ class Checker:
 
     def sent(self, node: Node, send: Send, train: Train) -> None:
         """A node puts octets on a segment."""
+
+    def performs(self, node: Node, effects: Effects) -> None:
+        """A core has returned these."""
 
     def effect(self, node: Node, effect: Effect) -> None:
         """An application was told something."""

@@ -246,6 +246,8 @@ class Node:
     def perform(self, effects: Effects, *, is_pull: bool = False) -> None:
         """Do what the core wants, in order."""
         world = self.world
+        for checker in world.on_performs:
+            checker.performs(self, effects)
         for effect in effects:
             if type(effect) is Send:
                 self._send(effect, is_pull)

@@ -15,6 +15,7 @@ from pgm.sim.checkers import cheap_checkers
 from pgm.sim.faults import Fault, Faults
 from pgm.sim.links import LinkSetup
 from pgm.sim.node import STREAM_MARK, Node
+from pgm.sim.telemetry import TelemetryChecker
 from pgm.sim.world import CoreFactory, Wiring, World
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MILLISECOND, SECOND
@@ -52,17 +53,22 @@ def simulate(
     limit: int = 600 * SECOND,
     progress: Callable[[Progress], None] | None = None,
     repeat: str = "",
+    telemetry: str = "",
 ) -> Report:
     """Run a tree and return its account.
 
     Every source offers `messages` of `size` octets at `rate` messages a second (0: half of its txw_max_rte), closes, and
     the tree comes to rest. `delay` is the way from a segment to a node in ns, `wiring` replaces it for nodes by
     name, plans inject their own losses, `faults` happen besides. Raises `InvariantBroken` when an
-    invariant does not hold or there is no rest within `limit` ns of virtual time.
+    invariant does not hold or there is no rest within `limit` ns of virtual time. `telemetry` is a folder for the events
+    of all nodes.
     """
     world = World(factory, seed=seed, repeat=repeat)
     for checker in cheap_checkers():
         world.add_checker(checker)
+    events = TelemetryChecker(telemetry, next(iter(plans.values())).parameters) if telemetry else None
+    if events is not None:
+        world.add_checker(events)
     usual = Wiring(ingress=LinkSetup(delay=delay))
     for name, plan in _one_stream_each(plans).items():
         traffic = _traffic(plan, messages, size, rate) if plan.role is Role.SOURCE else None
@@ -72,6 +78,8 @@ def simulate(
         schedule.add(fault)
     calm_ns = 2 * max(_patience(plan) for plan in plans.values())
     _run(world, max(schedule.healed_at_ns, _START_NS), calm_ns, limit, progress)
+    if events is not None:
+        events.finish()
     return account(world)
 
 

@@ -84,6 +84,7 @@ class World:
         self.on_received: list[Checker] = []
         self.on_called: list[Checker] = []
         self.on_sent: list[Checker] = []
+        self.on_performs: list[Checker] = []
         self.on_effect: list[Checker] = []
 
     # Building
@@ -92,7 +93,7 @@ class World:
         """Let a checker watch from now on; before any node is added, as a rule."""
         checker.world = self
         self.checkers.append(checker)
-        for name in ("started", "received", "called", "sent", "effect"):
+        for name in ("started", "received", "called", "sent", "performs", "effect"):
             if getattr(type(checker), name) is not getattr(Checker, name):
                 getattr(self, f"on_{name}").append(checker)
 

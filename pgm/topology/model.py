@@ -212,6 +212,7 @@ class Topology:
     profile: Profile = _key('"lan"', "Computes the timers: `lan`, `wan`, `lossy` or `legacy`.", default="lan")
     rtt: RoundTrip = _key('"1ms"', "Round trip within a subnet and to the next tier, for the profile.", default=MILLISECOND)
     repair_budget: Duration = _key('"10s"', "How long a repair may take before the packet is given up, for the profile.", default=10 * SECOND)
+    telemetry: str = _key('"/var/lib/pgm/telemetry"', "Folder in which every node writes its protocol events as Parquet files (docs/telemetry.md); without it none are written.", default="")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node.", default=NOTHING_SET)
     streams: Mapping[str, Stream] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
     segments: Mapping[str, Segment] = _key("", "The multicast domains and unicast legs, by name.", default=attrs.Factory(dict))

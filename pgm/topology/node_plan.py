@@ -85,6 +85,7 @@ class NodePlan:
     local_repairers: frozenset[Address] = frozenset()  # repairers on a receiver's own segment
     assist_rank: int = 0  # of an on-LAN repairer: how many others of its segment repair unasked before it does
     asks_below_trail: bool = False  # a parent is a repairer, which may hold more than the source's window
+    telemetry: str = ""  # the folder for its events; none are written without
     reasons: tuple[tuple[str, str], ...] = ()  # parameter -> where its value comes from, for `pgm plan`
 
     @property

@@ -111,6 +111,7 @@ def plan_entry(tree: Tree, node: Node) -> NodePlan:
         local_repairers=_local_repairers(tree, node),
         assist_rank=_assist_rank(tree, node),
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
+        telemetry=tree.topology.telemetry,
         reasons=_reasons(settings),
     )
 

@@ -11,7 +11,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "messages": (("pgm.messages",), ("errors, units",), ("attrs", "numpy")),
     "core": (("pgm.core",), ("errors, units", "parameters", "wire"), ("attrs", "numpy")),
     "topology": (("pgm.topology",), ("errors, units", "parameters", "impairments"), ("attrs", "cattrs")),
-    "telemetry": (("pgm.telemetry",), ("errors, units", "core", "topology"), ("attrs",)),
+    "telemetry": (
+        ("pgm.telemetry",),
+        ("errors, units", "parameters", "wire", "core", "topology"),
+        ("attrs", "pyarrow"),
+    ),
     "elements": (
         ("aggregator", "repairer"),
         ("errors, units", "parameters", "wire", "core"),

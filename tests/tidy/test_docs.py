@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.reference import PAGES, page
+from pgm.telemetry.schema import as_markdown as events_as_markdown
 from tests.tidy.layers import as_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +24,12 @@ def test_generated_pages_are_fresh(name: str) -> None:
 def test_the_design_page_shows_the_import_table() -> None:
     assert as_markdown() in (ROOT / "docs" / "design.md").read_text(), (
         "paste tests.tidy.layers.as_markdown() into docs/design.md"
+    )
+
+
+def test_the_telemetry_page_shows_the_columns_and_kinds() -> None:
+    assert events_as_markdown() in (ROOT / "docs" / "telemetry.md").read_text(), (
+        "paste pgm.telemetry.schema.as_markdown() into docs/telemetry.md"
     )
 
 

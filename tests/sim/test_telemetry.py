@@ -1,0 +1,69 @@
+"""The events of a simulated tree against the account that the simulator itself gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.dataset
+import pytest
+
+from deploy.roles import build_core
+from deploy.simulate import with_losses
+from pgm.impairments import Impairment
+from pgm.sim.report import Report, simulate
+from pgm.telemetry.events import arrow_schema
+from pgm.telemetry.schema import KINDS
+from pgm.topology.load import load_checked
+from pgm.topology.plan import plan_all
+
+TWO_SUBNETS = Path("deploy/topologies/two-subnets.toml")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[pyarrow.Table, Report]:
+    folder = tmp_path_factory.mktemp("events")
+    plans = plan_all(load_checked(TWO_SUBNETS), {"north-*": 4, "south-*": 3})
+    plans = {name: with_losses(plan, Impairment(loss=0.02, burst_loss=0.02), 0.005) for name, plan in plans.items()}
+    report = simulate(plans, build_core, seed=3, messages=6000, size=600, telemetry=str(folder))
+    return pyarrow.dataset.dataset(folder, schema=arrow_schema()).to_table(), report
+
+
+def total(table: pyarrow.Table, kind: str, node: str, **more: object) -> int:
+    mask = pc.and_(pc.equal(table["kind"], kind), pc.equal(table["node"], node))
+    for column, value in more.items():
+        mask = pc.and_(mask, pc.equal(table[column], value))
+    return pc.sum(table.filter(mask)["count"]).as_py() or 0
+
+
+def test_every_receivers_rows_add_up_to_its_account(run: tuple[pyarrow.Table, Report]) -> None:
+    table, report = run
+    for row in report["receivers"]:
+        node = row["node"]
+        assert total(table, "delivered", node) == row["delivered"]
+        assert total(table, "repaired", node) == row["repaired"]
+        assert total(table, "repaired", node, local=True) == row["repaired_locally"]
+        assert total(table, "late", node) == row["late"]
+        assert total(table, "nak_sent", node) == row["nak_sqns"]
+        assert total(table, "gap", node) == row["repaired"] + row["late"]
+
+
+def test_every_elements_rows_add_up_to_its_account(run: tuple[pyarrow.Table, Report]) -> None:
+    table, report = run
+    for row in [*report["repairers"], *report["aggregators"], *report["sources"]]:
+        assert total(table, "nak_in", row["node"]) == row["nak_sqns_in"]
+        assert total(table, "rdata_sent", row["node"]) == row["rdata"] + row["rdata_forwarded"]
+        assert total(table, "sent", row["node"]) == row["odata"]
+
+
+def test_all_kinds_of_rows_are_known(run: tuple[pyarrow.Table, Report]) -> None:
+    assert set(pc.unique(run[0]["kind"]).to_pylist()) <= set(KINDS)
+
+
+def test_telemetry_changes_nothing(tmp_path: Path) -> None:
+    plans = plan_all(load_checked(TWO_SUBNETS), {"north-*": 2, "south-*": 2})
+    plans = {name: with_losses(plan, Impairment(loss=0.03), 0.01) for name, plan in plans.items()}
+    reports = [
+        simulate(plans, build_core, seed=5, messages=1000, telemetry=telemetry) for telemetry in ("", str(tmp_path))
+    ]
+    assert reports[0] == reports[1]

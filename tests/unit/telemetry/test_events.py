@@ -1,0 +1,96 @@
+"""Telemetry files: complete or not there, bounded in rows waiting and octets kept, and nothing left out in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pyarrow.dataset
+import pytest
+
+from pgm.errors import ProcessError
+from pgm.parameters import Parameters
+from pgm.telemetry.events import EventLog, arrow_schema
+from pgm.telemetry.schema import COLUMNS, KINDS, Event
+
+LIMITS = Parameters()
+
+
+def event(number: int, kind: str = "gap") -> Event:
+    return Event(1_000_000 + number, "node", "receiver", "segment", kind, "tsi", number, 1)
+
+
+def rows_of(folder: Path) -> list[dict[str, object]]:
+    return pyarrow.dataset.dataset(folder, schema=arrow_schema()).to_table().sort_by("time").to_pylist()
+
+
+def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "node", LIMITS)
+    for number in range(10):
+        log.add(event(number))
+    log.close()
+    rows = rows_of(tmp_path)
+    assert [row["first"] for row in rows] == list(range(10))
+    assert list(rows[0]) == list(COLUMNS)
+    assert rows[3]["time"].timestamp() == pytest.approx(1.000003)
+    assert rows[3]["value_us"] is None
+
+
+def test_a_file_is_complete_after_so_many_rows_and_has_no_other_name_before(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "node", attrs.evolve(LIMITS, telemetry_rows=4), in_background=False)
+    for number in range(10):
+        log.add(event(number))
+    assert len(list(tmp_path.iterdir())) == log.files == 2
+    log.close()
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".parquet"] * 3
+    assert len(rows_of(tmp_path)) == log.written_rows == 10
+
+
+def test_what_does_not_fit_the_queue_is_counted_and_told(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "node", attrs.evolve(LIMITS, telemetry_queue=100), in_background=False)
+    for number in range(130):
+        log.add(event(number))
+    log.close()
+    told = [row for row in rows_of(tmp_path) if row["kind"] == "overflow"]
+    assert log.dropped_rows == 30
+    assert [row["count"] for row in told] == [30]
+
+
+def test_the_oldest_files_go_first_those_of_earlier_runs_too(tmp_path: Path) -> None:
+    limits = attrs.evolve(LIMITS, telemetry_rows=500, telemetry_bytes=64 * 1024)
+    for start in (0, 10_000):
+        log = EventLog(tmp_path, "node", limits, in_background=False)
+        for number in range(start, start + 10_000):
+            log.add(event(number))
+        log.close()
+    other = EventLog(tmp_path, "node-2", limits, in_background=False)
+    other.add(event(1))
+    other.close()
+    own = [path for path in tmp_path.iterdir() if not path.name.startswith("node-2")]
+    assert sum(path.stat().st_size for path in own) <= limits.telemetry_bytes
+    firsts = [row["first"] for row in rows_of(tmp_path) if row["first"] > 1]
+    assert min(firsts) > 10_000
+    assert max(firsts) == 19_999
+
+
+def test_a_disk_that_takes_nothing_loses_rows_loudly_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    log = EventLog(folder, "node", LIMITS, in_background=False)
+    folder.rmdir()
+    log.add(event(1))
+    log.flush()
+    folder.mkdir()
+    log.add(event(2))
+    log.close()
+    assert log.dropped_rows == 1
+    assert [(row["kind"], row["count"]) for row in rows_of(folder)] == [("gap", 1), ("overflow", 1)]
+
+
+def test_a_folder_that_cannot_be_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProcessError, match="choose a folder"):
+        EventLog(tmp_path / "file" / "events", "node", LIMITS)
+
+
+def test_every_kind_says_who_writes_it() -> None:
+    assert all(who and meaning.endswith(".") for who, meaning in KINDS.values())
