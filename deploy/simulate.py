@@ -72,6 +72,12 @@ def with_losses(plan: NodePlan, last_hop: Impairment | None, uplink: float | Non
     return attrs.evolve(plan, segments=tuple(segments))
 
 
+def _last_hop(loss: str | None, burst_loss: str | None) -> Impairment | None:
+    if loss is None and burst_loss is None:
+        return None
+    return Impairment(loss=parse_fraction(loss or "0%"), burst_loss=parse_fraction(burst_loss or "0%"))
+
+
 @contextmanager
 def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     if is_quiet or not sys.stderr.isatty():
@@ -157,9 +163,7 @@ def sim(
     missed. Exits with 1 if anything did not arrive once and in order.
     """
     plans = plan_all(load_checked(file), parse_counts(counts))
-    last_hop = None
-    if loss is not None or burst_loss is not None:
-        last_hop = Impairment(loss=parse_fraction(loss or "0%"), burst_loss=parse_fraction(burst_loss or "0%"))
+    last_hop = _last_hop(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
     plans = {name: with_losses(plan, last_hop, uplink) for name, plan in plans.items()}
     try:
