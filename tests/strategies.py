@@ -13,7 +13,17 @@ import attrs
 from hypothesis import strategies as st
 
 from pgm.wire.formats import UPSTREAM, Kind, Nla, PacketType, Tsi
-from pgm.wire.options import MAX_NAK_LIST, OPTIONS, NakList, Option, Options, Unknown
+from pgm.wire.options import (
+    MAX_NAK_LIST,
+    OPTIONS,
+    CurrTgsize,
+    NakList,
+    Option,
+    Options,
+    ParityGrp,
+    ParityPrm,
+    Unknown,
+)
 from pgm.wire.packets import CONTROL, Nak, Packet
 from pgm.wire.serial import MASK
 
@@ -53,6 +63,12 @@ def options_of(cls: type[Option]) -> st.SearchStrategy[Option]:
     """Values of one option class: its fields, and the bits of its fourth octet."""
     if cls is NakList:
         return nak_lists()
+    if cls is ParityPrm:
+        offers = st.sampled_from([(True, False), (False, True), (True, True)])
+        sizes = st.integers(0, 31).map(lambda bits: 1 << bits)
+        return st.builds(lambda size, offer: ParityPrm(size, *offer), sizes, offers)
+    if cls in (ParityGrp, CurrTgsize):
+        return u32s.filter(bool).map(cls)
     drawn = _declared(cls)
     defaults = {field.name: field.default for field in attrs.fields(cls)}
     for name, mask in cls.FLAGS.items():

@@ -385,7 +385,19 @@ def _decode_one_untrusted(octets: memoryview, at: int, number: int, size: int, o
         raise WireError("option_length")
     if cls is NakList and not 0 < len(values[0]) <= MAX_NAK_LIST:
         raise WireError("nak_list")
+    if cls in _PARITY and not _is_sound(cls, values[0], octet3):
+        raise WireError("parity")
     return cls(**dict(zip(_LAYOUTS[cls].names, values, strict=True)), **_flag_values(cls, octet3))
+
+
+_PARITY = frozenset({ParityPrm, ParityGrp, CurrTgsize})
+
+
+def _is_sound(cls: type[Option], value: int, octet3: int) -> bool:
+    """Whether a parity option can be meant: its number is not 0, and an offer offers something (FEC-02, FEC-04, FEC-07)."""
+    if cls is not ParityPrm:
+        return value > 0
+    return value.bit_count() == 1 and bool(octet3 & (cls.FLAGS["proactive"] | cls.FLAGS["on_demand"]))
 
 
 def names(options: Iterable[Option]) -> list[str]:

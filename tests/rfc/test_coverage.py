@@ -25,10 +25,6 @@ def test_a_row_has_a_test_or_a_reason(row) -> None:
         assert row.mutate is not None, f"{row.id}: name a change of the source that its tests notice"
 
 
-def test_only_parity_and_congestion_control_come_later() -> None:
-    assert {row.id for row in ROWS.values() if row.family in ("FEC", "CC") and not row.later} == set()
-
-
 @pytest.mark.parametrize("name", sorted(CLAIMS))
 def test_a_marker_names_a_row_that_is_done(name: str) -> None:
     where = ", ".join(claim.node_id for claim in CLAIMS[name])

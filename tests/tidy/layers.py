@@ -8,8 +8,9 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "parameters": (("pgm.parameters",), ("errors, units",), ("attrs",)),
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
     "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),
+    "fec": (("pgm.fec",), ("errors, units", "wire"), ("attrs", "numpy", "zfec")),
     "messages": (("pgm.messages",), ("errors, units",), ("attrs", "numpy")),
-    "core": (("pgm.core",), ("errors, units", "parameters", "wire"), ("attrs", "numpy")),
+    "core": (("pgm.core",), ("errors, units", "parameters", "wire", "fec"), ("attrs", "numpy")),
     "topology": (("pgm.topology",), ("errors, units", "parameters", "impairments"), ("attrs", "cattrs")),
     "telemetry": (
         ("pgm.telemetry",),
@@ -18,7 +19,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "elements": (
         ("aggregator", "repairer"),
-        ("errors, units", "parameters", "wire", "core"),
+        ("errors, units", "parameters", "wire", "fec", "core"),
         ("attrs", "numpy"),
     ),
     "archive": (
@@ -52,7 +53,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 
 # What the sans-IO layers must not reach, whatever they are called with.
-PURE = ("wire", "messages", "core", "elements")
+PURE = ("wire", "fec", "messages", "core", "elements")
 IMPURE_MODULES = frozenset(
     {
         "asyncio",

@@ -132,10 +132,19 @@ CASES = {
     "too_many_options": [with_options(b"\0\4" + (4 + 4 * 17).to_bytes(2, "big") + bytes([0x44, 4, 0, 0]) * 16 + FIN)],
     "no_opt_end": [with_options(b"\0\4\0\x08" + bytes([0x0E, 4, 0, 0]))],
     "nak_list": [with_options(b"\0\4\0\x08" + bytes([0x82, 4, 0, 0]))],
+    "parity": [
+        *(
+            with_options(b"\0\4\0\x0c" + bytes([0x88, 8, 0, offer, 0, 0, 0, size]))
+            for offer, size in ((0, 8), (3, 6), (1, 0))
+        ),
+        *(with_options(b"\0\4\0\x0c" + bytes([kind, 8, 0, 0, 0, 0, 0, 0])) for kind in (0x89, 0x8A)),
+    ],
 }
 
 
-@pytest.mark.rfc("SEC-06", "W-03", "W-07", "W-10", "W-15", "W-16", "W-21", "W-22", "W-24", "W-29", "W-33")
+@pytest.mark.rfc(
+    "SEC-06", "W-03", "W-07", "W-10", "W-15", "W-16", "W-21", "W-22", "W-24", "W-29", "W-33", "FEC-02", "FEC-04"
+)
 def test_every_reason_can_be_reached_and_is_the_right_one():
     assert set(CASES) == set(REASONS)
     for expected, packets_of_it in CASES.items():

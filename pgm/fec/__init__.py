@@ -1,0 +1,1 @@
+"""Parity: the erasure code of RFC 3208, appendix A, over zfec."""
