@@ -37,6 +37,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
         ("attrs", "numpy"),
     ),
+    "spark": (
+        ("pgm.spark",),
+        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
+        ("attrs", "numpy", "pyarrow", "pyspark"),
+    ),
     "processes": (
         ("aggregator.process", "repairer.process"),
         ("errors, units", "parameters", "wire", "core", "topology", "telemetry", "net", "elements", "archive"),
@@ -46,7 +51,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("deploy",),
         (
             "errors, units", "parameters", "impairments", "wire", "core", "topology",
-            "telemetry", "elements", "net", "sim", "processes", "archive",
+            "telemetry", "elements", "net", "sim", "spark", "processes", "archive",
         ),
         ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow"),
     ),

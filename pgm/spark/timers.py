@@ -1,0 +1,88 @@
+"""Timers that fire too early or too late, judged by what the answers took.
+
+`nak_rpt_ivl` fires too early when the NCF was on its way: then the answer to the repeat comes sooner than any answer can. It
+fires too late when it is far longer than nearly all answers take, so that a lost NAK costs more than it must.
+`nak_rdata_ivl` fires too early when RDATA comes while the next NAK is being prepared. `nak_bo_ivl` is too short when
+several receivers of a segment ask for the same, and too long when nobody does and the back-off is most of the wait.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from pgm.spark.events import of_kind
+from pgm.spark.repairs import duplicates
+
+_EARLY_SHARE = 0.1  # of what a timer started in vain: more is too early
+_LATE_TIMES = 4.0  # as long as 99 % of the answers take: more is too late
+_CROWDED = 1.5  # requests for the same packet on a segment: more means too short a back-off
+_ALONE = 1.05
+_LONG_BACK_OFF = 10.0  # round trips
+
+
+def timers(events: DataFrame) -> DataFrame:
+    """A row for each timer and segment: segment, role, timer, set_ms, answers_p50_ms, answers_p99_ms, fired, early, verdict.
+
+    `fired` is how often it ran out; `early` how often that was needless. For `nak_bo_ivl` `early` is requests per packet.
+    """
+    waits = _configured(events).join(_measured(events), ["segment", "role", "timer"])
+    early = F.try_divide(F.col("early"), F.col("fired"))
+    is_late = (F.col("fired") > 0) & (F.col("set_ms") > _LATE_TIMES * F.col("answers_p99_ms"))
+    verdict = _verdict(early > _EARLY_SHARE, is_late)
+    judged = waits.withColumn("early", early).withColumn("verdict", verdict)
+    return judged.unionByName(_back_offs(events)).orderBy("segment", "role", "timer")
+
+
+def _verdict(is_early: Column, is_late: Column) -> Column:
+    return F.when(is_early, "too early").when(is_late, "too late").otherwise("fits")
+
+
+def _configured(events: DataFrame) -> DataFrame:
+    """What the nodes of a segment have set; the mean where they differ."""
+    seats = of_kind(events, "address").where("cause != 'down'").select("node", "segment").distinct()
+    rows = of_kind(events, "timer").select("node", "role", F.col("cause").alias("timer"), "value_us")
+    joined = rows.join(F.broadcast(seats), "node")
+    return joined.groupBy("segment", "role", "timer").agg((F.avg("value_us") / 1000).alias("set_ms"))
+
+
+def _measured(events: DataFrame) -> DataFrame:
+    rows = of_kind(events, "confirmed", "repaired", "ncf_timeout", "rdata_timeout").where(
+        "value_us IS NOT NULL AND role IN ('receiver', 'repairer')"
+    )
+    first = F.when(F.col("tries") == 0, F.col("value_us"))
+    is_answer = F.col("kind").isin("confirmed", "repaired")
+    timer = F.when(F.col("kind").isin("confirmed", "ncf_timeout"), "nak_rpt_ivl").otherwise("nak_rdata_ivl")
+    marked = rows.withColumn("timer", timer)
+    keys = ["segment", "role", "timer"]
+    quantiles = marked.groupBy(*keys).agg(
+        F.percentile_approx(F.when(is_answer, first), F.array(F.lit(0.01), F.lit(0.5), F.lit(0.99))).alias("q")
+    )
+    floor = F.col("q")[0]
+    came_anyway = (F.col("kind") == "confirmed") & (F.col("tries") > 0) & (F.col("value_us") < floor)
+    overtaken = (F.col("kind") == "repaired") & (F.col("tries") > 0) & (F.col("cause") == "BACK_OFF")
+    return (
+        marked.join(F.broadcast(quantiles), keys)
+        .groupBy(*keys)
+        .agg(
+            (F.first("q")[1] / 1000).alias("answers_p50_ms"),
+            (F.first("q")[2] / 1000).alias("answers_p99_ms"),
+            F.count(F.when(~is_answer, 1)).alias("fired"),
+            F.count(F.when(came_anyway | overtaken, 1)).alias("early"),
+        )
+    )
+
+
+def _back_offs(events: DataFrame) -> DataFrame:
+    """The back-off of receivers against how often the same was asked for."""
+    asked = duplicates(events).select("segment", F.col("asked").alias("fired"), F.col("asked_ratio").alias("early"))
+    trips = _measured(events).where("timer = 'nak_rpt_ivl' AND role = 'receiver'")
+    table = (
+        _configured(events)
+        .where("timer = 'nak_bo_ivl' AND role = 'receiver'")
+        .join(asked, "segment")
+        .join(trips.select("segment", "answers_p50_ms", "answers_p99_ms"), "segment")
+    )
+    is_long = (F.col("early") < _ALONE) & (F.col("set_ms") > _LONG_BACK_OFF * F.col("answers_p50_ms"))
+    columns = ["segment", "role", "timer", "set_ms", "answers_p50_ms", "answers_p99_ms", "fired", "early"]
+    return table.select(*columns, _verdict(F.col("early") > _CROWDED, is_long).alias("verdict"))

@@ -1,0 +1,133 @@
+"""The batch jobs against what the simulator knows, and the fit against what was injected."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from deploy.roles import build_core
+from deploy.simulate import with_losses
+from pgm.core.channel import Channel
+from pgm.core.effects import Send
+from pgm.impairments import Impairment
+from pgm.sim import report as sim_report
+from pgm.sim.checker import Checker
+from pgm.sim.node import Node
+from pgm.spark import events, fit, losses, repairs, timers
+from pgm.topology.load import load_checked
+from pgm.topology.plan import plan_all
+from pgm.wire.formats import Nla, PacketType
+from pgm.wire.train import Data, Train
+
+from .generated import lossy_links
+
+TWO_SUBNETS = Path("deploy/topologies/two-subnets.toml")
+
+
+class Truth(Checker):
+    """Which data packets were sent on each segment, and which came to each node of it."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, set[int]] = defaultdict(set)
+        self.came: dict[tuple[str, str], set[int]] = defaultdict(set)
+
+    def sent_on(self, segment: str, train: Train, found: set[int]) -> None:
+        for item in train.parse_untrusted()[0]:
+            if isinstance(item, Data) and item.type is PacketType.ODATA:
+                found.update(range(item.wire_sqn, item.wire_sqn + item.count))
+
+    def sent_(self, send: Send, train: Train) -> None:
+        self.sent_on(send.segment.name, train, self.sent[send.segment.name])
+
+    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+        segment = channel.segment.name
+        self.sent_on(segment, train, self.came[segment, node.name])
+
+    def performs(self, node: Node, effects: object) -> None:
+        for effect in effects:  # type: ignore[attr-defined]
+            if isinstance(effect, Send):
+                self.sent_(effect, Train.of(effect.octets, effect.stride))
+
+    def lost(self, segment: str, node: str) -> set[int]:
+        return self.sent[segment] - self.came[segment, node]
+
+
+@pytest.fixture(scope="module")
+def simulated(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[DataFrame, Truth, sim_report.Report]:
+    folder = tmp_path_factory.mktemp("events")
+    plans = plan_all(load_checked(TWO_SUBNETS), {"north-*": 5, "south-*": 3})
+    plans = {name: with_losses(plan, Impairment(loss=0.02, burst_loss=0.02), 0.01) for name, plan in plans.items()}
+    truth = Truth()
+    with pytest.MonkeyPatch.context() as patch:
+        cheap = sim_report.cheap_checkers
+        patch.setattr(sim_report, "cheap_checkers", lambda: [*cheap(), truth])
+        account = sim_report.simulate(plans, build_core, seed=7, messages=5000, size=500, telemetry=str(folder))
+    return events.read(spark, folder).cache(), truth, account
+
+
+def test_each_link_lost_what_the_simulator_lost_there(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+    table, truth, _ = simulated
+    rows = {row["link"]: row for row in losses.links(table).collect()}
+    into = [row for row in rows.values() if row["node"] is not None]
+    assert len(into) == 2 + 2 + 5 + 3
+    for row in into:
+        lost = truth.lost(row["segment"], row["node"])
+        assert row["lost"] == len(lost), row
+        assert row["lost"] > 0 or "repairer" in row["node"]
+        assert row["packets"] == len(truth.sent[row["segment"]])
+    feeders = {row["link"]: row["lost"] for row in rows.values() if row["node"] is None}
+    assert feeders == {"plant > core": 0, "north-relay > north": 0, "south-relay > south": 0}
+
+
+def test_repairs_add_up_to_the_account(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+    table, _, account = simulated
+    receivers = account["receivers"]
+    total = {key: sum(row[key] for row in receivers) for key in ("repaired", "repaired_locally", "late", "nak_sqns")}
+    shares = repairs.shares(table).collect()[0]
+    assert (shares["repaired"], shares["late"], shares["nak_sqns"]) == (
+        total["repaired"], total["late"], total["nak_sqns"],
+    )  # fmt: skip
+    assert shares["local_share"] == pytest.approx(total["repaired_locally"] / total["repaired"])
+    assert 0 < shares["suppressed_share"] < 1
+    wait = repairs.latencies(table).collect()[0]
+    assert wait["repaired"] == total["repaired"]
+    assert 1 < wait["p50_ms"] < wait["p95_ms"] <= wait["p99_ms"] <= 1.02 * wait["worst_ms"]
+    doubled = {row["segment"]: row for row in repairs.duplicates(table).collect()}
+    sent = {row["node"]: row["rdata"] + row["rdata_forwarded"] for row in account["repairers"] + account["aggregators"]}
+    for side in ("north", "south"):
+        assert doubled[side]["repairs"] == sent[f"{side}-repairer"] + sent[f"{side}-relay"]
+        assert 1 <= doubled[side]["repair_ratio"] < 1.2
+    assert repairs.crying_babies(table).count() == 0
+
+
+def test_timers_are_judged(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+    rows = {(row["segment"], row["role"], row["timer"]): row for row in timers.timers(simulated[0]).collect()}
+    waits = rows["north", "receiver", "nak_rpt_ivl"]
+    assert waits["set_ms"] == 50
+    assert waits["answers_p50_ms"] == pytest.approx(0.1)
+    assert waits["verdict"] == "too late"  # 50 ms for answers that take 0.1
+    assert rows["north", "receiver", "nak_bo_ivl"]["early"] < 1.2
+
+
+def test_the_fit_recovers_what_was_injected(spark: SparkSession, tmp_path: Path) -> None:
+    links = {
+        "chance": Impairment(loss=0.02),
+        "bursts": Impairment(burst_loss=0.02, burst_length=20),
+        "both": Impairment(loss=0.01, burst_loss=0.03, burst_length=8),
+    }
+    lost = lossy_links(tmp_path, links, 400_000)
+    rows = {row["node"]: row for row in losses.links(events.read(spark, tmp_path)).collect()}
+    for node, injected in links.items():
+        row = rows[node]
+        assert row["lost"] == lost[node]
+        found = fit.gilbert_elliott(row["packets"], row["lost"], {lag: row[f"pairs_{lag}"] for lag in losses.LAGS})
+        # A fifth of each parameter, beside what chance makes of 400,000 packets.
+        assert found.loss == pytest.approx(injected.loss, rel=0.2, abs=0.002), node
+        assert found.burst_loss == pytest.approx(injected.burst_loss, rel=0.2, abs=0.001), node
+        if injected.burst_loss:
+            assert found.burst_length == pytest.approx(injected.burst_length, rel=0.2), node
