@@ -51,7 +51,7 @@ class Confirmer:
         self, nak: Nak, segment: Segment, now_ns: int, to: Nla | None = None, options: Options = NO_OPTIONS
     ) -> Effects:
         """The NCF for a NAK, to the segment it came from, or by unicast to who asked; with `options` besides the list."""
-        key = (segment.index, to, nak.sqns)
+        key = (segment.index, to, (-1, *nak.sqns) if nak.parity else nak.sqns)  # of parity they mean something else
         sent = self._recent.get(key)
         if sent is None or now_ns >= sent.at_ns + self._parameters.ncf_ivl:
             return self._send(key, control(segment, ncf_for(nak, options), to), now_ns)

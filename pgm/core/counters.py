@@ -66,6 +66,19 @@ class Counters:
     repairs_ignored: int = _count("sqns", "Sqns asked for again right after their repair.")
     cache_misses: int = _count("sqns", "Sqns that a child asked for and the cache did not hold.")
     rate_cuts: int = _count("events", "Times the source slowed down since it was asked for too much.")
+    # parity
+    parity_packets: int = _count("packets", "Parity packets sent, asked for or not; they are in ODATA and RDATA too.")
+    parity_packets_in: int = _count("packets", "Parity packets received.")
+    parity_packets_unused: int = _count(
+        "packets", "Of those, packets of groups that lacked nothing, or that nothing is known of."
+    )
+    parity_sqns: int = _count("sqns", "Missing and then rebuilt from parity; they are in repaired_sqns too.")
+    parity_naks: int = _count("packets", "NAKs sent that ask for parity.")
+    parity_naks_in: int = _count("packets", "NAKs received that ask for parity.")
+    parity_corrupt: int = _count(
+        "events", "Groups whose parity gave what cannot have been sent; single packets are asked for."
+    )
+    skipped_sqns: int = _count("sqns", "Found missing and then told to be behind the end of a short group: never sent.")
     # SPMs
     spm_packets: int = _count("packets", "SPMs sent or forwarded, per segment.")
     spm_packets_in: int = _count("packets", "SPMs taken in.")

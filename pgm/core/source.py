@@ -14,6 +14,7 @@ from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, control, data
 from pgm.core.pacer import Pacer
+from pgm.core.parity_source import ParitySource, aligned
 from pgm.core.responder import Responder
 from pgm.core.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
@@ -25,6 +26,7 @@ from pgm.units import NEVER, SECOND, format_rate
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Epoch, Fin, Join, Option, Rst
 from pgm.wire.packets import Nak, Polr, Spm, Spmr, encode
+from pgm.wire.parity import MOST_EXTRA_OCTETS, group_of
 from pgm.wire.serial import MASK, spans_of, unwrap, wrap
 from pgm.wire.train import Data, Octets, Train
 
@@ -49,10 +51,21 @@ class SourceCore:
         self, setup: SourceSetup, parameters: Parameters, now_ns: int, rng: random.Random | None = None
     ) -> None:
         self.counters = Counters()
+        if parameters.fec_group:  # parity packets are a little longer than what they stand for
+            setup = attrs.evolve(setup, first_sqn=aligned(setup.first_sqn, parameters))
         self.setup = setup
         self._parameters = parameters
         self._segment: Segment = setup.segment
-        self.window = TransmitWindow(setup.tsi, setup.data_port, parameters, setup.first_sqn)
+        self.max_tpdu = parameters.max_tpdu - (
+            MOST_EXTRA_OCTETS if parameters.fec_group else 0
+        )  # octets of a data packet
+        windowed = attrs.evolve(parameters, max_tpdu=self.max_tpdu)
+        self.window = TransmitWindow(setup.tsi, setup.data_port, windowed, setup.first_sqn)
+        self._parity = (
+            ParitySource(setup.tsi, setup.data_port, setup.segment, self.window, parameters, self.counters)
+            if parameters.fec_group
+            else None
+        )
         self._brakes = Brakes(parameters, self.counters)
         self._confirmer = Confirmer(parameters, self.counters, self._brakes)
         self._responder = Responder(self.window, setup.segment, parameters, self.counters)
@@ -78,11 +91,6 @@ class SourceCore:
         self._is_blocked_until_ns = 0  # a full window has no room before this
 
     # The application
-
-    @property
-    def max_tpdu(self) -> int:
-        """Octets of the largest packet."""
-        return self._parameters.max_tpdu
 
     @property
     def room_octets(self) -> int:
@@ -160,25 +168,43 @@ class SourceCore:
             return NOTHING
         lead = self.window.lead
         sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
+        if nak.parity:
+            sqns = [group_of(sqn, self._parameters.fec_group or 1) for sqn in sqns]
         is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
         is_served = self._reset is None or not self._reset.no_naks
-        if nak.kind is not PacketType.NAK or not is_ours or max(sqns) > lead or nak.parity or not is_served:
+        is_served = is_served and (not nak.parity or self._parity is not None)
+        if nak.kind is not PacketType.NAK or not is_ours or max(sqns) > lead or not is_served:
             self.counters.nak_packets_foreign += 1
             return NOTHING
         if not self._brakes.admit_nak(peer, now_ns):
             return NOTHING
         self.counters.nak_packets_in += 1
-        self.counters.nak_sqns_in += len(sqns)
-        self._yielding.asked(len(sqns))
         self._last_nak_ns, self._has_left = now_ns, False
         self.window.note_nak(min(sqns), now_ns)
+        if nak.parity:
+            return self._on_parity_nak(nak, now_ns)
+        self.counters.nak_sqns_in += len(sqns)
+        self._yielding.asked(len(sqns))
         spans = spans_of(sqns)
-        self._responder.request(spans, now_ns)
+        self._responder.request(spans if self._parity is None else self._parity.instead_of(spans, now_ns), now_ns)
         was_heard = not self._children.is_unreachable
         how = self._children.on_nak(spans, peer, now_ns)
         ncfs = self._confirmer.confirm(nak, self._segment, now_ns, how.to, how.options)
         # Should multicast work after all, this SPM sets everybody asking again (IMP-21).
         return [*ncfs, self._spm(now_ns)] if was_heard and self._children.is_unreachable else ncfs
+
+    def _on_parity_nak(self, nak: Nak, now_ns: int) -> Effects:
+        """Numbers of packets are asked for, of one group or several (FEC-15). What no parity can be made for is not confirmed."""
+        assert self._parity is not None
+        self.counters.parity_naks_in += 1
+        asked = self._parity.counts_of([unwrap(sqn, self.window.lead) for sqn in nak.sqns])
+        self.counters.nak_sqns_in += sum(count for _, count in asked)
+        self._yielding.asked(sum(count for _, count in asked))
+        served = [self._parity.request(group, count, now_ns) for group, count in asked]
+        if not any(served):
+            self.counters.nak_packets_late += 1
+            return NOTHING
+        return self._confirmer.confirm(nak, self._segment, now_ns)
 
     def _on_spmr(self, now_ns: int) -> Effects:
         self.counters.spmr_packets_in += 1
@@ -193,6 +219,8 @@ class SourceCore:
         if self._parameters.private_options:
             start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
             options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
+        if self._parity is not None:
+            options += self._parity.options()
         options += (*self._children.back_off.options, *self._children.back_off.range_options)
         if self._reset is not None:
             options.append(self._reset)
@@ -229,6 +257,8 @@ class SourceCore:
         if self._responder.deadline_ns != NEVER:
             ready = self._pacer.repair_ready_at(self._responder.next_octets())
             at = min(at, max(ready, self._responder.deadline_ns))
+        if self._parity is not None:
+            at = min(at, self._parity_deadline_ns(self._parity))
         if self.window.has_unsent:
             ready = self._pacer.data_ready_at(self.window.next_octets)
             at = min(at, max(ready, self._is_blocked_until_ns))
@@ -236,12 +266,24 @@ class SourceCore:
             at = 0
         return at
 
+    def _parity_deadline_ns(self, parity: ParitySource) -> int:
+        at = parity.deadline_ns
+        if parity.has_scheduled:
+            at = min(at, self._pacer.data_ready_at(parity.next_octets))
+        if parity.responder.deadline_ns != NEVER:
+            ready = self._pacer.repair_ready_at(parity.responder.next_octets())
+            at = min(at, max(ready, parity.responder.deadline_ns))
+        return at
+
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs that were put off, an SPM, a POLL, then one train of data."""
         effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns)]
         self.window.advance(now_ns)
         self._has_left = self.is_finished(now_ns)
-        if self._is_closing and self._fin_at_ns is None and not self.window.has_unsent:
+        is_ending = self._is_closing and self._fin_at_ns is None and not self.window.has_unsent
+        if self._parity is not None and (is_ending or self._parity.deadline_ns <= now_ns):
+            effects += (self._spm(now_ns),) if self._parity.close_group(now_ns) and not is_ending else ()
+        if is_ending:
             self._fin_at_ns = now_ns
             self._schedule.closing(now_ns)
         if self._schedule.is_due(now_ns):
@@ -250,7 +292,8 @@ class SourceCore:
         effects += self._children.handle_deadline(now_ns)
         if self._yielding.review(now_ns):
             effects += self._go_at(self._yielding.rate)
-        train = self._next_repair(now_ns) or self._next_data(now_ns)
+        parity = None if self._parity is None else self._next_parity(self._parity, now_ns)
+        train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
             self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
             effects.append(train)
@@ -275,6 +318,22 @@ class SourceCore:
             pacer.repair_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
         return send
 
+    def _next_parity(self, parity: ParitySource, now_ns: int) -> Effect | None:
+        """Scheduled parity comes before new data, and counts as such; what was asked for counts as a repair (FEC-16)."""
+        pacer = self._pacer
+        if parity.has_scheduled and pacer.data_ready_at(parity.next_octets) <= now_ns:
+            send = parity.next_scheduled(pacer.train_octets)
+            if send is not None:
+                pacer.data_sent(len(send.octets), now_ns)
+                return send
+        responder = parity.responder
+        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
+            return None
+        repair = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns)
+        if repair is not None:
+            pacer.repair_sent(len(repair.octets), now_ns)
+        return repair
+
     def _next_data(self, now_ns: int) -> Effect | None:
         window, pacer = self.window, self._pacer
         if (
@@ -291,6 +350,8 @@ class SourceCore:
         self.counters.odata_packets += rows.shape[0]
         self.counters.odata_octets += rows.size
         self._yielding.sent(rows.shape[0], rows.size)
+        if self._parity is not None:
+            self._parity.data_sent(now_ns)
         return data(self._segment, rows)
 
     def status(self, now_ns: int) -> list[SessionStatus]:
@@ -303,7 +364,7 @@ class SourceCore:
                 state="closing" if self._is_closing else "open",
                 trail=window.trail,
                 lead=window.lead,
-                next_sqn=window.end,
+                next_sqn=window.next_sqn,
                 pending_sqns=self._responder.pending_sqns,
                 held_octets=window.held_octets,
                 children=populations((self._segment, self._children)),

@@ -16,6 +16,7 @@ import numpy as np
 from pgm.core.advance import strategy_of
 from pgm.core.arena import Arena
 from pgm.core.fragments import fragment_options
+from pgm.core.ranges import Span
 from pgm.core.run_store import RunStore
 from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
@@ -60,6 +61,8 @@ class TransmitWindow:
         self.lead = first - 1
         self.end = first
         self.unsent_octets = 0
+        self._resume_at: int | None = None  # a short group has ended: where the next packet goes
+        self._hole: Span = (first, first)  # the sqns behind the last short group, until the next packet is sent
         lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment goes as a whole
         self._most_octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
         self._most_sqns = min(parameters.txw_sqns or _MOST_SQNS, _MOST_SQNS)
@@ -86,6 +89,8 @@ class TransmitWindow:
                     f"a message of {len(payload)} octets does not fit: the limit is {limit}",
                     remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
                 )
+        if self._resume_at is not None and payloads:
+            self._resume()
         at = self._append_first(payloads[0]) if payloads and self._owes_syn else 0
         while at < len(payloads):
             size = len(payloads[at])
@@ -109,10 +114,29 @@ class TransmitWindow:
         if payloads.shape[1] > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
             self.append([row.tobytes() for row in payloads])
             return
+        if self._resume_at is not None and len(payloads):
+            self._resume()
         begun = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
         most = _rows_at_once(payloads.shape[1])
         for at in range(begun, payloads.shape[0], most):
             self._append_rows(payloads[at : at + most], b"", None)
+
+    @property
+    def next_sqn(self) -> int:
+        """What the next message gets."""
+        return self.end if self._resume_at is None else self._resume_at
+
+    def resume_at(self, sqn: int) -> None:
+        """Everything accepted was sent, and a group has ended early: leave out what is before `sqn` (FEC-21)."""
+        self._resume_at = sqn
+
+    def _resume(self) -> None:
+        assert self._resume_at is not None
+        self._hole, self.end, self._resume_at = (self.end, self._resume_at), self._resume_at, None
+
+    @property
+    def _first_unsent(self) -> int:
+        return self._hole[1] if self.lead + 1 == self._hole[0] else self.lead + 1
 
     @property
     def _owes_syn(self) -> bool:
@@ -210,19 +234,20 @@ class TransmitWindow:
     @property
     def next_octets(self) -> int:
         """Octets of the longest train that could leave next."""
-        run = self._store.find(self.lead + 1)
-        return 0 if run is None else min(run.end - self.lead - 1, MAX_TRAIN_PACKETS) * run.stride
+        first = self._first_unsent
+        run = self._store.find(first)
+        return 0 if run is None else min(run.end - first, MAX_TRAIN_PACKETS) * run.stride
 
     def next_train(self, most_octets: int, now_ns: int, most_packets: int = MAX_TRAIN_PACKETS) -> Octets | None:
         """The next unsent packets, at most `most_octets` and `most_packets` but at least one, or None while the window is full."""
-        run = self._store.find(self.lead + 1)
+        first = self._first_unsent
+        run = self._store.find(first)
         if run is None or not self._make_room(run.stride, now_ns):
             return None
-        first = self.lead + 1
         most = min(self._room_packets(run.stride), most_packets, max(1, most_octets // run.stride))
         count = min(run.end - first, most)
         rows = run.part(first, first + count).rows
-        self.lead += count
+        self.lead = first + count - 1
         self.unsent_octets -= count * run.stride
         self._last_sent_ns = now_ns
         clock_ns = self.strategy.elapsed_ns(now_ns)

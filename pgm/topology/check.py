@@ -7,7 +7,7 @@ from collections.abc import Container
 
 import attrs
 
-from pgm.topology import rules_addresses, rules_shape, rules_timers, rules_transport, rules_tree
+from pgm.topology import rules_addresses, rules_parity, rules_shape, rules_timers, rules_transport, rules_tree
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Topology
 from pgm.topology.problems import Problem, error_of
@@ -21,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     *rules_addresses.RULES,
     *rules_transport.RULES,
     *rules_timers.RULES,
+    *rules_parity.RULES,
 )
 
 

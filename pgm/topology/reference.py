@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs, Row, Unit
-from pgm.topology import rules_addresses, rules_shape, rules_timers, rules_transport, rules_tree
+from pgm.topology import rules_addresses, rules_parity, rules_shape, rules_timers, rules_transport, rules_tree
 from pgm.topology.model import Cache, Node, Place, Segment, Stream, Topology, keys_of
 from pgm.topology.rule import Rule
 from pgm.topology.structure import IMPAIRMENT_KEYS
@@ -162,6 +162,7 @@ def _rules() -> str:
         "Addresses": rules_addresses.RULES,
         "Transport": rules_transport.RULES,
         "Timers and sizes": rules_timers.RULES,
+        "Parity": rules_parity.RULES,
     }
     intro = "A warning does not keep the tree from running."
     return f"## What `pgm check` checks\n\n{intro}\n\n" + "\n".join(_rule_table(*one) for one in sections.items())

@@ -18,7 +18,7 @@ from cattrs import BaseValidationError
 
 from pgm.errors import UnitError, UsageError
 from pgm.parameters import ROWS, Unit
-from pgm.topology import rules_addresses, rules_timers
+from pgm.topology import rules_addresses, rules_parity, rules_timers
 from pgm.topology.addresses import parse_address
 from pgm.topology.model import DEFAULT_PORT, VERSION, Topology
 from pgm.topology.node_plan import NodePlan, Role
@@ -57,7 +57,7 @@ _NUMBERS = ("data_port", "unicast_port")
 # Rules about the one node and its segment; those about the rest of the tree have nothing to look at.
 _RULES = [
     rule
-    for rule in (*rules_addresses.RULES, *rules_timers.RULES)
+    for rule in (*rules_addresses.RULES, *rules_timers.RULES, *rules_parity.RULES)
     if not rule.is_warning and rule.name not in ("address", "pool")
 ]
 
