@@ -59,7 +59,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             evicted = self.sessions.add(item.tsi, known)
             self.counters.sessions_opened += 1
             if evicted is not None:
-                return [self._gone(evicted, "evicted"), *self._of_session(item, known, channel, peer, now_ns)]
+                return [*self._gone(evicted, "evicted"), *self._of_session(item, known, channel, peer, now_ns)]
         return self._of_session(item, known, channel, peer, now_ns)
 
     def _of_session(

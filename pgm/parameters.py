@@ -118,6 +118,7 @@ _ASKERS = ("receiver", "aggregator", "repairer")
 _SERVERS = ("source", "repairer")
 _PARENTS = ("source", "aggregator", "repairer")
 _ALL = ("source", "receiver", "aggregator", "repairer")
+_RECORDERS = ("receiver", "repairer")
 
 
 def _row(
@@ -271,6 +272,21 @@ class Parameters:
     session_ncf_rte: int = _per_s(20_000, _PARENTS, "5.2", "NCFs a second sent for one session.")
     brake_burst_ivl: int = _ivl(SECOND, _PARENTS, "-", "Bucket of these limits, as time at their rate.", low=MILLISECOND)
     max_children: int = _count(4096, _PARENTS, "-", "Children whose budgets are kept; one more forgets the one silent for longest.", low=1)
+
+    # The archive
+    record_bytes: int = _octets(64 * GIB, _RECORDERS, "-", "Octets of an archive; beyond it the oldest segment goes.", low=MIB, high=1024 * 1024 * GIB)
+    record_secs: int = _ivl(7 * 24 * 3600 * SECOND, _RECORDERS, "-", "How long an archive keeps a segment behind its last row.", low=SECOND, high=100 * 365 * 24 * 3600 * SECOND)
+    record_segment_bytes: int = _octets(256 * MIB, _RECORDERS, "-", "A segment of an archive ends at this size: the step of retention by octets.", low=64 * KIB, high=64 * GIB)
+    record_segment_ivl: int = _ivl(3600 * SECOND, _RECORDERS, "-", "A segment of an archive ends at this age: the step of retention by age.", low=SECOND, high=24 * 3600 * SECOND)
+    record_batch_bytes: int = _octets(MIB, _RECORDERS, "-", "Rows are written as a batch when they have so many octets. Fewer cost more per row, more wait longer for a crash.", low=4 * KIB, high=256 * MIB)
+    record_batch_ivl: int = _ivl(100 * MILLISECOND, _RECORDERS, "-", "Rows are written as a batch at this age, however few they are.", low=MILLISECOND, high=60 * SECOND)
+    record_sync_bytes: int = _octets(32 * MIB, _RECORDERS, "-", "An archive is synced to the disk after so many octets; only what is synced is told of.", low=4 * KIB, high=GIB)
+    record_sync_ivl: int = _ivl(200 * MILLISECOND, _RECORDERS, "-", "An archive is synced to the disk at this age of what was written. A crash of the machine loses no more.", low=MILLISECOND, high=60 * SECOND)
+    record_queue_bytes: int = _octets(64 * MIB, _RECORDERS, "-", "Octets that wait to be recorded; what comes beyond it is recorded as lost with cause recorder. Longer than the disk's longest pause.", low=64 * KIB, high=64 * GIB)
+    record_retry_ivl: int = _ivl(SECOND, _RECORDERS, "-", "How often an archive that could not be written tries again.", low=10 * MILLISECOND, high=60 * SECOND)
+    archive_streams: int = _count(64, _RECORDERS, "-", "Ranges that the range service serves at once, to all clients together.", low=1, high=10_000)
+    archive_client_streams: int = _count(32, _RECORDERS, "-", "Ranges that the range service serves one client at once.", low=1, high=10_000)
+    archive_poll_ivl: int = _ivl(20 * MILLISECOND, _RECORDERS, "-", "How often the range service looks for new rows while a live tail waits for them.", low=MILLISECOND, high=60 * SECOND)
 
     # Sockets and drivers
     so_rcvbuf: int = _octets(8 * MIB, _ALL, "-", "Receive buffer asked of the kernel; what it grants is read back and reported.", low=16 * KIB, high=GIB)

@@ -23,6 +23,7 @@ class SessionCache:
         self._cache = cache
         self.store = RunStore()
         self.ages: deque[tuple[int, int]] = deque()  # (when, newest sqn + 1 by then)
+        self.dropped_before = 0  # what was held below this sqn had to go
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """What is held of `first` to `end - 1`, in order."""
@@ -40,7 +41,8 @@ class SessionCache:
     def drop_old(self, before_ns: int) -> None:
         """Forget what came before an instant."""
         while self.ages and self.ages[0][0] < before_ns:
-            self.store.drop_before(self.ages.popleft()[1])
+            self.dropped_before = self.ages.popleft()[1]
+            self.store.drop_before(self.dropped_before)
 
 
 class Cache:
@@ -79,4 +81,4 @@ class Cache:
         while self.pinned_octets > self._parameters.cache_bytes:
             largest = max(self._sessions, key=lambda one: one.store.pinned_octets)
             assert largest.store.oldest is not None
-            largest.store.cut_oldest(largest.store.oldest.count)
+            largest.dropped_before = largest.store.cut_oldest(largest.store.oldest.count).end

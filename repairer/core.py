@@ -5,37 +5,57 @@ from __future__ import annotations
 import random
 
 from pgm.core.channel import Channel
-from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.effects import NOTHING, CloseCause, Effect, Effects
 from pgm.core.element import ElementCore
 from pgm.core.pacer import Pacer
 from pgm.core.relay import ElementSetup
 from pgm.parameters import Parameters
-from pgm.wire.formats import Nla, PacketType
+from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 from repairer.cache import Cache
+from repairer.journal import Journal
 from repairer.session import RepairerSession
 
 
 class RepairerCore(ElementCore[RepairerSession]):
-    """A designated local repairer, relaying or on-LAN, for any number of sessions."""
+    """A designated local repairer, relaying or on-LAN, for any number of sessions.
 
-    def __init__(self, setup: ElementSetup, parameters: Parameters, rng: random.Random) -> None:
+    With `records` what the sessions keep also comes as effects for an archive: `Deliver`, `Lost` and `Closed` in order.
+    """
+
+    def __init__(
+        self, setup: ElementSetup, parameters: Parameters, rng: random.Random, *, records: bool = False
+    ) -> None:
         super().__init__(setup, parameters, rng)
+        self._journals: dict[Tsi, Journal] | None = {} if records else None
         self.cache = Cache(parameters)
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
         effects: list[Effect] = []
-        for item in self._items_of(train):
+        items = self._items_of(train)
+        for item in items:
             if isinstance(item, Data):
                 effects += self._on_data(item, channel, peer, now_ns)
             elif isinstance(item, Spm):
                 effects += self._on_spm(item, channel, peer, now_ns)
             else:
                 effects += self._on_request(item, channel, peer, now_ns)
+        if self._journals is not None:
+            for tsi in {item.tsi for item in items}:
+                effects += self._advance_journal(self._journals, tsi)
         return effects
+
+    def _advance_journal(self, journals: dict[Tsi, Journal], tsi: Tsi) -> Effects:
+        journal = journals.get(tsi)
+        if journal is None:
+            session = self.sessions.get(tsi)
+            if session is None:
+                return NOTHING
+            journal = journals[tsi] = session.open_journal()
+        return journal.advance()
 
     def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         is_repair_below = channel.segment.downstream and data.type is PacketType.RDATA
@@ -103,11 +123,13 @@ class RepairerCore(ElementCore[RepairerSession]):
         session.path.heard_at_ns = now_ns
         self.counters.sessions_opened += 1
         evicted = self.sessions.add(item.tsi, session)
-        return session, (self._gone(evicted, "evicted"),) if evicted is not None else NOTHING
+        return session, self._gone(evicted, "evicted") if evicted is not None else NOTHING
 
-    def _gone(self, session: RepairerSession, how: str) -> Notice:
+    def _gone(self, session: RepairerSession, how: str) -> Effects:
+        journal = self._journals.pop(session.path.tsi, None) if self._journals is not None else None
+        ending = journal.end(CloseCause(how)) if journal is not None else NOTHING
         self.cache.close_session(session.cache)
-        return super()._gone(session, how)
+        return [*ending, *super()._gone(session, how)]
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs and NAKs of every session, then one train of repairs of one of them."""
@@ -118,5 +140,7 @@ class RepairerCore(ElementCore[RepairerSession]):
                 break
             effects += session.handle_deadline(now_ns)
             train = train or session.next_repair(now_ns)
+            if self._journals is not None:
+                effects += self._advance_journal(self._journals, session.path.tsi)
         effects += self._expire(now_ns)
         return effects if train is None else [*effects, train]

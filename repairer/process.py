@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 from pgm.core.channel import Segment
+from pgm.errors import UsageError
 from pgm.net.cores import element_setup
 from pgm.net.process import Log, run_element
 from pgm.telemetry.snapshot import Snapshot
@@ -13,12 +15,33 @@ from pgm.topology.node_plan import NodePlan
 from repairer.core import RepairerCore
 
 
-def build(plan: NodePlan, segments: Sequence[Segment], rng: random.Random | None = None) -> RepairerCore:
+def build(
+    plan: NodePlan, segments: Sequence[Segment], rng: random.Random | None = None, *, records: bool = False
+) -> RepairerCore:
     """The core that a plan asks for; without `rng` back-offs differ from start to start."""
     generator = rng or random.Random(random.SystemRandom().random())
-    return RepairerCore(element_setup(plan, segments), plan.parameters, generator)
+    return RepairerCore(element_setup(plan, segments), plan.parameters, generator, records=records)
 
 
 async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:
-    """Run until a signal; returns the last snapshot. Raises `TransportError` or `ProcessError`."""
-    return await run_element(plan, build, log, seed)
+    """Run until a signal; returns the last snapshot. Raises `TransportError`, `ProcessError` or `ArchiveError`."""
+    if plan.record_directory is None:
+        return await run_element(plan, build, log, seed)
+    return await _run_recording(plan, Path(plan.record_directory), log, seed)
+
+
+async def _run_recording(plan: NodePlan, directory: Path, log: Log, seed: str | None) -> Snapshot:
+    try:
+        from pgm.archive.opening import recording
+    except ImportError:
+        raise UsageError(f"node {plan.name} records, which needs pyarrow", remedy="pip install '.[arrow]'") from None
+    core: RepairerCore | None = None
+
+    def build_recorded(plan: NodePlan, segments: Sequence[Segment]) -> RepairerCore:
+        nonlocal core
+        core = build(plan, segments, records=True)
+        recorder.counters = core.counters
+        return core
+
+    with recording(plan, directory, lambda tsi: None if core is None else core.sessions.path_of(tsi), log) as recorder:
+        return await run_element(plan, build_recorded, log, seed, recorder.take)

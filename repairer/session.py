@@ -39,6 +39,7 @@ from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.packets import Nak, Polr, Spm, with_addresses
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
+from repairer.journal import Journal
 from repairer.offer import Offer, searches_answered
 
 _TO_ALL: Nla | None = None  # repairs for a segment, not for one node of it
@@ -121,6 +122,10 @@ class RepairerSession:
         }
         self.relay.back_offs = {index: one.back_off for index, one in self._children.items()}
         self._source: Nla = setup.up.address  # whoever sent the first data
+
+    def open_journal(self) -> Journal:
+        """What hands on, in order, all that this session keeps."""
+        return Journal(self.path, self._arrivals, self._recovery, self.cache)
 
     @property
     def is_over(self) -> bool:

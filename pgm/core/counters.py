@@ -106,6 +106,9 @@ class Counters:
     )
     strangers_unreachable: int = _count("packets", "The same of somebody who is not the parent; ignored.")
     path_mismatches: int = _count("packets", "SPMs whose path is none of the topology's parents.")
+    # the archive
+    recorded_rows: int = _count("rows", "Messages and losses written to the archive.")
+    recorder_lost: int = _count("sqns", "Delivered and recorded as lost: the disk was full or too slow.")
     # sessions and bounds
     sessions_opened: int = _count("events", "Sessions begun.")
     sessions_evicted: int = _count("events", "Sessions dropped for a new one over max_sessions.")

@@ -27,6 +27,7 @@ class LossCause(enum.Enum):
     MALFORMED = "malformed"  # arrived, but what it carries is not in the stream's framing
     SOURCE_GONE = "source_gone"  # the session expired
     JUMP = "jump"  # the stream went on far ahead
+    RECORDER = "recorder"  # of an archive alone: the disk was full or too slow, or nothing recorded at that time
 
 
 class CloseCause(enum.Enum):

@@ -6,7 +6,7 @@ import random
 from typing import Generic, Protocol, TypeVar
 
 from pgm.core.counters import Counters
-from pgm.core.effects import Effect, Notice
+from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.poll_answers import NodeId
 from pgm.core.relay import ElementSetup
 from pgm.core.sessions import HasPath, Sessions
@@ -67,11 +67,11 @@ class ElementCore(Generic[S]):
         expiry = self._parameters.session_expiry
         gone = self.sessions.forget(lambda one: now_ns - one.path.used_at_ns >= expiry)
         self.counters.sessions_expired += len(gone)
-        return [self._gone(one, "expired") for one in gone]
+        return [effect for one in gone for effect in self._gone(one, "expired")]
 
-    def _gone(self, session: S, how: str) -> Notice:
-        """Let go of what was held for a session that is dropped."""
-        return Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}")
+    def _gone(self, session: S, how: str) -> Effects:
+        """Let go of what was held for a session that is dropped, and say so."""
+        return (Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}"),)
 
     def status(self, now_ns: int) -> list[SessionStatus]:
         """One row per session."""

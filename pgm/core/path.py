@@ -9,6 +9,7 @@ import attrs
 from pgm.core.counters import Counters
 from pgm.core.ranges import Span
 from pgm.parameters import Parameters
+from pgm.units import SECOND
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla, Tsi
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst, find
 from pgm.wire.packets import Nak, Spm
@@ -42,6 +43,7 @@ class Path:
         self.fin_lead: int | None = None
         self.reset: Rst | None = None
         self.epoch_shift: int | None = None  # add to a sqn to get the source's own 64-bit number; None: never heard
+        self.started_ns: int | None = None  # the session's epoch: when it began, by the source's clock
         self.heard_at_ns = 0
         self.asked_at_ns = 0  # when a child was last served, which a cache does whether the source is there or not
         self._claim: tuple[int, int] | None = None  # a far lead and how often it was confirmed
@@ -145,6 +147,8 @@ class Path:
 
     def _take_edges(self, spm: Spm) -> SpmVerdict:
         epoch = find(spm.options, Epoch)
+        if epoch is not None and self.started_ns is None:
+            self.started_ns = epoch.start_s * SECOND + epoch.start_ns
         if not self.has_edges:
             self.has_edges = True
             self.trail = spm.trail

@@ -41,6 +41,11 @@ class Sessions(Generic[S]):
         """The session of a TSI."""
         return self._by_tsi.get(tsi)
 
+    def path_of(self, tsi: Tsi) -> Path | None:
+        """What is known of the session of a TSI."""
+        session = self._by_tsi.get(tsi)
+        return None if session is None else session.path
+
     def add(self, tsi: Tsi, session: S) -> S | None:
         """Take a session in; returns the one that had to go for it."""
         evicted = None

@@ -24,26 +24,39 @@ Log = Callable[[str, str], None]  # code, text
 
 
 class _Element:
-    """An element has no application: notices go to the log."""
+    """An element has no application: notices go to the log, what it keeps to the archive, if it records."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, record: Callable[[Effect], None] | None) -> None:
         self._log = log
+        self._record = record
 
     def take(self, effect: Effect) -> None:
         if isinstance(effect, Notice):
             self._log(effect.code, effect.text)
+        elif self._record is not None:
+            self._record(effect)
 
     def after(self) -> Effects:
         return NOTHING
 
 
 async def run_element(
-    plan: NodePlan, build: Callable[[NodePlan, Sequence[Segment]], Core], log: Log, seed: str | None = None
+    plan: NodePlan,
+    build: Callable[[NodePlan, Sequence[Segment]], Core],
+    log: Log,
+    seed: str | None = None,
+    record: Callable[[Effect], None] | None = None,
 ) -> Snapshot:
-    """Run one aggregator or repairer until SIGTERM or SIGINT; returns its last snapshot. Raises `TransportError`, `ProcessError`."""
+    """Run one aggregator or repairer until SIGTERM or SIGINT; returns its last snapshot. Raises `TransportError`, `ProcessError`.
+
+    `record` gets what the core delivers, if it does.
+    """
     links = open_links(plan, Arena(), seed)
     driver = Driver(
-        build(plan, [link.segment for link in links]), links, _Element(log), rest_ivl=plan.parameters.rx_rest_ivl
+        build(plan, [link.segment for link in links]),
+        links,
+        _Element(log, record),
+        rest_ivl=plan.parameters.rx_rest_ivl,
     )
     started_ns = driver.now_ns()
     for link in links:

@@ -29,6 +29,9 @@ RoundTrip = NewType("RoundTrip", int)  # ns
 Rate = NewType("Rate", int)  # octets/s
 CacheOctets = NewType("CacheOctets", int)
 CacheSeconds = NewType("CacheSeconds", int)  # ns
+RecordOctets = NewType("RecordOctets", int)
+RecordSeconds = NewType("RecordSeconds", int)  # ns
+SegmentOctets = NewType("SegmentOctets", int)
 Host = NewType("Host", str)  # an Address; apart from str for the loader
 Interface = NewType("Interface", str)
 Profile = NewType("Profile", str)
@@ -86,6 +89,16 @@ class Cache:
 
     bytes: CacheOctets | None = _key('"4GiB"', "Octets, all sessions together; sets `cache_bytes`.")
     seconds: CacheSeconds | None = _key("60", "Seconds a packet is kept; sets `cache_secs`.")
+
+
+@attrs.frozen
+class Record:
+    """An archive of what a node has."""
+
+    directory: str = _key('"/var/lib/pgm/floor-2"', "Where: a directory of its own for each node, made if need be.", default="", required=True)
+    bytes: RecordOctets | None = _key('"100GiB"', "Octets kept; sets `record_bytes`.")
+    seconds: RecordSeconds | None = _key("604800", "Seconds kept; sets `record_secs`.")
+    segment_bytes: SegmentOctets | None = _key('"256MiB"', "Octets of a segment; sets `record_segment_bytes`.")
 
 
 @attrs.frozen
@@ -150,6 +163,7 @@ class Node:
     standby_of: str = _key('"floor-2-aggregator"', "The relay this one stands in for, on the same segments.", default="")
     loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads, instead of the segment's.")
     cache: Cache | None = _key('{ bytes = "4GiB", seconds = 60 }', "Of a repairer: how much it keeps.")
+    record: Record | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "Of a repairer: the archive in which it records what it keeps (docs/archive.md). Of a receiver: where `pgm record` does.")
     count: Count | None = _key("4", "Of a pattern: how many are started when nobody says otherwise; the default is 1.")
     addresses: AddressPool | None = _key('"127.0.2.10-127.0.2.13"', "Of a pattern: addresses in the order of the numbers, as a range or a list.")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of this node alone.", default=NOTHING_SET)

@@ -63,6 +63,7 @@ class StreamPlan:
     order: str = "ordered"
     flow: str = "rate"
     framing: str = "plain"  # or "zeromq": messages of parts, framed as ZeroMQ does it
+    source: str | None = None  # name of the node that sends it, if there is exactly one
     parameters: Parameters | None = None  # of a source with several streams: what holds for this one
 
 
@@ -86,6 +87,7 @@ class NodePlan:
     assist_rank: int = 0  # of an on-LAN repairer: how many others of its segment repair unasked before it does
     asks_below_trail: bool = False  # a parent is a repairer, which may hold more than the source's window
     telemetry: str = ""  # the folder for its events; none are written without
+    record_directory: str | None = None  # where it records what it has
     reasons: tuple[tuple[str, str], ...] = ()  # parameter -> where its value comes from, for `pgm plan`
 
     @property

@@ -112,6 +112,7 @@ def plan_entry(tree: Tree, node: Node) -> NodePlan:
         assist_rank=_assist_rank(tree, node),
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
         telemetry=tree.topology.telemetry,
+        record_directory=node.record.directory if node.record is not None else None,
         reasons=_reasons(settings),
     )
 
@@ -147,7 +148,16 @@ def _streams(topology: Topology, node: Node) -> tuple[StreamPlan, ...]:
 
 def _stream(topology: Topology, node: Node, stream: Stream, is_shared: bool) -> StreamPlan:
     own = parameters_of(settings_of(topology, node, [stream])) if is_shared else None
-    return StreamPlan(stream.name, stream.data_port, stream.order, stream.flow, stream.framing, own)
+    sources = [one.name for one in topology.nodes.values() if one.role is Role.SOURCE and stream.name in one.streams]
+    return StreamPlan(
+        name=stream.name,
+        data_port=stream.data_port,
+        order=stream.order,
+        flow=stream.flow,
+        framing=stream.framing,
+        source=sources[0] if len(sources) == 1 else None,
+        parameters=own,
+    )
 
 
 def _addresses_on(place: Place, nodes: list[Node]) -> tuple[Address, ...]:

@@ -150,9 +150,15 @@ def _of_segment(topology: Topology, node: Node, place: Place) -> dict[str, Setti
 
 def _of_node(topology: Topology, node: Node) -> dict[str, Setting]:
     found: dict[str, Setting] = {}
-    cache = {"cache_bytes": node.cache.bytes, "cache_secs": node.cache.seconds} if node.cache else {}
-    for key, value in cache.items():
-        if value is not None:
-            path = ("nodes", node.name, "cache", key.removeprefix("cache_").replace("secs", "seconds"))
-            found[key] = Setting(value, _reason(topology, path, f"node {node.name} cache,"), path)
+    tables: dict[str, dict[str, int | None]] = {}
+    if node.cache is not None:
+        tables["cache"] = {"bytes": node.cache.bytes, "secs": node.cache.seconds}
+    if node.record is not None:
+        one = node.record
+        tables["record"] = {"bytes": one.bytes, "secs": one.seconds, "segment_bytes": one.segment_bytes}
+    for table, values in tables.items():
+        for key, value in values.items():
+            if value is not None:
+                path = ("nodes", node.name, table, key.replace("secs", "seconds"))
+                found[f"{table}_{key}"] = Setting(value, _reason(topology, path, f"node {node.name} {table},"), path)
     return found | _given(topology, ("nodes", node.name, "parameters"), node.parameters, f"node {node.name}")

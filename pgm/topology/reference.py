@@ -13,7 +13,7 @@ import attrs
 
 from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs, Row, Unit
 from pgm.topology import rules_addresses, rules_parity, rules_shape, rules_timers, rules_transport, rules_tree
-from pgm.topology.model import Cache, Node, Place, Segment, Stream, Topology, keys_of
+from pgm.topology.model import Cache, Node, Place, Record, Segment, Stream, Topology, keys_of
 from pgm.topology.rule import Rule
 from pgm.topology.structure import IMPAIRMENT_KEYS
 from pgm.topology.url import KEYS
@@ -56,7 +56,7 @@ From weak to strong:
 3. `[parameters]`,
 4. the stream: `parameters`, `window` (at its source), `rate`,
 5. the segment's `parameters`,
-6. the node: `cache`, `parameters`.
+6. the node: `cache`, `record`, `parameters`.
 
 A source sends at most the `rate` of its stream; an element or receiver that carries several streams gets the sum of their
 rates. A relay takes what concerns asking from its upstream segment, and what concerns answering (the parameters that
@@ -70,6 +70,7 @@ _TABLES: tuple[tuple[str, str, type[attrs.AttrsInstance]], ...] = (
     ("Nodes", '`[nodes.NAME]` or `[nodes."NAME-*"]`: one process, or a pattern of receivers.', Node),
     ("Places", "`upstream`, and each of `downstream`.", Place),
     ("Cache", "`cache` of a repairer.", Cache),
+    ("Record", "`record` of a repairer or a receiver.", Record),
 )
 
 

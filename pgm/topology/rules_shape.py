@@ -123,6 +123,7 @@ _READ_BY: dict[str, tuple[Role, ...]] = {
     "parents": (Role.RECEIVER, *_ELEMENTS),
     "repairers": (Role.AGGREGATOR,),
     "cache": (Role.REPAIRER,),
+    "record": (Role.RECEIVER, Role.REPAIRER),
     "standby_of": _ELEMENTS,
 }
 

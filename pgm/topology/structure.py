@@ -32,7 +32,10 @@ from pgm.topology.model import (
     Port,
     Profile,
     Rate,
+    RecordOctets,
+    RecordSeconds,
     RoundTrip,
+    SegmentOctets,
     Window,
     keys_of,
 )
@@ -107,9 +110,8 @@ def _window(value: object) -> Window:
     return Window(key, int(size))
 
 
-def _cache_seconds(value: object) -> int:
-    row = ROWS["cache_secs"]
-    return _whole(value, 1, int(row.high) // SECOND, "a number of seconds") * SECOND
+def _seconds_of(row: Row) -> Reader:
+    return lambda value: _whole(value, 1, int(row.high) // SECOND, "a number of seconds") * SECOND
 
 
 def _overrides(value: object) -> Mapping[str, Any]:
@@ -211,7 +213,10 @@ _READERS: Mapping[Any, Reader] = {
     RoundTrip: _from_row(_ROUND_TRIP),
     Rate: _from_row(ROWS["txw_max_rte"]),
     CacheOctets: _from_row(ROWS["cache_bytes"]),
-    CacheSeconds: _cache_seconds,
+    CacheSeconds: _seconds_of(ROWS["cache_secs"]),
+    RecordOctets: _from_row(ROWS["record_bytes"]),
+    RecordSeconds: _seconds_of(ROWS["record_secs"]),
+    SegmentOctets: _from_row(ROWS["record_segment_bytes"]),
     Host: parse_address,
     Interface: parse_interface,
     Profile: _choice(PROFILES),

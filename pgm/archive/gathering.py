@@ -1,0 +1,245 @@
+"""The recorder's writing side: what came becomes rows, rows become batches, and what the disk does not take becomes losses."""
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import Any
+
+import attrs
+
+from pgm.archive.recovery import Log
+from pgm.archive.rows import Rows, Session, batch_of, rows_of, rows_of_loss
+from pgm.archive.writer import ArchiveWriter, WriteFailed
+from pgm.core.counters import Counters
+from pgm.core.effects import LossCause, Lost
+from pgm.core.fragments import LargeMessage, Messages, Reassembler
+from pgm.parameters import Parameters
+from pgm.units import SECOND
+from pgm.wire.train import Run
+
+_RECORDER = LossCause.RECORDER.value
+_IDLE_NS = SECOND  # between two looks at nothing
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@attrs.frozen(eq=False)
+class Feed:
+    """One session as the protocol delivers it. `shift` makes the node's own sqns those of the source."""
+
+    session: Session
+    shift: int = 0
+
+
+@attrs.define(eq=False)
+class _Gathered:
+    """What one session has in memory. `next_sqn` is behind everything that was gathered; None until something was."""
+
+    session: Session
+    reassembler: Reassembler
+    next_sqn: int | None
+    parts: list[Rows] = attrs.field(factory=list)
+    octets: int = 0
+    since_ns: int = 0
+    lost_from: int | None = None  # everything from here to next_sqn found no room on the disk
+    closes: bool = False
+    is_closed: bool = False
+
+
+class Recording:
+    """Writes what feeds bring. Never raises for a disk that takes nothing."""
+
+    def __init__(self, writer: ArchiveWriter, parameters: Parameters, log: Log) -> None:
+        self._writer = writer
+        self._parameters = parameters
+        self._log = log
+        self._sessions: dict[tuple[str, int | None], _Gathered] = {}
+        self._retry_at_ns: int | None = None  # the disk takes nothing until then
+        self.counters = Counters()
+        self.rows = 0
+        self.lost: dict[str, int] = {}
+
+    # What comes
+
+    def add(self, feed: Feed, item: Any, at_us: int) -> None:
+        """Take a run, a loss, a closing, or (first, end) that found the queue full."""
+        one = self._session(feed)
+        if isinstance(item, Run):
+            for found in one.reassembler.add(item):
+                self._add_found(one, found, feed.shift, at_us)
+        elif isinstance(item, (Lost, tuple)):
+            lost = item if isinstance(item, Lost) else Lost(b"", item[0], item[1] - item[0], LossCause.RECORDER)
+            for loss in one.reassembler.add_lost(lost):
+                self._add_found(one, loss, feed.shift, at_us)
+        else:
+            for loss in one.reassembler.end():
+                self._add_found(one, loss, feed.shift, at_us)
+            one.closes = True
+            self._flush(one)
+
+    def _session(self, feed: Feed) -> _Gathered:
+        key = feed.session.key
+        one = self._sessions.get(key)
+        if one is None:
+            known = self._writer.index.sessions.get(key)
+            reassembler = Reassembler(b"", self._parameters.max_apdu)
+            one = self._sessions[key] = _Gathered(feed.session, reassembler, known.next_sqn if known else None)
+        return one
+
+    def _add_found(self, one: _Gathered, found: Messages | LargeMessage | Lost, shift: int, at_us: int) -> None:
+        """Take what follows; what was recorded before is passed over, what nobody recorded is a loss."""
+        first = (found.run.first if isinstance(found, Messages) else found.first) + shift
+        count = found.run.count if isinstance(found, Messages) else found.count
+        start = one.next_sqn if one.next_sqn is not None else first
+        if first + count <= start:
+            return
+        if first > start:
+            self._add_rows(one, rows_of_loss(start, first - start, _RECORDER, at_us))
+        elif first < start:
+            rest = first + count - start
+            if isinstance(found, Messages):
+                found = Messages(found.tsi, found.run.part(found.run.end - rest, found.run.end))
+            else:
+                cause = found.cause if isinstance(found, Lost) else LossCause.FRAGMENT
+                found = Lost(b"", start - shift, rest, cause)
+        if isinstance(found, Lost):
+            self._add_rows(one, rows_of_loss(found.first + shift, found.count, found.cause.value, at_us))
+        else:
+            self._add_rows(one, rows_of(found, shift, at_us))
+
+    def _add_rows(self, one: _Gathered, rows: Rows) -> None:
+        one.next_sqn = rows.end
+        if self._retry_at_ns is not None:
+            one.lost_from = rows.first if one.lost_from is None else one.lost_from
+            return
+        if not one.parts:
+            one.since_ns = time.monotonic_ns()
+        one.parts.append(rows)
+        one.octets += rows.size
+        if one.octets >= self._parameters.record_batch_bytes:
+            self._flush(one)
+
+    # What goes to the disk
+
+    def _flush(self, one: _Gathered) -> None:
+        """Write what a session has gathered."""
+        if self._retry_at_ns is not None or not (one.parts or one.closes):
+            return
+        parts, one.parts, one.octets = one.parts, [], 0
+        end = one.next_sqn or 0
+        first = parts[0].first if parts else end
+        now_us = time.time_ns() // 1000
+        received = (parts[0].received_us, parts[-1].received_us) if parts else (now_us, now_us)
+        batch = batch_of(one.session, parts)
+        try:
+            self._writer.append(one.session, batch, first, end, received, closes=one.closes)
+        except WriteFailed as failed:
+            self._failed(failed)
+            return
+        if one.closes:
+            self._sessions.pop(one.session.key, None)
+        self.rows += batch.num_rows
+        self.counters.recorded_rows = self.rows
+        for part in parts:
+            if part.lost is not None:
+                self.lost[part.lost] = self.lost.get(part.lost, 0) + part.end - part.first
+        self.counters.recorder_lost = self.lost.get(_RECORDER, 0)
+
+    def _failed(self, failed: WriteFailed) -> None:
+        """The disk takes no more: what was not synced, and what is gathered, is lost; so is what comes until it does."""
+        for entry in failed.entries:
+            one = self._sessions.get(entry.session.key)
+            if one is None:  # it was closed since
+                reassembler = Reassembler(b"", self._parameters.max_apdu)
+                one = self._sessions[entry.session.key] = _Gathered(entry.session, reassembler, entry.end)
+            one.lost_from = entry.first if one.lost_from is None else min(one.lost_from, entry.first)
+            one.closes = one.closes or entry.closes
+            self.rows -= entry.rows if entry.offset else 0
+        for one in self._sessions.values():
+            if one.parts:
+                one.lost_from = one.parts[0].first if one.lost_from is None else one.lost_from
+                one.parts, one.octets = [], 0
+        if self._retry_at_ns is None:
+            what = "is full" if failed.error.errno in _NO_ROOM else "cannot be written"
+            self._log(
+                "archive-full",
+                f"{self._writer.directory} {what}: {failed.error.strerror}; what comes is recorded as lost until it takes more",
+            )
+        self._retry_at_ns = time.monotonic_ns() + self._parameters.record_retry_ivl
+
+    def _retry(self) -> None:
+        """Try to write what was lost as losses; if that works, go on."""
+        self._retry_at_ns = None
+        told = 0
+        now_us = time.time_ns() // 1000
+        for one in list(self._sessions.values()):
+            if one.lost_from is None or one.next_sqn is None:
+                continue
+            first, one.lost_from = one.lost_from, None
+            if first < one.next_sqn:
+                told += one.next_sqn - first
+                one.parts = [rows_of_loss(first, one.next_sqn - first, _RECORDER, now_us)]
+                one.since_ns = time.monotonic_ns()
+        for one in list(self._sessions.values()):
+            self._flush(one)
+        self._sync()
+        if self._retry_at_ns is None:
+            self._log("archive-resumed", f"{self._writer.directory} takes more: {told} packets are recorded as lost")
+
+    def _sync(self) -> None:
+        try:
+            self._writer.sync()
+        except WriteFailed as failed:
+            self._failed(failed)
+
+    # Time
+
+    @property
+    def wait_ns(self) -> int:
+        """How long nothing has to be done if nothing comes."""
+        now_ns = time.monotonic_ns()
+        due = [now_ns + _IDLE_NS]
+        if self._retry_at_ns is not None:
+            due.append(self._retry_at_ns)
+        due += [one.since_ns + self._parameters.record_batch_ivl for one in self._sessions.values() if one.parts]
+        sync_due = self._writer.sync_due_ns
+        if sync_due is not None:
+            due.append(now_ns + max(0, sync_due - time.time_ns()))
+        return max(0, min(due) - now_ns)
+
+    def on_time(self) -> None:
+        """Do what is due: write batches that are old enough, sync, try again."""
+        now_ns = time.monotonic_ns()
+        if self._retry_at_ns is not None and now_ns >= self._retry_at_ns:
+            self._retry()
+        oldest_ns = now_ns - self._parameters.record_batch_ivl
+        for one in list(self._sessions.values()):
+            if one.parts and one.since_ns <= oldest_ns:
+                self._flush(one)
+        sync_due = self._writer.sync_due_ns
+        if sync_due is not None and time.time_ns() >= sync_due:
+            self._sync()
+
+    def close(self) -> None:
+        """Write all there is; what the disk does not take even now is told in the log."""
+        if self._retry_at_ns is not None:
+            self._retry()
+        for one in list(self._sessions.values()):
+            self._flush(one)
+        self._sync()
+        unrecorded = sum(
+            (one.next_sqn or 0) - one.lost_from for one in self._sessions.values() if one.lost_from is not None
+        )
+        if unrecorded:
+            self._log(
+                "archive-unrecorded",
+                f"the last {unrecorded} packets are in {self._writer.directory} neither as messages nor as losses",
+            )
+        try:
+            self._writer.close()
+        except WriteFailed as failed:
+            self._log("archive-full", f"{self._writer.directory}: {failed.error.strerror}")
+
+    def account(self) -> dict[str, Any]:
+        """What was recorded, with stable keys."""
+        return {"rows": self.rows, "lost": dict(self.lost), "octets": self._writer.octets, "syncs": self._writer.syncs}

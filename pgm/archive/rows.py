@@ -1,0 +1,165 @@
+"""What was received as rows: columns made with numpy, no object per message.
+
+`rows_of` is the one place where packets and messages become rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pgm.archive.schema import COLUMNS, STORED_SCHEMA
+from pgm.core.fragments import LargeMessage, Messages
+from pgm.wire.formats import PacketType
+from pgm.wire.train import Octets
+
+Longs = npt.NDArray[np.int64]
+
+_TYPE_AT = 4  # octet of a PGM header that holds the packet's type (RFC 8.1)
+_TYPE_BITS = 0x0F
+_NO = np.zeros(1, np.bool_)
+
+
+@attrs.frozen
+class Session:
+    """One session as its rows name it: the columns that are the same for all of them."""
+
+    tsi: str
+    epoch_us: int | None = None
+    stream: str | None = None
+    source: str | None = None
+    node: str = ""
+    segment: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """What tells sessions apart."""
+        return self.tsi, self.epoch_us
+
+
+@attrs.frozen(eq=False)
+class Rows:
+    """Rows that follow each other: messages of one train, or one loss. `end` is the sqn behind them."""
+
+    first: int
+    end: int
+    sqns: Longs
+    counts: Longs
+    lengths: Longs
+    octets: Sequence[Octets]  # of all values in a row
+    received_us: int
+    repaired: npt.NDArray[np.bool_]
+    lost: str | None = None
+
+    @property
+    def size(self) -> int:
+        """About as many octets as it takes on disk."""
+        return sum(part.size for part in self.octets) + 12 * len(self.sqns)
+
+
+def rows_of(found: Messages | LargeMessage, shift: int, received_us: int) -> Rows:
+    """The rows of whole messages. `shift` makes a node's own sqns those of the source."""
+    if isinstance(found, LargeMessage):
+        payload = np.frombuffer(found.payload, np.uint8)
+        first = found.first + shift
+        sqns, counts, lengths = np.array([[first], [found.count], [payload.size]], np.int64)
+        return Rows(first, first + found.count, sqns, counts, lengths, (payload,), received_us, _NO)
+    run = found.run
+    packets = run.rows
+    payloads = packets[:, run.payload_at :]
+    first, count = run.first + shift, run.count
+    return Rows(
+        first,
+        first + count,
+        np.arange(first, first + count, dtype=np.int64),
+        np.ones(count, np.int64),
+        np.full(count, payloads.shape[1], np.int64),
+        (payloads,),
+        received_us,
+        (packets[:, _TYPE_AT] & _TYPE_BITS) == PacketType.RDATA.value,
+    )
+
+
+def rows_of_loss(first: int, count: int, cause: str, received_us: int) -> Rows:
+    """The row of a loss."""
+    sqns, counts, lengths = np.array([[first], [count], [0]], np.int64)
+    return Rows(first, first + count, sqns, counts, lengths, (), received_us, _NO, cause)
+
+
+def constant(value: object, count: int, kind: pa.DataType) -> pa.Array:
+    """A column that is the same for all rows."""
+    ends = pa.array([count] if count else [], pa.int32())
+    return pa.RunEndEncodedArray.from_arrays(ends, pa.array([value] if count else [], kind))
+
+
+def _encoded(values: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+    """A column of few runs of equal values."""
+    ends = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, len(values)).astype(np.int32)
+    return pa.RunEndEncodedArray.from_arrays(pa.array(ends), pa.array(values[ends - 1]).cast(kind))
+
+
+def _per_part(values: Iterable[object], lengths: Sequence[int], kind: pa.DataType) -> pa.Array:
+    """A column that is the same for all rows of each part."""
+    kept: list[object] = []
+    ends: list[int] = []
+    at = 0
+    for value, length in zip(values, lengths, strict=True):
+        at += length
+        if kept and kept[-1] == value:
+            ends[-1] = at
+        else:
+            kept.append(value)
+            ends.append(at)
+    return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(kept, kind))
+
+
+def _values(parts: Sequence[Rows]) -> pa.Array:
+    lengths = np.concatenate([part.lengths for part in parts])
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    octets = np.empty(int(offsets[-1]), np.uint8)
+    at = 0
+    for part in parts:
+        for piece in part.octets:
+            octets[at : at + piece.size].reshape(piece.shape)[...] = piece
+            at += piece.size
+    is_message = np.concatenate([np.full(len(part.sqns), part.lost is None) for part in parts])
+    nulls = None if is_message.all() else pa.py_buffer(np.packbits(is_message, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [nulls, pa.py_buffer(offsets), pa.py_buffer(octets)])
+
+
+def batch_of(session: Session, parts: Sequence[Rows]) -> pa.RecordBatch:
+    """A record batch of the stored schema. Its values must be less than 2 GiB together."""
+    sizes = [len(part.sqns) for part in parts]
+    count = sum(sizes)
+    made = {
+        "tsi": session.tsi,
+        "stream": session.stream,
+        "source": session.source,
+        "node": session.node,
+        "segment": session.segment,
+        "epoch": session.epoch_us,
+        "index": 0,
+        "subject": None,
+        "sent": None,
+    }
+    columns = {
+        column.name: constant(made[column.name], count, column.type) for column in COLUMNS if column.name in made
+    }
+    if not count:
+        empty = {column.name: constant(None, 0, column.type) for column in COLUMNS if column.is_constant}
+        empty |= {"sqn": pa.array([], pa.int64()), "value": pa.array([], pa.binary())}
+        return pa.RecordBatch.from_arrays([empty[column.name] for column in COLUMNS], schema=STORED_SCHEMA)
+    columns["sqn"] = pa.array(np.concatenate([part.sqns for part in parts]))
+    columns["count"] = _encoded(np.concatenate([part.counts for part in parts]), pa.int64())
+    columns["repaired"] = _encoded(np.concatenate([part.repaired for part in parts]), pa.bool_())
+    columns["received"] = _per_part(
+        (part.received_us for part in parts), sizes, STORED_SCHEMA.field("received").type.value_type
+    )
+    columns["lost"] = _per_part((part.lost for part in parts), sizes, pa.string())
+    columns["value"] = _values(parts)
+    return pa.RecordBatch.from_arrays([columns[column.name] for column in COLUMNS], schema=STORED_SCHEMA)

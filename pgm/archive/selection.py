@@ -1,0 +1,103 @@
+"""From batches as they are stored to the rows that were asked for: cut to sqns, filtered by subject, columns plain and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgm.archive.errors import BadRequest
+from pgm.archive.requests import RangeRequest
+from pgm.archive.schema import COLUMN_NAMES, served_schema
+
+_ANY = "*"
+
+
+def check_columns(columns: Sequence[str] | None) -> None:
+    """Raise `BadRequest` for columns that rows do not have, or that are named twice."""
+    for name in columns or ():
+        if name not in COLUMN_NAMES:
+            raise BadRequest(f"rows have no column {name!r}", remedy=f"they have {', '.join(COLUMN_NAMES)}")
+    if columns is not None and (len(set(columns)) < len(columns) or not columns):
+        raise BadRequest("columns are named twice, or none is", remedy="name each once, or leave the key out for all")
+
+
+class Selection:
+    """What one request wants of every batch."""
+
+    def __init__(self, request: RangeRequest) -> None:
+        check_columns(request.columns)
+        self._columns = request.columns or COLUMN_NAMES
+        self.schema: pa.Schema = served_schema(request.columns)
+        self._subjects = request.subjects
+
+    def of(self, stored: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch | None:
+        """The rows of a stored batch with `first <= sqn < end`, losses cut to that; None if there are none."""
+        sqns = _numbers(stored.column("sqn"))
+        counts = _numbers(_plain(stored.column("count")))
+        low = int(np.searchsorted(sqns, first, "left"))
+        if low and sqns[low - 1] + counts[low - 1] > first and not stored.column("value")[low - 1].is_valid:
+            low -= 1  # a loss that reaches into the range
+        high = int(np.searchsorted(sqns, end, "left"))
+        if high <= low:
+            return None
+        sqns, counts = sqns[low:high], counts[low:high]
+        cut = self._cut(stored.column("value")[high - 1].is_valid, sqns, counts, first, end)
+        made = {
+            name: cut[name] if name in cut else _plain(stored.column(name).slice(low, high - low))
+            for name in self._wanted()
+        }
+        batch = pa.RecordBatch.from_arrays([made[name] for name in self._columns], schema=self.schema)
+        if self._subjects is not None:
+            batch = batch.filter(self._matching(made["subject"], made["lost"]))
+        return batch if batch.num_rows else None
+
+    def _wanted(self) -> tuple[str, ...]:
+        """The columns that must be looked at."""
+        if self._subjects is None:
+            return self._columns
+        return (*self._columns, *(name for name in ("subject", "lost") if name not in self._columns))
+
+    @staticmethod
+    def _cut(
+        last_is_message: bool,
+        sqns: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        first: int,
+        end: int,
+    ) -> dict[str, pa.Array]:
+        """New columns where the first or last row is a loss that reaches beyond the range."""
+        is_low = sqns[0] < first
+        is_high = sqns[-1] + counts[-1] > end and not last_is_message
+        if not is_low and not is_high:
+            return {}
+        sqns, counts = sqns.copy(), counts.copy()
+        if is_low:
+            counts[0] -= first - sqns[0]
+            sqns[0] = first
+        if is_high:
+            counts[-1] = end - sqns[-1]
+        return {"sqn": pa.array(sqns), "count": pa.array(counts)}
+
+    def _matching(self, subjects: pa.Array, lost: pa.Array) -> pa.Array:
+        wanted = pc.is_valid(lost)
+        for one in self._subjects or ():
+            found = pc.starts_with(subjects, one[:-1]) if one.endswith(_ANY) else pc.equal(subjects, one)
+            wanted = pc.or_(wanted, pc.fill_null(found, False))
+        return wanted
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
+
+
+def received_us(stored: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """When the rows of a stored batch were received, microseconds since 1970."""
+    return _numbers(_plain(stored.column("received")).cast(pa.int64()))

@@ -1,0 +1,82 @@
+"""Runs, rows and small archives for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from pgm.archive.reader import ArchiveReader
+from pgm.archive.requests import RangeRequest
+from pgm.archive.rows import Rows, Session, batch_of, rows_of, rows_of_loss
+from pgm.archive.writer import ArchiveWriter
+from pgm.core.fragments import Messages
+from pgm.parameters import Parameters
+from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
+from pgm.wire.train import Run
+
+TSI = bytes([1, 2, 3, 4, 5, 6, 0x1D, 0x4C])
+TSI_TEXT = "1.2.3.4.5.6.7500"
+SESSION = Session(TSI_TEXT, 1_000_000, "quotes", "exchange", "recorder-1", "core")
+
+
+def payload(sqn: int, size: int) -> bytes:
+    """What the packet of a sqn carries."""
+    return (sqn.to_bytes(8, "big") * (size // 8 + 1))[:size]
+
+
+def run_of(first: int, count: int, size: int = 16, repaired: Sequence[int] = ()) -> Run:
+    """Packets as they lay on the wire; those of `repaired` came as RDATA."""
+    packets = []
+    for sqn in range(first, first + count):
+        header = bytearray(DATA_HEADER_OCTETS)
+        header[4] = (PacketType.RDATA if sqn in repaired else PacketType.ODATA).value
+        packets.append(bytes(header) + payload(sqn, size))
+    octets = np.frombuffer(b"".join(packets), np.uint8)
+    return Run(first, count, octets, 0, DATA_HEADER_OCTETS + size, DATA_HEADER_OCTETS)
+
+
+def messages(first: int, count: int, size: int = 16, repaired: Sequence[int] = (), at_us: int = 0) -> Rows:
+    """Rows of messages of one packet each."""
+    return rows_of(Messages(TSI, run_of(first, count, size, repaired)), 0, at_us or first)
+
+
+def loss(first: int, count: int, cause: str = "retries", at_us: int = 0) -> Rows:
+    """The row of a loss."""
+    return rows_of_loss(first, count, cause, at_us or first)
+
+
+def append(writer: ArchiveWriter, parts: Sequence[Rows], session: Session = SESSION) -> None:
+    """Write a batch."""
+    received = (parts[0].received_us, parts[-1].received_us)
+    writer.append(session, batch_of(session, parts), parts[0].first, parts[-1].end, received)
+
+
+def small(**values: Any) -> Parameters:
+    """Parameters for archives of a few kilobytes, kept for ever."""
+    return attrs.evolve(Parameters(), record_secs=1 << 62, **values)
+
+
+def log_to(lines: list[str]) -> Any:
+    """A log that a test looks at."""
+    return lambda code, text: lines.append(f"{code}: {text}")
+
+
+def table(directory: Path, **request: Any) -> pa.Table:
+    """A range of an archive, all columns by default."""
+    found = ArchiveReader(directory).read(RangeRequest(request.pop("tsi", TSI_TEXT), **request))
+    return pa.Table.from_batches(list(found.batches()), found.schema)
+
+
+def check_rows(rows: pa.Table, first: int, end: int) -> None:
+    """Every sqn is there once, in order, with what it carried."""
+    sqns, counts = rows["sqn"].to_numpy(), rows["count"].to_numpy()
+    assert sqns[0] == first, (sqns[0], first)
+    assert (sqns[1:] == sqns[:-1] + counts[:-1]).all()
+    assert sqns[-1] + counts[-1] == end
+    for sqn, lost, value in zip(sqns, rows["lost"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        assert value == (payload(int(sqn), len(value)) if lost is None else None)

@@ -1,0 +1,251 @@
+"""Segments: what is appended is read back, whatever is cut or damaged."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pgm.archive.errors import ArchiveError, BadRequest, CorruptSegment, RangeDropped, SchemaTooNew, UnknownSession
+from pgm.archive.reader import ArchiveReader
+from pgm.archive.requests import RangeRequest
+from pgm.archive.schema import SCHEMA, STORED_SCHEMA, VERSION_KEY
+from pgm.archive.segment import HEAD, path_of
+from pgm.archive.writer import ArchiveWriter
+from tests.unit.archive.makers import SESSION, TSI_TEXT, append, check_rows, log_to, loss, messages, small, table
+
+
+def _segments(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.arrows"))
+
+
+@given(
+    parts=st.lists(
+        st.tuples(st.integers(1, 20), st.sampled_from([0, 3, 8, 40]), st.booleans()), min_size=1, max_size=30
+    ),
+    per_batch=st.integers(1, 5),
+    cut=st.tuples(st.integers(0, 600), st.integers(0, 600)),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_appended_is_read_back_and_any_range_of_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    parts: list[tuple[int, int, bool]],
+    per_batch: int,
+    cut: tuple[int, int],
+) -> None:
+    directory = tmp_path_factory.mktemp("archive")
+    writer = ArchiveWriter(directory, small(record_segment_bytes=64 * 1024), log_to([]))
+    rows, at = [], 7
+    for count, size, is_loss in parts:
+        rows.append(loss(at, count) if is_loss else messages(at, count, size, repaired=range(at, at + count, 3)))
+        at += count
+    for start in range(0, len(rows), per_batch):
+        append(writer, rows[start : start + per_batch])
+    writer.close()
+    found = table(directory)
+    assert found.schema.equals(SCHEMA, check_metadata=True)
+    check_rows(found, 7, at)
+    first = min(max(7, cut[0]), at - 1)
+    end = min(max(first + 1, cut[1]), at)
+    check_rows(table(directory, first=first, end=end), first, end)
+
+
+def test_a_file_is_a_plain_stream_of_arrow_record_batches(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    append(writer, [messages(0, 100)])
+    append(writer, [messages(100, 50, repaired=[120])])
+    writer.close()
+    (file,) = _segments(tmp_path)
+    read = pa.ipc.open_stream(file.read_bytes()).read_all()
+    assert read.num_rows == 150
+    assert table(tmp_path, columns=("sqn", "repaired"))["repaired"].to_pylist() == [sqn == 120 for sqn in range(150)]
+
+
+def test_columns_come_in_the_order_asked_for_and_losses_are_cut_to_the_range(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    append(writer, [messages(0, 10), loss(10, 100, "window"), messages(110, 10)])
+    writer.close()
+    found = table(tmp_path, first=20, end=30, columns=("lost", "count", "sqn"))
+    assert found.schema.names == ["lost", "count", "sqn"]
+    assert found.to_pylist() == [{"lost": "window", "count": 10, "sqn": 20}]
+    everything = table(tmp_path)
+    assert everything["stream"].unique().to_pylist() == ["quotes"]
+    assert everything["node"].unique().to_pylist() == ["recorder-1"]
+    assert sum(everything["count"].to_pylist()) == 120
+
+
+def test_only_wanted_subjects_come_and_losses_all_the_same(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    append(writer, [messages(0, 10), loss(10, 5)])
+    writer.close()
+    assert table(tmp_path, subjects=("/nasdaq/*",), columns=("sqn",))["sqn"].to_pylist() == [10]
+
+
+def test_what_cannot_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path / "a", small(), log_to([]))
+    append(writer, [messages(5, 10)])
+    append(writer, [messages(5, 10)], attrs.evolve(SESSION, epoch_us=2_000_000))
+    writer.close()
+    with pytest.raises(BadRequest, match="several sessions") as several:
+        table(tmp_path / "a")
+    assert "1000000, 2000000" in several.value.remedy
+    with pytest.raises(RangeDropped, match=r"from sqn 5 on, not from 4: oldest=5"):
+        table(tmp_path / "a", epoch_us=1_000_000, first=4)
+    with pytest.raises(UnknownSession, match="epoch_us 3"):
+        table(tmp_path / "a", epoch_us=3)
+    with pytest.raises(BadRequest, match="no column 'valeu'"):
+        table(tmp_path / "a", epoch_us=1_000_000, columns=("valeu",))
+    with pytest.raises(ArchiveError, match="No such file"):
+        table(tmp_path / "b")
+
+
+def test_two_writers_do_not_share_a_directory(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    with pytest.raises(ArchiveError, match="another process records"):
+        ArchiveWriter(tmp_path, small(), log_to([]))
+    writer.close()
+    ArchiveWriter(tmp_path, small(), log_to([])).close()
+
+
+def test_segments_end_by_size_and_the_oldest_go_by_octets(tmp_path: Path) -> None:
+    lines: list[str] = []
+    writer = ArchiveWriter(tmp_path, small(record_segment_bytes=64 * 1024, record_bytes=1024 * 1024), log_to(lines))
+    for at in range(0, 3000, 10):
+        append(writer, [messages(at, 10, 1000)])
+        writer.sync()
+        assert sum(path.stat().st_size for path in _segments(tmp_path)) <= (1024 + 64) * 1024
+    writer.close()
+    holding = ArchiveReader(tmp_path).holdings()[0]
+    assert 0 < holding.oldest < 2500
+    assert holding.next_sqn == 3000
+    check_rows(table(tmp_path), holding.oldest, 3000)
+    assert any(line.startswith("archive-dropped: segment 1 of") and line.endswith("record_bytes") for line in lines)
+    with pytest.raises(RangeDropped):
+        table(tmp_path, first=0)
+
+
+def test_segments_end_by_age_and_the_oldest_go_by_age(tmp_path: Path) -> None:
+    now = [1_000_000_000_000]
+    parameters = attrs.evolve(small(record_segment_ivl=10**9), record_secs=5 * 10**9)
+    writer = ArchiveWriter(tmp_path, parameters, log_to([]), lambda: now[0])
+    for at in range(20):
+        append(writer, [messages(at, 1, at_us=now[0] // 1000)])
+        writer.sync()
+        now[0] += 10**9
+    writer.close()
+    assert ArchiveReader(tmp_path).holdings()[0].oldest == 14
+    assert len(_segments(tmp_path)) == 6
+
+
+def test_a_torn_tail_is_cut_loudly_and_nothing_synced_is(tmp_path: Path) -> None:
+    """The newest segment as a crash leaves it: cut at every place, or with octets that never came."""
+    whole = tmp_path / "whole"
+    writer = ArchiveWriter(whole, small(), log_to([]))
+    ends = [len(HEAD)]
+    for at in range(0, 50, 10):
+        append(writer, [messages(at, 10)])
+        writer.sync()
+        ends.append(writer.index.sessions[SESSION.key].entries[-1].after)
+    octets = path_of(whole, 1).read_bytes()
+    writer.close()
+    rng = random.Random(7)
+    for cut in sorted({*ends, *rng.sample(range(ends[-1]), 60)}):
+        directory = tmp_path / str(cut)
+        directory.mkdir()
+        tail = rng.choice([b"", b"\0" * 100, bytes(rng.randbytes(50))])
+        path_of(directory, 1).write_bytes(octets[:cut] + tail)
+        lines: list[str] = []
+        writer = ArchiveWriter(directory, small(), log_to(lines))
+        kept = sum(end <= cut for end in ends) - 1
+        assert (writer.index.sessions[SESSION.key].next_sqn if kept > 0 else 0) == 10 * max(0, kept), (cut, tail, lines)
+        is_torn = bool(tail) or cut not in ends
+        assert any(line.startswith(("archive-torn", "archive-empty")) for line in lines) == (is_torn or kept <= 0), (
+            lines
+        )
+        append(writer, [messages(10 * max(0, kept), 10)])
+        writer.close()
+        check_rows(table(directory), 0, 10 * max(0, kept) + 10)
+
+
+@pytest.mark.parametrize("where", ["header", "metadata", "body"])
+def test_damage_within_what_was_synced_is_told_by_file_and_place(tmp_path: Path, where: str) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    for at in range(0, 50, 10):
+        append(writer, [messages(at, 10)])
+    writer.sync()
+    entry = writer.index.sessions[SESSION.key].entries[2]
+    writer.close()
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    append(writer, [messages(50, 10)])
+    writer.close()
+    octets = bytearray(path_of(tmp_path, 1).read_bytes())
+    octets[
+        entry.offset
+        + {"header": 1, "metadata": octets[entry.offset :].index(b'"octets"'), "body": entry.octets - 40}[where]
+    ] ^= 0xFF
+    path_of(tmp_path, 1).write_bytes(octets)
+    check_rows(table(tmp_path, end=20), 0, 20)
+    place = rf"{path_of(tmp_path, 1)} is damaged at octet {entry.offset}"
+    with pytest.raises(CorruptSegment, match=place):
+        table(tmp_path)
+    check_rows(table(tmp_path, first=50), 50, 60)
+    lines: list[str] = []
+    writer = ArchiveWriter(tmp_path, small(), log_to(lines))
+    assert writer.index.sessions[SESSION.key].next_sqn == 60, "what was recorded later is still known"
+    writer.close()
+    assert path_of(tmp_path, 1).read_bytes() == octets, "a damaged segment is never cut"
+    assert where == "body" or any("archive-corrupt" in line and "octet" in line for line in lines)
+
+
+def test_damage_of_the_newest_segment_is_not_taken_for_a_torn_tail(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    append(writer, [messages(0, 10)])
+    append(writer, [messages(10, 10)])
+    writer.sync()
+    octets = bytearray(path_of(tmp_path, 1).read_bytes())
+    octets[-20] ^= 1
+    path_of(tmp_path, 1).write_bytes(octets)
+    writer._lock = _leave(writer)
+    lines: list[str] = []
+    ArchiveWriter(tmp_path, small(), log_to(lines)).close()
+    assert path_of(tmp_path, 1).read_bytes() == octets
+    assert any(line.startswith("archive-corrupt") for line in lines), lines
+
+
+def _leave(writer: ArchiveWriter) -> int:
+    """Leave an archive as SIGKILL does."""
+    import os
+
+    os.close(writer._lock)
+    return -1
+
+
+def test_a_segment_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    schema = STORED_SCHEMA.with_metadata({VERSION_KEY: b"2"}).append(pa.field("colour", pa.string()))
+    path_of(tmp_path, 1).write_bytes(schema.serialize().to_pybytes())
+    with pytest.raises(SchemaTooNew, match=r"000000000001.arrows has rows of schema version 2"):
+        ArchiveReader(tmp_path)
+
+
+def test_a_reader_sees_what_is_synced_while_it_is_written(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    append(writer, [messages(0, 10)])
+    writer.sync()
+    reader = ArchiveReader(tmp_path)
+    found = reader.read(RangeRequest(TSI_TEXT, tail=True))
+    assert sum(batch.num_rows for batch in found.batches()) == 10
+    append(writer, [messages(10, 10)])
+    assert not reader.refresh(), "it is not synced"
+    writer.sync()
+    assert reader.refresh()
+    assert [batch["sqn"][0].as_py() for batch in found.batches()] == [10]
+    writer.close()
+    assert reader.sqn_at(reader.session(TSI_TEXT, None), 10) == 10
+    assert reader.sqn_at(reader.session(TSI_TEXT, None), 11) == 20
+    assert np.array_equal(np.arange(20), table(tmp_path)["sqn"].to_numpy())
