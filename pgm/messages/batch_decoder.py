@@ -1,0 +1,129 @@
+"""Batches into messages: the packets of one session in, columns out. Nothing that a peer sends raises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.messages.batch_format import BadBatch, Layout, alike, columns_of, read_layout
+from pgm.messages.columns import Columns, Octets, joined
+from pgm.messages.subjects import SubjectFilter
+
+Sqns = npt.NDArray[np.int64]
+
+
+@attrs.define(eq=False)
+class Unpacked:
+    """Messages of successive packets: packet i has the sqn `sqns[i]` and gave `counts[i]` of them."""
+
+    columns: Columns
+    sqns: Sqns
+    counts: Sqns
+    skipped: int = 0  # messages that were there and are not wanted
+
+
+@attrs.frozen
+class Unreadable:
+    """Packets that arrived and are no batches."""
+
+    first: int
+    count: int
+
+
+class BatchDecoder:
+    """Reads the batches of one session. Messages for other nodes, and of subjects nobody wants, are left out unread."""
+
+    def __init__(self, node: str, subjects: SubjectFilter) -> None:
+        self._node = node
+        self._subjects = subjects
+        self._layout: Layout | None = None  # of the last batch: the next one's, as a rule
+
+    def add(self, first: int, packets: Octets) -> Iterator[Unpacked | Unreadable]:
+        """Take packets `first`, `first + 1` and so on, a (count, octets) array; gives what came of them, in order."""
+        found: list[Unpacked] = []
+        at = 0
+        while at < len(packets):
+            rows = packets[at:]
+            layout = self._layout_of(rows[0])
+            count = 0 if layout is None else alike(rows, layout)
+            unpacked = None if layout is None else self._unpack(layout, first + at, rows[:count])
+            if layout is not None and unpacked is None and count > 1:
+                # One of them has arrays that make no sense; which, they say one by one.
+                count, unpacked = 1, self._unpack(layout, first + at, rows[:1])
+            if unpacked is None:
+                yield from _merged(found)
+                found = []
+                yield Unreadable(first + at, 1)
+                count = 1
+            else:
+                found.append(unpacked)
+            at += count
+        yield from _merged(found)
+
+    def _layout_of(self, octets: Octets) -> Layout | None:
+        layout = self._layout
+        if layout is not None and layout.octets == len(octets):
+            known = layout.sample
+            if all(np.array_equal(octets[begin:end], known[begin:end]) for begin, end in layout.fixed):
+                return layout
+        try:
+            self._layout = read_layout(octets.tobytes())
+        except BadBatch:
+            return None
+        return self._layout
+
+    def _unpack(self, layout: Layout, first: int, rows: Octets) -> Unpacked | None:
+        try:
+            columns = columns_of(rows, layout)
+        except BadBatch:
+            return None
+        sqns = np.arange(first, first + len(rows), dtype=np.int64)
+        counts = np.full(len(rows), layout.count, np.int64)
+        wanted = self._wanted(columns)
+        if wanted is None:
+            return Unpacked(columns, sqns, counts)
+        places = np.flatnonzero(wanted)
+        skipped = columns.count - len(places)
+        if skipped:
+            counts = wanted.reshape(len(rows), layout.count).sum(axis=1, dtype=np.int64)
+            columns = columns.select(places)
+        return Unpacked(columns, sqns, counts, skipped)
+
+    def _wanted(self, columns: Columns) -> npt.NDArray[np.bool_] | None:
+        """Which of the messages are for this node and of a subject that is wanted; None for all."""
+        chosen: npt.NDArray[np.bool_] | None = None
+        if not self._subjects.takes_all:
+            chosen = _looked_up(self._subjects.wanted(columns.subjects), columns.subject, columns.count)
+        if columns.nodes:
+            ours = np.array([True, *(name == self._node for name in columns.nodes)], bool)
+            for_us = _looked_up(ours, columns.to, columns.count)
+            if for_us is not None:
+                chosen = for_us if chosen is None else chosen & for_us
+        return chosen
+
+
+def _looked_up(
+    table: npt.NDArray[np.bool_], indexes: npt.NDArray[np.unsignedinteger] | int, count: int
+) -> npt.NDArray[np.bool_] | None:
+    """What a table says of each message; None if it says yes to all."""
+    if isinstance(indexes, int):
+        return None if table[indexes] else np.zeros(count, bool)
+    if table[1:].all() and (table[0] or bool(indexes.all())):
+        return None
+    chosen: npt.NDArray[np.bool_] = table[indexes]
+    return chosen
+
+
+def _merged(found: list[Unpacked]) -> Iterator[Unpacked]:
+    if len(found) == 1:
+        yield found[0]
+    elif found:
+        yield Unpacked(
+            joined([one.columns for one in found]),
+            np.concatenate([one.sqns for one in found]),
+            np.concatenate([one.counts for one in found]),
+            sum(one.skipped for one in found),
+        )

@@ -1,0 +1,208 @@
+"""Messages into batches that fill packets: many at once by numpy, or one after the other as an application sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+import numpy as np
+
+from pgm.messages.batch_format import MOST_MESSAGES, compose, head, read_layout, table_octets, width_of
+from pgm.messages.columns import MIXED, Columns, Indexes, Octets
+
+_ROWS_OCTETS = 512 * 1024  # built at a time: what a processor's cache keeps until it is copied into the window
+_TABLE_SHARE = 8  # a table of up to an eighth of a packet goes into every packet as it is
+_FRONT_OCTETS = 40  # at most, of a batch without tables: keys, counts and heads
+_OFFSET_OCTETS = 4
+_TABLE_KEYS_OCTETS = {"subjects": 24, "nodes": 20}  # at most, of both keys and the array's heads
+
+
+def pack(columns: Columns, room: int) -> Iterator[Octets | list[bytes]]:
+    """Batches of at most `room` octets, in order: arrays of equal ones, or lists of such that differ.
+
+    A message that does not fit `room` is a batch by itself, longer than that.
+    """
+    if columns.offsets is None and _fits_everywhere(columns, room):
+        yield from _pack_equal(columns, room)
+    else:
+        yield list(_pack_mixed(columns, room))
+
+
+def _table_length(columns: Columns) -> int:
+    return len(table_octets("subjects", columns.subjects)) + len(table_octets("nodes", columns.nodes))
+
+
+def _fits_everywhere(columns: Columns, room: int) -> bool:
+    """Whether the tables are small enough to be repeated in every packet."""
+    return not (columns.subjects or columns.nodes) or _table_length(columns) <= room // _TABLE_SHARE
+
+
+def _index_width(indexes: Indexes | int, names: Sequence[str]) -> int:
+    return 0 if isinstance(indexes, int) else width_of(len(names))
+
+
+def _pack_equal(columns: Columns, room: int) -> Iterator[Octets | list[bytes]]:
+    """Messages of one size with tables that every packet repeats: all full packets look alike."""
+    each = columns.size + _index_width(columns.subject, columns.subjects) + _index_width(columns.to, columns.nodes)
+    front = _FRONT_OCTETS + sum(_TABLE_KEYS_OCTETS.values()) + _table_length(columns)
+    count = max(1, min(MOST_MESSAGES, (room - front) // each))
+    while count < MOST_MESSAGES and count < columns.count and len(compose(columns.part(0, count + 1))) <= room:
+        count += 1
+    full = columns.count // count
+    if full > 1:
+        template = compose(columns.part(0, count))
+        at_once = max(1, _ROWS_OCTETS // len(template))
+        for first in range(0, full, at_once):
+            end = min(first + at_once, full)
+            yield _filled(template, columns.part(first * count, end * count), end - first)
+    else:
+        full = 0
+    rest = [columns.part(at, min(at + count, columns.count)) for at in range(full * count, columns.count, count)]
+    if rest:
+        yield [compose(part) for part in rest]
+
+
+def _filled(template: bytes, columns: Columns, batches: int) -> Octets:
+    """So many batches like `template`, with these messages in them."""
+    layout = read_layout(template)
+    rows = np.empty((batches, len(template)), np.uint8)
+    rows[:] = np.frombuffer(template, np.uint8)
+    rows[:, layout.data.begin : layout.data.end] = columns.data[: columns.octets].reshape(batches, -1)
+    for place, indexes in ((layout.subject, columns.subject), (layout.to, columns.to)):
+        if not isinstance(place, int) and not isinstance(indexes, int):
+            items = indexes.astype(place.dtype).view(np.uint8)
+            rows[:, place.begin : place.end] = items.reshape(batches, -1)
+    return rows
+
+
+def _pack_mixed(columns: Columns, room: int) -> Iterator[bytes]:
+    """Messages of any sizes: each packet takes as many as it surely has room for, and is padded to the same length."""
+    costs = columns.sizes + (_OFFSET_OCTETS if room > 0xFFFF else _OFFSET_OCTETS // 2)
+    front = _FRONT_OCTETS
+    is_shared = _fits_everywhere(columns, room)
+    for key, names, indexes in (
+        ("subjects", columns.subjects, columns.subject),
+        ("nodes", columns.nodes, columns.to),
+    ):
+        if names:
+            front += _TABLE_KEYS_OCTETS[key] + (len(table_octets(key, names)) if is_shared else 0)
+            costs += _index_width(indexes, names)
+            if not is_shared:
+                lengths = np.array([0, *(len(name.encode()) + 3 for name in names)], np.int64)
+                costs += lengths[indexes]
+    ends = np.cumsum(costs)
+    first, spent = 0, 0
+    while first < columns.count:
+        end = int(np.searchsorted(ends, spent + room - front, side="right"))
+        end = min(max(end, first + 1), first + MOST_MESSAGES, columns.count)
+        part = columns.part(first, end)
+        # The last one may be as short as it is: it leaves alone anyway.
+        yield compose(part if is_shared else _own_tables(part), room if end < columns.count else 0)
+        first, spent = end, int(ends[end - 1])
+
+
+def _own_tables(columns: Columns) -> Columns:
+    """The same messages with tables of the names they really have."""
+    subjects, subject = _own_table(columns.subjects, columns.subject)
+    nodes, to = _own_table(columns.nodes, columns.to)
+    return attrs.evolve(columns, subjects=subjects, subject=subject, nodes=nodes, to=to)
+
+
+def _own_table(names: tuple[str, ...], indexes: Indexes | int) -> tuple[tuple[str, ...], Indexes | int]:
+    if isinstance(indexes, int):
+        return ((names[indexes - 1],), 1) if indexes else ((), 0)
+    places: dict[int, int] = {0: 0}
+    chosen = [places.setdefault(index, len(places)) for index in indexes.tolist()]
+    own = tuple(names[index - 1] for index in places if index)
+    if len(set(chosen)) == 1:
+        return own, chosen[0]
+    return own, np.array(chosen, f"<u{width_of(len(own))}")
+
+
+@attrs.define
+class _Names:
+    """The table of a packet that is being filled, and what each of its messages has of it."""
+
+    key: str
+    places: dict[str, int] = attrs.field(factory=dict)
+    indexes: list[int] = attrs.field(factory=list)
+    octets: int = 0
+    _is_plain: bool = True  # all messages have the same
+
+    def cost_with(self, name: str | None, count: int) -> int:
+        """Octets of table and indexes with one more message, at most."""
+        if name is None and not self.places:
+            return 0
+        octets, names = self.octets, len(self.places)
+        if name is not None and name not in self.places:
+            octets, names = octets + len(name.encode()) + len(head(0, len(name))) + 2, names + 1
+        is_plain = self._is_plain and names == 1 and (not self.indexes or self.indexes[-1] == (name is not None))
+        return _TABLE_KEYS_OCTETS[self.key] + octets + (0 if is_plain else (count + 1) * width_of(names))
+
+    def add(self, name: str | None) -> None:
+        place = 0
+        if name is not None:
+            place = self.places.get(name, 0)
+            if not place:
+                place = self.places[name] = len(self.places) + 1
+                self.octets += len(name.encode()) + len(head(0, len(name))) + 2
+        self._is_plain = self._is_plain and (not self.indexes or self.indexes[-1] == place)
+        self.indexes.append(place)
+
+    def take(self) -> tuple[tuple[str, ...], Indexes | int]:
+        names, indexes, is_plain = tuple(self.places), self.indexes, self._is_plain
+        self.places, self.indexes, self.octets, self._is_plain = {}, [], 0, True
+        if is_plain:
+            return names, indexes[0]
+        return names, np.array(indexes, f"<u{width_of(len(names))}")
+
+
+class Filling:
+    """One packet that is being filled message by message."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._payloads: list[bytes | bytearray | memoryview] = []
+        self._octets = 0
+        self._size = 0  # of all, or MIXED
+        self._subjects = _Names("subjects")
+        self._nodes = _Names("nodes")
+
+    def __len__(self) -> int:
+        return len(self._payloads)
+
+    def has_room_for(self, size: int, subject: str | None, to: str | None) -> bool:
+        """Whether one more message surely fits the packet."""
+        count = len(self._payloads)
+        octets = _FRONT_OCTETS + self._octets + size
+        if count and size == self._size:
+            pass
+        elif count or not size:
+            octets += (count + 2) * (_OFFSET_OCTETS if self.room > 0xFFFF else _OFFSET_OCTETS // 2)
+        if subject is not None or self._subjects.places:
+            octets += self._subjects.cost_with(subject, count)
+        if to is not None or self._nodes.places:
+            octets += self._nodes.cost_with(to, count)
+        return octets <= self.room and count < MOST_MESSAGES
+
+    def add(self, payload: bytes | bytearray | memoryview, subject: str | None, to: str | None) -> None:
+        """Put one more message in. It is copied: the caller's buffer is its own again."""
+        size = len(payload)
+        if not self._payloads:
+            self._size = size or MIXED
+        elif size != self._size:
+            self._size = MIXED
+        self._octets += size
+        self._payloads.append(payload if isinstance(payload, bytes) else bytes(payload))
+        self._subjects.add(subject)
+        self._nodes.add(to)
+
+    def take(self) -> bytes:
+        """The batch of all that was put in; nothing is left. Raises ValueError if nothing was."""
+        if not self._payloads:
+            raise ValueError("a batch without messages")
+        subjects, subject = self._subjects.take()
+        nodes, to = self._nodes.take()
+        payloads, self._payloads = self._payloads, []
+        self._octets = self._size = 0
+        return compose(Columns.of_list(payloads, subjects=subjects, subject=subject, nodes=nodes, to=to))

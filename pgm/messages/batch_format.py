@@ -1,0 +1,318 @@
+"""What a batch is on the wire: one CBOR map (RFC 8949) whose arrays are typed arrays (RFC 8746).
+
+    {"v": 1, "n": messages, "size": octets of each | "offsets": typed array of n + 1,
+     "subjects": [text, ...], "subject": one number | typed array of n,
+     "nodes": [text, ...], "to": one number | typed array of n,
+     "data": octets}
+
+Any CBOR reader makes sense of it; here it is read without one, since what comes from a network is to be bounded and
+dull: definite lengths, these keys, each at most once, nothing else. The octets behind the last message are padding,
+which keeps the packets of a train equally long.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.errors import PgmError
+from pgm.messages.columns import Columns, Indexes, Octets, Offsets
+from pgm.messages.subjects import is_absolute
+
+VERSION = 1
+MOST_MESSAGES = 0xFFFF  # of one batch: what a batch of no octets at all may claim costs little
+MOST_NAME_OCTETS = 1024
+# Typed arrays that are written and read: tag -> items.
+DTYPES: Mapping[int, str] = {64: "<u1", 69: "<u2", 70: "<u4"}
+_TAGS = {1: 64, 2: 69, 4: 70}
+
+_UNSIGNED, _OCTETS, _TEXT, _ARRAY, _MAP, _TAG = 0, 2, 3, 4, 5, 6
+_WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}  # additional information -> octets of the argument that follow
+
+
+class BadBatch(PgmError):
+    """Octets that are no batch."""
+
+    code = "PGM-BATCH"
+
+
+def head(major: int, value: int) -> bytes:
+    """The head of a CBOR item, in its shortest form."""
+    if value < 24:
+        return bytes((major << 5 | value,))
+    for information, width in _WIDTHS.items():
+        if value < 1 << 8 * width:
+            return bytes((major << 5 | information,)) + value.to_bytes(width, "big")
+    raise ValueError(f"{value} has more than 64 bits")
+
+
+def text(value: str) -> bytes:
+    """A text string."""
+    octets = value.encode()
+    return head(_TEXT, len(octets)) + octets
+
+
+def typed(values: npt.NDArray[Any], width: int) -> bytes:
+    """A typed array of unsigned integers of `width` octets."""
+    octets = values.astype(DTYPES[_TAGS[width]]).tobytes()
+    return head(_TAG, _TAGS[width]) + head(_OCTETS, len(octets)) + octets
+
+
+def width_of(most: int) -> int:
+    """Octets of the narrowest items that hold numbers up to `most`."""
+    return 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4
+
+
+_KEYS = {
+    key: text(key) for key in ("v", "n", "size", "offsets", "subjects", "subject", "nodes", "to", "data")
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=256)
+def table_octets(key: str, names: tuple[str, ...]) -> bytes:
+    """A table of names with its key."""
+    return _KEYS[key] + head(_ARRAY, len(names)) + b"".join(map(text, names))
+
+
+def compose(columns: Columns, pad_to: int = 0) -> bytes:
+    """One batch of all the messages; with `pad_to` it is padded to that many octets where CBOR has such a length."""
+    pieces = [_KEYS["v"], head(_UNSIGNED, VERSION), _KEYS["n"], head(_UNSIGNED, columns.count)]
+    keys = 4
+    if columns.offsets is None:
+        pieces += (_KEYS["size"], head(_UNSIGNED, columns.size))
+    else:
+        pieces += (_KEYS["offsets"], typed(columns.offsets, width_of(columns.octets)))
+    for table_key, names, key, indexes in (
+        ("subjects", columns.subjects, "subject", columns.subject),
+        ("nodes", columns.nodes, "to", columns.to),
+    ):
+        if isinstance(indexes, int):
+            if not indexes:
+                continue
+            pieces += (table_octets(table_key, names), _KEYS[key], head(_UNSIGNED, indexes))
+        else:
+            pieces += (table_octets(table_key, names), _KEYS[key], typed(indexes, width_of(len(names))))
+        keys += 2
+    front = head(_MAP, keys) + b"".join(pieces) + _KEYS["data"]
+    length = max(columns.octets, _filling(pad_to - len(front)))
+    padding = bytes(length - columns.octets)
+    return b"".join((front, head(_OCTETS, length), columns.data[: columns.octets].tobytes(), padding))
+
+
+def _filling(room: int) -> int:
+    """How long octets are that take `room` with their head, or 0 if none are."""
+    for width in (0, *_WIDTHS.values()):
+        length = room - 1 - width
+        if length >= 0 and len(head(_OCTETS, length)) == 1 + width:
+            return length
+    return 0
+
+
+@attrs.frozen
+class Place:
+    """Where octets or a typed array lie in a batch."""
+
+    begin: int
+    end: int
+    dtype: str = "<u1"
+
+    def of(self, rows: Octets) -> npt.NDArray[Any]:
+        """The array in each of many batches that look alike: a (batches, items) view or copy."""
+        columns = rows[:, self.begin : self.end]
+        return columns if self.dtype == "<u1" else np.ascontiguousarray(columns).view(self.dtype)
+
+
+@attrs.frozen
+class Layout:
+    """How a batch is built: all of it but what its arrays hold."""
+
+    octets: int
+    count: int
+    size: int  # 0 if there are offsets
+    offsets: Place | None
+    subjects: tuple[str, ...]
+    subject: Place | int
+    nodes: tuple[str, ...]
+    to: Place | int
+    data: Place
+    sample: Octets = attrs.field(eq=False, repr=False)  # one such batch
+
+    @functools.cached_property
+    def fixed(self) -> tuple[tuple[int, int], ...]:
+        """The stretches in which batches of this layout are the same, octet by octet."""
+        places = (self.offsets, self.subject, self.to, self.data)
+        free = sorted((place.begin, place.end) for place in places if isinstance(place, Place))
+        begins = (0, *(end for _, end in free))
+        ends = (*(begin for begin, _ in free), self.octets)
+        return tuple((begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end)
+
+
+class _Reader:
+    """Reads the few kinds of items a batch is made of. Raises `BadBatch`, or IndexError behind the end."""
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets = octets
+        self.at = 0
+
+    def item(self) -> tuple[int, int]:
+        first = self.octets[self.at]
+        self.at += 1
+        major, information = first >> 5, first & 31
+        if information < 24:
+            return major, information
+        width = _WIDTHS.get(information)
+        if width is None or self.at + width > len(self.octets):
+            raise BadBatch("an item of no definite length")
+        value = int.from_bytes(self.octets[self.at : self.at + width], "big")
+        self.at += width
+        return major, value
+
+    def expect(self, major: int) -> int:
+        found, value = self.item()
+        if found != major:
+            raise BadBatch(f"an item of kind {found} instead of {major}")
+        return value
+
+    def stretch(self, length: int) -> tuple[int, int]:
+        begin = self.at
+        self.at += length
+        if self.at > len(self.octets):
+            raise BadBatch("longer than its packet")
+        return begin, self.at
+
+    def text(self) -> str:
+        begin, end = self.stretch(self.expect(_TEXT))
+        if end - begin > MOST_NAME_OCTETS:
+            raise BadBatch("a name that is too long")
+        try:
+            return self.octets[begin:end].decode()
+        except UnicodeDecodeError:
+            raise BadBatch("a name that is no text") from None
+
+    def names(self) -> tuple[str, ...]:
+        count = self.expect(_ARRAY)
+        if count > len(self.octets) - self.at:
+            raise BadBatch("more names than octets")
+        return tuple(self.text() for _ in range(count))
+
+    def typed(self, tag: int) -> Place:
+        dtype = DTYPES.get(tag)
+        begin, end = self.stretch(self.expect(_OCTETS))
+        if dtype is None or (end - begin) % int(dtype[2:]):
+            raise BadBatch(f"an array of tag {tag}")
+        return Place(begin, end, dtype)
+
+    def number_or_array(self) -> Place | int:
+        major, value = self.item()
+        if major == _UNSIGNED:
+            return value
+        if major != _TAG:
+            raise BadBatch(f"an item of kind {major} instead of an array")
+        return self.typed(value)
+
+    def value(self, key: str) -> Any:
+        if key in ("v", "n", "size"):
+            return self.expect(_UNSIGNED)
+        if key in ("subjects", "nodes"):
+            return self.names()
+        if key in ("subject", "to"):
+            return self.number_or_array()
+        if key == "offsets":
+            return self.typed(self.expect(_TAG))
+        if key == "data":
+            return Place(*self.stretch(self.expect(_OCTETS)))
+        raise BadBatch(f"unknown key {key!r}")
+
+
+def read_layout(octets: bytes) -> Layout:
+    """How a batch is built. Raises `BadBatch` for anything else; the arrays' values are not looked at."""
+    reader = _Reader(octets)
+    found: dict[str, Any] = {}
+    try:
+        for _ in range(reader.expect(_MAP)):
+            key = reader.text()
+            if key in found:
+                raise BadBatch(f"key {key!r} twice")
+            found[key] = reader.value(key)
+    except IndexError:
+        raise BadBatch("shorter than it says") from None
+    if reader.at != len(octets):
+        raise BadBatch("octets behind its end")
+    if found.get("v") != VERSION:
+        raise BadBatch(f"version {found.get('v')}")
+    return _checked(found, np.frombuffer(octets, np.uint8))
+
+
+def _checked(found: dict[str, Any], octets: Octets) -> Layout:
+    count, data = found.get("n", 0), found.get("data")
+    offsets, size = found.get("offsets"), found.get("size", 0)
+    if data is None or not 1 <= count <= MOST_MESSAGES or (offsets is None) != (size > 0):
+        raise BadBatch("without messages, or without their sizes")
+    if count * size > data.end - data.begin:
+        raise BadBatch("fewer octets than its messages have")
+    if offsets is not None and _items(offsets) != count + 1:
+        raise BadBatch("offsets that are not one more than its messages")
+    subjects, subject = _table(found, "subjects", "subject", count)
+    nodes, to = _table(found, "nodes", "to", count)
+    if not all(map(is_absolute, subjects)):
+        raise BadBatch("a subject that is none")
+    return Layout(len(octets), count, size, offsets, subjects, subject, nodes, to, data, octets)
+
+
+def _table(found: dict[str, Any], names_key: str, key: str, count: int) -> tuple[tuple[str, ...], Place | int]:
+    names, indexes = found.get(names_key, ()), found.get(key, 0)
+    if (key in found) != (names_key in found):
+        raise BadBatch(f"{key} without {names_key}, or the reverse")
+    if isinstance(indexes, Place):
+        if _items(indexes) != count:
+            raise BadBatch(f"{key} not for each of its messages")
+    elif indexes > len(names):
+        raise BadBatch(f"{key} beyond its table")
+    return names, indexes
+
+
+def _items(place: Place) -> int:
+    return (place.end - place.begin) // int(place.dtype[2:])
+
+
+def alike(rows: Octets, layout: Layout) -> int:
+    """How many of the first rows, each a batch, look like row 0, which has this layout."""
+    if len(rows) == 1 or not all(np.array_equal(rows[0, begin:end], rows[1, begin:end]) for begin, end in layout.fixed):
+        return 1
+    same = np.ones(len(rows), bool)
+    for begin, end in layout.fixed:
+        same &= (rows[:, begin:end] == rows[0, begin:end]).all(axis=1)
+    return len(rows) if same.all() else int(np.argmin(same))
+
+
+def columns_of(rows: Octets, layout: Layout) -> Columns:
+    """The messages of batches of one layout, a (batches, octets) array, in memory of their own. Raises `BadBatch`."""
+    count = len(rows) * layout.count
+    subject = _indexes(rows, layout.subject, len(layout.subjects))
+    to = _indexes(rows, layout.to, len(layout.nodes))
+    names: dict[str, Any] = {"subjects": layout.subjects, "subject": subject, "nodes": layout.nodes, "to": to}
+    begin = layout.data.begin
+    if layout.offsets is None:
+        data = rows[:, begin : begin + layout.count * layout.size].flatten()
+        return Columns(count, data, layout.size, None, **names)
+    ends: Offsets = layout.offsets.of(rows).astype(np.int64)
+    sizes = np.diff(ends, axis=1)
+    if ends[:, 0].any() or (sizes < 0).any() or (ends[:, -1] > layout.data.end - begin).any():
+        raise BadBatch("offsets that go back, or beyond its octets")
+    stretches = [rows[row, begin : begin + end] for row, end in enumerate(ends[:, -1].tolist())]
+    data = np.concatenate(stretches) if len(stretches) > 1 else stretches[0].copy()
+    return Columns.of_sizes(data, sizes.reshape(-1), **names)
+
+
+def _indexes(rows: Octets, place: Place | int, names: int) -> Indexes | int:
+    if isinstance(place, int):
+        return place
+    indexes = place.of(rows).flatten()
+    if int(indexes.max()) > names:
+        raise BadBatch("an index beyond its table")
+    return indexes

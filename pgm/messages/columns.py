@@ -1,0 +1,156 @@
+"""Many messages as columns: one buffer of octets, where each message ends in it, and what else is known of each.
+
+This is what a batch on the wire is, what a source is given by `send_batch` and what a receiver hands out. No object
+per message anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+Octets = npt.NDArray[np.uint8]
+Indexes = npt.NDArray[np.unsignedinteger[Any]]
+Offsets = npt.NDArray[np.int64]
+
+MIXED = -1  # size of messages that are not all of one size
+
+
+def _sliced(indexes: Indexes | int, first: int, end: int) -> Indexes | int:
+    return indexes if isinstance(indexes, int) else indexes[first:end]
+
+
+def _chosen(indexes: Indexes | int, rows: npt.NDArray[np.intp]) -> Indexes | int:
+    return indexes if isinstance(indexes, int) else indexes[rows]
+
+
+@attrs.frozen(eq=False)
+class Columns:
+    """`count` messages.
+
+    `data` holds their octets in a row. Where all have one `size` of at least 1 there are no `offsets`; else the size is
+    `MIXED`, and message i is `data[offsets[i]:offsets[i + 1]]`. `subject` says for each message, or for all if it is one
+    number, which of `subjects` it has: 0 for none, i for `subjects[i - 1]`; `to` the same of `nodes`, 0 for everybody.
+    """
+
+    count: int
+    data: Octets
+    size: int
+    offsets: Offsets | None = None
+    subjects: tuple[str, ...] = ()
+    subject: Indexes | int = 0
+    nodes: tuple[str, ...] = ()
+    to: Indexes | int = 0
+
+    @classmethod
+    def of_sizes(cls, data: Octets, sizes: npt.NDArray[np.int64], **more: Any) -> Columns:
+        """Messages of these sizes that lie in `data` in a row."""
+        size = int(sizes[0]) if len(sizes) else 0
+        if size and bool((sizes == size).all()):
+            return cls(len(sizes), data, size, **more)
+        offsets = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        return cls(len(sizes), data, MIXED, offsets, **more)
+
+    @classmethod
+    def of_list(cls, payloads: Sequence[bytes | bytearray | memoryview], **more: Any) -> Columns:
+        """A list of byte strings. Raises ValueError for a view whose items are not octets."""
+        data = np.frombuffer(b"".join(payloads), np.uint8)
+        sizes = np.fromiter(map(len, payloads), np.int64, len(payloads))
+        if int(sizes.sum()) != len(data):
+            raise ValueError("a message whose items are not octets")
+        return cls.of_sizes(data, sizes, **more)
+
+    @classmethod
+    def of_rows(cls, rows: Octets, **more: Any) -> Columns:
+        """A (count, size) array."""
+        count, size = rows.shape
+        if not size:
+            return cls(count, np.empty(0, np.uint8), MIXED, np.zeros(count + 1, np.int64), **more)
+        return cls(count, np.ascontiguousarray(rows).reshape(-1), size, **more)
+
+    @property
+    def ends(self) -> Offsets:
+        """Where messages begin and end, `count + 1` of them, whatever their sizes."""
+        return np.arange(self.count + 1, dtype=np.int64) * self.size if self.offsets is None else self.offsets
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Octets of each message."""
+        return np.full(self.count, self.size, np.int64) if self.offsets is None else np.diff(self.offsets)
+
+    @property
+    def octets(self) -> int:
+        """Octets of all messages."""
+        return self.count * self.size if self.offsets is None else int(self.offsets[-1] - self.offsets[0])
+
+    def payloads(self) -> Iterator[bytes]:
+        """Each message as octets of its own."""
+        octets = self.data.tobytes()
+        if self.offsets is None:
+            size = self.size
+            for at in range(0, self.count * size, size):
+                yield octets[at : at + size]
+            return
+        ends = iter(self.offsets.tolist())
+        begin = next(ends)
+        for end in ends:
+            yield octets[begin:end]
+            begin = end
+
+    def part(self, first: int, end: int) -> Columns:
+        """Messages `first` to `end - 1`, sharing memory."""
+        if self.offsets is None:
+            data, offsets = self.data[first * self.size : end * self.size], None
+        else:
+            offsets = self.offsets[first : end + 1] - self.offsets[first]
+            data = self.data[self.offsets[first] : self.offsets[end]]
+        subject, to = _sliced(self.subject, first, end), _sliced(self.to, first, end)
+        return attrs.evolve(self, count=end - first, data=data, offsets=offsets, subject=subject, to=to)
+
+    def select(self, rows: npt.NDArray[np.intp]) -> Columns:
+        """Some of the messages, in memory of their own."""
+        subject, to = _chosen(self.subject, rows), _chosen(self.to, rows)
+        if self.offsets is None:
+            data, offsets = self.data.reshape(self.count, self.size)[rows].reshape(-1), None
+        else:
+            sizes = np.diff(self.offsets)[rows]
+            offsets = np.zeros(len(rows) + 1, np.int64)
+            np.cumsum(sizes, out=offsets[1:])
+            places = np.arange(int(offsets[-1])) + np.repeat(self.offsets[:-1][rows] - offsets[:-1], sizes)
+            data = self.data[places]
+        return attrs.evolve(self, count=len(rows), data=data, offsets=offsets, subject=subject, to=to)
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """All messages of several columns, in order. Raises ValueError without any."""
+    if len(parts) == 1:
+        return parts[0]
+    count = sum(part.count for part in parts)
+    size = parts[0].size if all(part.size == parts[0].size for part in parts) else MIXED
+    offsets = None
+    if size == MIXED:
+        offsets = np.zeros(count + 1, np.int64)
+        np.cumsum(np.concatenate([part.sizes for part in parts]), out=offsets[1:])
+    data = np.concatenate([part.data[: part.octets] for part in parts])
+    subjects, subject = _joined_table([(part.subjects, part.subject, part.count) for part in parts])
+    nodes, to = _joined_table([(part.nodes, part.to, part.count) for part in parts])
+    return Columns(count, data, size, offsets, subjects, subject, nodes, to)
+
+
+def _joined_table(
+    parts: Sequence[tuple[tuple[str, ...], Indexes | int, int]],
+) -> tuple[tuple[str, ...], Indexes | int]:
+    table, indexes, _ = parts[0]
+    if isinstance(indexes, int) and all(part[0] == table and part[1] is indexes for part in parts):
+        return table, indexes
+    known: dict[str, int] = {}
+    columns = []
+    for names, indexes, count in parts:
+        places = np.array([0, *(known.setdefault(name, len(known) + 1) for name in names)], np.uint32)
+        columns.append(np.full(count, places[indexes], np.uint32) if isinstance(indexes, int) else places[indexes])
+    return tuple(known), np.concatenate(columns)
