@@ -175,7 +175,7 @@ class _Reception:
         """Write or tell what came, in order; returns whether to go on."""
         texts: list[bytes] = []
         for item in items:
-            if isinstance(item, (Batch, MultipartBatch)):
+            if isinstance(item, AnyBatch):
                 texts.append(self._text(item))
                 continue
             self._write(texts)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.net.items import AnyBatch, Batch
+from pgm.net.packed import PackedBatch
 
 Octets = npt.NDArray[np.uint8]
 
@@ -45,6 +46,9 @@ def payloads_of(batch: AnyBatch) -> Iterator[Octets]:
     """The messages of a batch as (count, size) arrays; parts do not matter."""
     if isinstance(batch, Batch):
         yield batch.payloads
+    elif isinstance(batch, PackedBatch):
+        for payload in batch:
+            yield np.frombuffer(payload, np.uint8).reshape(1, -1)
     else:
         for parts in batch:
             yield np.frombuffer(b"".join(parts), np.uint8).reshape(1, -1)

@@ -5,8 +5,10 @@
 
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.errors import PgmError, TopologyError, TransportError, UsageError
+from pgm.messages.subjects import Subscription
 from pgm.net.items import Batch, Message, MultipartBatch
 from pgm.net.open import open_receiver, open_source
+from pgm.net.packed import PackedBatch
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 from pgm.topology.model import Topology
@@ -20,9 +22,11 @@ __all__ = [
     "Message",
     "MultipartBatch",
     "Opened",
+    "PackedBatch",
     "PgmError",
     "Receiver",
     "Source",
+    "Subscription",
     "Topology",
     "TopologyError",
     "TransportError",

@@ -14,20 +14,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
-import numpy as np
-import numpy.typing as npt
 import trio
 
 from pgm.core.counters import Counters
 from pgm.core.transmit_window import Payload
 from pgm.errors import UsageError
+from pgm.messages.arguments import Names, Payloads
+from pgm.messages.subjects import Subscription
 from pgm.net import busy_handles
 from pgm.net import open as _open
 from pgm.net import receiver as _receiver
 from pgm.net import source as _source
-from pgm.net.items import Batch, BatchItem, Item, MultipartBatch, Unpacker
+from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker
 from pgm.net.open import Target
 from pgm.wire.formats import Tsi
 
@@ -129,17 +130,27 @@ class Source:
         """What this source has counted so far."""
         return self._inner.counters
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False) -> int:
         """Send one message; waits for room. Returns the sqn of its first packet."""
-        return self._background.call(self._inner.send, payload)
+        return self._background.call(partial(self._inner.send, payload, subject=subject, to=to, flush=flush))
+
+    def try_send(
+        self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
+    ) -> int | None:
+        """Send one message if there is room for it now; returns the sqn of its first packet, or None without room."""
+
+        async def try_now() -> int | None:
+            return self._inner.try_send(payload, subject=subject, to=to, flush=flush)
+
+        return self._background.call(try_now)
 
     def send_parts(self, parts: Sequence[Payload]) -> int:
         """Send one message of several parts, with ZeroMQ's framing; waits for room. Returns the sqn of its first packet."""
         return self._background.call(self._inner.send_parts, parts)
 
-    def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
+    def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = False) -> int:
         """Send many messages in one call; waits for room. Returns the first sqn."""
-        return self._background.call(self._inner.send_batch, payloads)
+        return self._background.call(partial(self._inner.send_batch, payloads, subject=subject, to=to, flush=flush))
 
     def flush(self) -> None:
         """Wait until everything accepted has been sent."""
@@ -185,20 +196,27 @@ class Receiver:
         while (item := self.next_batch()) is not None:
             yield item
 
-    def subscribe(self, prefix: bytes) -> None:
-        """Take messages whose first part begins with this, too; with ZeroMQ's framing."""
-        self._background.call(self._subscribe, prefix)
+    @overload
+    def subscribe(self, pattern: str, tag: Any = None) -> Subscription: ...
 
-    async def _subscribe(self, prefix: bytes) -> None:
-        self._inner.subscribe(prefix)
+    @overload
+    def subscribe(self, pattern: bytes) -> None: ...
 
-    def unsubscribe(self, prefix: bytes) -> None:
+    def subscribe(self, pattern: str | bytes, tag: Any = None) -> Subscription | None:
+        """Take messages whose subject matches this, too; with ZeroMQ's framing, whose first part begins with it."""
+        return self._background.call(self._subscribe, pattern, tag)
+
+    async def _subscribe(self, pattern: Any, tag: Any) -> Subscription | None:
+        found: Subscription | None = self._inner.subscribe(pattern, tag)
+        return found
+
+    def unsubscribe(self, which: str | bytes | Subscription) -> None:
         """Take them no more, from the next message on. For the thread that iterates."""
-        self._background.call(self._unsubscribe, prefix)
+        self._background.call(self._unsubscribe, which)
 
-    async def _unsubscribe(self, prefix: bytes) -> None:
+    async def _unsubscribe(self, which: str | bytes | Subscription) -> None:
         self._inner.put_back(self._unpacker.take_rest())
-        self._inner.unsubscribe(prefix)
+        self._inner.unsubscribe(which)
 
     def __iter__(self) -> Iterator[Item]:
         while (item := self.recv()) is not None:
@@ -209,7 +227,7 @@ class Receiver:
         message = self._unpacker.next()
         while message is None:
             found = self.next_batch(timeout_s)
-            if not isinstance(found, (Batch, MultipartBatch)):
+            if not isinstance(found, AnyBatch):
                 return found
             message = self._unpacker.open(found)
         return message
@@ -262,6 +280,7 @@ def open_receiver(
     node: str | None = None,
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
+    subjects: Iterable[str] | None = None,
     busy_poll: Literal[False] = False,
     **parameters: Any,
 ) -> AbstractContextManager[Receiver]: ...
@@ -274,6 +293,7 @@ def open_receiver(
     node: str | None = None,
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
+    subjects: Iterable[str] | None = None,
     busy_poll: Literal[True],
     cpu: int | None = None,
     **parameters: Any,
@@ -283,7 +303,7 @@ def open_receiver(
 def open_receiver(
     target: Target, *, busy_poll: bool = False, **options: Any
 ) -> AbstractContextManager[Receiver] | AbstractContextManager[busy_handles.Receiver]:
-    """Open a receiver of one stream, or of all streams of the node; `subscribe` as in `pgm.open_receiver`.
+    """Open a receiver of one stream, or of all streams of the node; `subscribe` and `subjects` as in `pgm.open_receiver`.
 
     With `busy_poll` it belongs to the thread that opened it, which `cpu` pins to a processor.
     """

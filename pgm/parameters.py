@@ -175,6 +175,8 @@ class Parameters:
     txw_peak_ratio: int = _count(4, _PARENTS, "5.1.2", "Peak rate between successive trains as a multiple of txw_max_rte: the leaky bucket beside the token bucket.", low=1, high=1000)
     txw_peak_ivl: int = _ivl(MILLISECOND, _PARENTS, "5.1.2", "Bucket of the peak rate, as time at it. The step of the driver's timers: a wait between two trains lasts one at least.", low=MICROSECOND, high=SECOND)
     txw_unsent_bytes: int = _octets(4 * MIB, _SOURCE, "-", "Octets accepted from the application and not sent yet; beyond it send() waits.", low=64 * KIB)
+    flush_ivl: int = _ivl(MILLISECOND, _SOURCE, "-", "How long a message of a stream with batches waits for others to share its packet; 0: it does not. A step of the driver's timers.", high=10 * SECOND)
+    flush_rte: int = _count(200, _SOURCE, "-", "Packets a second up to which no message waits, whatever flush_ivl says: what leaves so rarely gains nothing. 0: all wait.", high=1_000_000_000)
     max_tpdu: int = _octets(1472, _SOURCE, "-", "Largest PGM packet. 1472 octets are an Ethernet frame over UDP and IPv4; where a stream comes to an IPv6 segment it is 1452.", low=128, high=65_507)
     max_apdu: int = _octets(64 * MIB, ("source", "receiver"), "9.2", "Largest message; also bounds what a receiver reassembles for one session.", low=1, high=GIB)
 

@@ -36,6 +36,9 @@ class Counters:
     delivered_octets: int = _count("octets", "Payload octets handed to the application.")
     lost_sqns: int = _count("sqns", "Reported to the application as lost.")
     framing_rejects: int = _count("packets", "Packets that arrived and are not in the stream's framing.")
+    messages_skipped: int = _count(
+        "messages", "Messages in batches that were for other nodes, or of subjects that nobody has subscribed."
+    )
     # recovery
     missing_sqns: int = _count("sqns", "Found missing.")
     late_sqns: int = _count("sqns", "Missing and then arrived as ODATA: reordered, or recovered by the relay above.")

@@ -13,6 +13,7 @@ from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, control, data
+from pgm.core.feeder import Feeder
 from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned
 from pgm.core.responder import Responder
@@ -89,6 +90,7 @@ class SourceCore:
         self._has_left = False  # whether a deadline came at which it might go
         self._started_ns = self._last_nak_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
+        self.feeder: Feeder | None = None  # set by whoever has messages that wait for others
 
     # The application
 
@@ -254,6 +256,8 @@ class SourceCore:
         )
         if not self._has_left:
             at = min(at, self._leave_at_ns)
+        if self.feeder is not None:
+            at = min(at, self.feeder.deadline_ns)
         if self._responder.deadline_ns != NEVER:
             ready = self._pacer.repair_ready_at(self._responder.next_octets())
             at = min(at, max(ready, self._responder.deadline_ns))
@@ -278,6 +282,8 @@ class SourceCore:
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs that were put off, an SPM, a POLL, then one train of data."""
         effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns)]
+        if self.feeder is not None:
+            self.feeder.handle_deadline(now_ns)
         self.window.advance(now_ns)
         self._has_left = self.is_finished(now_ns)
         is_ending = self._is_closing and self._fin_at_ns is None and not self.window.has_unsent

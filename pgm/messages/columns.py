@@ -102,6 +102,16 @@ class Columns:
             yield octets[begin:end]
             begin = end
 
+    def names_of_all(self) -> tuple[list[str | None], list[str | None]]:
+        """The subject of each message, and the node that it is for."""
+        return self._names(self.subjects, self.subject), self._names(self.nodes, self.to)
+
+    def _names(self, names: tuple[str, ...], indexes: Indexes | int) -> list[str | None]:
+        table = (None, *names)
+        if isinstance(indexes, int):
+            return [table[indexes]] * self.count
+        return [table[index] for index in indexes.tolist()]
+
     def part(self, first: int, end: int) -> Columns:
         """Messages `first` to `end - 1`, sharing memory."""
         if self.offsets is None:

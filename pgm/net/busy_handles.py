@@ -8,20 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from pgm.core.arena import Arena
 from pgm.core.effects import Closed, Lost, Notice, Opened
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.core.receiver import ReceiverCore
 from pgm.core.transmit_window import Payload
-from pgm.messages.subscriptions import Subscriptions
+from pgm.messages.arguments import Names, Payloads
 from pgm.net.busy_poll import BusyPollDriver, pinned
+from pgm.net.codings import Unwrapping
 from pgm.net.cores import receiver_core, source_core, stream_of
-from pgm.net.framing import FramedReceiving, FramedSending, not_framed
 from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
-from pgm.net.items import Batch, BatchItem, Item, Message, MultipartBatch, batch_of
+from pgm.net.items import AnyBatch, Batch, BatchItem, Item, Message, batch_of
 from pgm.net.link import open_links
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.receiver import Inbox
@@ -39,14 +36,14 @@ def _ignore(_: Notice) -> None:
 class Source(SourceHandle[BusyPollDriver]):
     """Sends one stream from the calling thread. What a call took is with the kernel when it returns."""
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None) -> int:
         """Send one message, now; returns the sqn of its first packet.
 
         Spins while the rate, the window or the link makes it wait. Raises `PayloadTooLarge` for what cannot fit the
         window, `SourceClosed` after closing, `UsageError` in another thread.
         """
         self._driver.require_usable()
-        sqn = self._accept(payload)
+        sqn = self._accept(payload, subject, to, flush=True)
         self._send_all()
         return sqn
 
@@ -57,17 +54,17 @@ class Source(SourceHandle[BusyPollDriver]):
         self._send_all()
         return sqn
 
-    def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
-        """Send many messages, now: a list of byte strings, or a (count, size) array of octets. Returns the first sqn."""
+    def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None) -> int:
+        """Send many messages, now: a list of byte strings, a (count, size) array of octets, or an array of Arrow. Returns the first sqn."""
         self._driver.require_usable()
-        sqn = self._accept_batch(payloads)
+        sqn = self._accept_batch(payloads, subject, to, flush=True)
         self._send_all()
         return sqn
 
     def _send_all(self) -> None:
-        driver, window, framed = self._driver, self._core.window, self._framed
+        driver, window, packing = self._driver, self._core.window, self._packing
         driver.push()
-        while window.has_unsent or driver.is_held_up or (framed is not None and framed.has_rest):
+        while window.has_unsent or driver.is_held_up or (packing is not None and packing.has_rest):
             driver.spinner.turn()
 
     def flush(self) -> None:
@@ -119,10 +116,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
     Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer.
     """
 
-    def __init__(
-        self, core: ReceiverCore, inbox: _SpunInbox, driver: BusyPollDriver, framed: FramedReceiving | None
-    ) -> None:
-        super().__init__(core, driver, framed)
+    def __init__(self, core: ReceiverCore, inbox: _SpunInbox, driver: BusyPollDriver, unwrapping: Unwrapping) -> None:
+        super().__init__(core, driver, unwrapping)
         self._inbox = inbox
 
     def recv(self, timeout_s: float | None = None) -> Item | None:
@@ -133,9 +128,9 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         message = self._unpacker.next()
         while message is None:
             found = self._spin(timeout_s)
-            if not isinstance(found, (Batch, MultipartBatch)):
+            if not isinstance(found, AnyBatch):
                 return found
-            if isinstance(found, Batch) and len(found) == 1:
+            if isinstance(found, Batch) and len(found) == 1:  # without what unpacking many costs
                 return Message(found.payloads.tobytes(), found.first_sqn, found.tsi)
             message = self._unpacker.open(found)
         return message
@@ -180,9 +175,9 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         if freed:
             self._driver.perform(freed)
         item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
-        if self._framed is None:
+        if self._unwrapping.is_plain:
             return item
-        self._ready.extend(self._framed.take(item))
+        self._ready.extend(self._unwrapping.take(item))
         return None
 
 
@@ -208,10 +203,9 @@ def open_source(
         outbox = SourceOutbox(on_notice)
         driver = BusyPollDriver(core, links, outbox)
         try:
-            if chosen.framing == "zeromq":
-                outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
+            outbox.packing = packing_of(core, plan, chosen)
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
-                source = Source(core, driver, outbox.framed)
+                source = Source(core, driver, outbox.packing)
                 source.poll()  # the first SPM
                 yield source
                 source.close()
@@ -229,6 +223,7 @@ def open_receiver(
     node: str | None = None,
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
+    subjects: Iterable[str] | None = None,
     cpu: int | None = None,
     on_notice: Callable[[Notice], None] = _ignore,
     seed: str | None = None,
@@ -237,22 +232,15 @@ def open_receiver(
     """Open a receiver that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_receiver`."""
     plan = resolve(target, node, Role.RECEIVER, parameters)
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    framed_ports = [one.data_port for one in streams if one.framing == "zeromq"]
-    if subscribe is not None and not framed_ports:
-        raise not_framed("subscriptions")
-    subscriptions = Subscriptions() if subscribe is None else Subscriptions(subscribe)
     with pinned(cpu):
         links = open_links(plan, Arena(), seed)
         core = receiver_core(
             plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
         )
         inbox = _SpunInbox(core, plan.parameters, on_notice)
-        framed = None
-        if framed_ports:
-            framed = FramedReceiving(framed_ports, plan.parameters.max_apdu, subscriptions, core.counters)
         driver = BusyPollDriver(core, links, inbox)
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
-                yield Receiver(core, inbox, driver, framed)
+                yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects))
         finally:
             driver.close()

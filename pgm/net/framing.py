@@ -57,12 +57,16 @@ class FramedSending:
             self._core.submit(packets)
         self.send_rest_if_idle()
 
-    def send_rest_if_idle(self) -> None:
+    def flush(self, now_ns: int) -> None:
+        """Nothing waits for others anyway."""
+        self.send_rest_if_idle(now_ns)
+
+    def send_rest_if_idle(self, now_ns: int = 0) -> None:
         """Let the packet that is not full go, unless others wait before it."""
         if self._packer.has_rest and not self._core.window.has_unsent:
             self.send_rest()
 
-    def send_rest(self) -> None:
+    def send_rest(self, now_ns: int = 0) -> None:
         """Let the packet that is not full go. After an abort the stream has ended, and it stays."""
         if self._packer.has_rest:
             try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
@@ -15,7 +15,11 @@ from pgm.core.interface import Core
 from pgm.core.receiver import ReceiverCore
 from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
-from pgm.net.framing import FramedReceiving, FramedSending, messages_of, not_framed
+from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow
+from pgm.messages.subjects import Subscription
+from pgm.net.batching import BatchSending
+from pgm.net.codings import Unwrapping, not_batched
+from pgm.net.framing import FramedSending, messages_of, not_framed
 from pgm.net.items import AnyBatch, BatchItem, Unpacker
 from pgm.net.link import Link
 from pgm.wire.formats import Tsi
@@ -36,7 +40,7 @@ class SourceOutbox:
 
     def __init__(self, on_notice: Callable[[Notice], None]) -> None:
         self._on_notice = on_notice
-        self.framed: FramedSending | None = None
+        self.packing: BatchSending | FramedSending | None = None
 
     def take(self, effect: Effect) -> None:
         """Pass a notice on."""
@@ -45,8 +49,8 @@ class SourceOutbox:
 
     def after(self) -> Effects:
         """Something was sent, or a timer has run out."""
-        if self.framed is not None:
-            self.framed.send_rest_if_idle()
+        if self.packing is not None:
+            self.packing.send_rest_if_idle(time.monotonic_ns())
         return NOTHING
 
 
@@ -76,9 +80,11 @@ class _Handle(Generic[C, D]):
 class SourceHandle(_Handle[SourceCore, D]):
     """One stream that is sent: what can be asked of it, and how messages get into its window."""
 
-    def __init__(self, core: SourceCore, driver: D, framed: FramedSending | None) -> None:
+    def __init__(self, core: SourceCore, driver: D, packing: BatchSending | FramedSending | None) -> None:
         super().__init__(core, driver)
-        self._framed = framed
+        self._packing = packing
+        self._framed = packing if isinstance(packing, FramedSending) else None
+        self._batched = packing if isinstance(packing, BatchSending) else None
 
     @property
     def tsi(self) -> Tsi:
@@ -93,10 +99,20 @@ class SourceHandle(_Handle[SourceCore, D]):
     @property
     def max_apdu(self) -> int:
         """Octets of the largest message that this source takes: what the parameter says, and half of its window at most."""
-        return self._core.window.largest_payload
+        return self._core.window.largest_payload if self._batched is None else self._batched.largest
 
-    def _accept(self, payload: Payload) -> int:
+    @property
+    def has_batches(self) -> bool:
+        """Whether its messages share packets, and can have subjects and a node that they are for."""
+        return self._batched is not None
+
+    def _accept(self, payload: Payload, subject: str | None = None, to: str | None = None, *, flush: bool) -> int:
         """Take one message in; returns the sqn of its first packet."""
+        batched = self._batched
+        if batched is not None:
+            return batched.add(payload, subject, to, flush=flush, now_ns=time.monotonic_ns())
+        if subject is not None or to is not None:
+            raise not_batched("subjects and nodes that messages are for")
         sqn = self._core.window.end
         if self._framed is None:
             self._core.submit((payload,))
@@ -111,8 +127,15 @@ class SourceHandle(_Handle[SourceCore, D]):
         framed.submit((parts,))
         return sqn
 
-    def _accept_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
+    def _accept_batch(self, payloads: Payloads, subject: Names = None, to: Names = None, *, flush: bool) -> int:
         """Take many messages in; returns the first sqn."""
+        if self._batched is not None:
+            return self._batched.add_batch(payloads, subject, to, flush=flush, now_ns=time.monotonic_ns())
+        if subject is not None or to is not None:
+            raise not_batched("subjects and nodes that messages are for")
+        if is_arrow(payloads):
+            columns = columns_of_arguments(payloads, None, None)
+            payloads = list(columns.payloads())
         sqn = self._core.window.end
         if self._framed is not None:
             self._framed.submit(messages_of(payloads))
@@ -131,9 +154,9 @@ class SourceHandle(_Handle[SourceCore, D]):
 class ReceiverHandle(_Handle[ReceiverCore, D]):
     """Streams that are received: what can be asked of them, and what was read and not yet handed out."""
 
-    def __init__(self, core: ReceiverCore, driver: D, framed: FramedReceiving | None) -> None:
+    def __init__(self, core: ReceiverCore, driver: D, unwrapping: Unwrapping) -> None:
         super().__init__(core, driver)
-        self._framed = framed
+        self._unwrapping = unwrapping
         self._ready: deque[BatchItem] = deque()  # what one look into the inbox gave
         self._unpacker = Unpacker()
 
@@ -142,30 +165,35 @@ class ReceiverHandle(_Handle[ReceiverCore, D]):
         """Sources whose path is known: from now on nothing of theirs is missed."""
         return sum(session.path.spm is not None for session in self._core.sessions)
 
-    def subscribe(self, prefix: bytes) -> None:
-        """From now on take messages whose first part begins with this, too; for streams with ZeroMQ's framing.
+    @overload
+    def subscribe(self, pattern: str, tag: Any = None) -> Subscription: ...
 
-        Raises `UsageError` where no stream is framed.
+    @overload
+    def subscribe(self, pattern: bytes) -> None: ...
+
+    def subscribe(self, pattern: str | bytes, tag: Any = None) -> Subscription | None:
+        """From now on take messages whose subject matches this, too: `/nasdaq/*`, `/nasdaq/...`; for streams with batches.
+
+        With ZeroMQ's framing it is octets with which the first part begins. Returns what `unsubscribe` takes; `tag` is the
+        caller's. Raises `UsageError` for what is no pattern, and where no stream has subjects.
         """
-        self._require_framing().subscriptions.add(prefix)
+        return self._unwrapping.subscribe(pattern, tag)
 
-    def unsubscribe(self, prefix: bytes) -> None:
+    def unsubscribe(self, which: str | bytes | Subscription) -> None:
         """Take them no more, from the next message on. Twice subscribed must be twice unsubscribed.
 
-        Raises `UsageError` for what is not subscribed, and where no stream is framed.
+        Raises `UsageError` for what is not subscribed, and where no stream has subjects.
         """
-        framed = self._require_framing()
-        framed.subscriptions.remove(prefix)
+        self._unwrapping.unsubscribe(which)
         self.put_back(self._unpacker.take_rest())
-        kept = [framed.wanted(item) for item in self._ready]
+        kept = [self._unwrapping.wanted(item) for item in self._ready]
         self._ready = deque(item for item in kept if item is not None)
+
+    def matching(self, subject: str) -> tuple[Subscription, ...]:
+        """The subscriptions that a message's subject matches."""
+        return self._unwrapping.matching(subject)
 
     def put_back(self, batch: AnyBatch | None) -> None:
         """Take back a batch that was handed out, if there is one: it comes next."""
         if batch is not None:
             self._ready.appendleft(batch)
-
-    def _require_framing(self) -> FramedReceiving:
-        if self._framed is None:
-            raise not_framed("subscriptions")
-        return self._framed

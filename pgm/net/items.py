@@ -10,6 +10,7 @@ import numpy as np
 from pgm.core.effects import Closed, Lost, Opened
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.messages.zmtp import Parts
+from pgm.net.packed import PackedBatch
 from pgm.wire.formats import Tsi
 from pgm.wire.train import Octets
 
@@ -26,6 +27,7 @@ class Message:
     sqn: int
     tsi: Tsi
     _parts: Parts = ()  # if there are several
+    subject: str | None = None  # of streams with batches
 
     @property
     def parts(self) -> Parts:
@@ -44,6 +46,7 @@ class Batch:
     tsi: Tsi
     first_sqn: int
     payloads: Octets
+    packets_each: int = 1  # packets that each message came in
 
     def __len__(self) -> int:
         return int(self.payloads.shape[0])
@@ -104,12 +107,19 @@ class Unpacker:
         self._batch, self._messages = None, iter(())
         if batch is None or taken >= len(batch):
             return None
+        if isinstance(batch, PackedBatch):
+            return batch.part(taken)
         if isinstance(batch, MultipartBatch):
             return attrs.evolve(batch, messages=batch.messages[taken:], sqns=batch.sqns[taken:])
         return attrs.evolve(batch, first_sqn=batch.first_sqn + taken, payloads=batch.payloads[taken:])
 
 
 def _messages_of(batch: AnyBatch) -> Iterator[Message]:
+    if isinstance(batch, PackedBatch):
+        tsi = batch.tsi
+        for payload, sqn, subject in zip(batch, batch.sqns.tolist(), batch.subjects_of_all(), strict=True):
+            yield Message(payload, sqn, tsi, (), subject)
+        return
     if isinstance(batch, MultipartBatch):
         for parts, sqn in zip(batch.messages, batch.sqns, strict=True):
             several = len(parts) > 1
@@ -119,7 +129,7 @@ def _messages_of(batch: AnyBatch) -> Iterator[Message]:
         yield Message(payload, sqn, batch.tsi)
 
 
-AnyBatch = Batch | MultipartBatch
+AnyBatch = Batch | MultipartBatch | PackedBatch
 Item = Message | Lost | Opened | Closed
 BatchItem = AnyBatch | Lost | Opened | Closed
 
@@ -127,5 +137,5 @@ BatchItem = AnyBatch | Lost | Opened | Closed
 def batch_of(found: Messages | LargeMessage) -> Batch:
     """What reassembly gave, as a batch."""
     if isinstance(found, LargeMessage):
-        return Batch(found.tsi, found.first, np.frombuffer(found.payload, np.uint8).reshape(1, -1))
+        return Batch(found.tsi, found.first, np.frombuffer(found.payload, np.uint8).reshape(1, -1), found.count)
     return Batch(found.tsi, found.run.first, found.payloads)

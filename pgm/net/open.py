@@ -16,10 +16,9 @@ import attrs
 from pgm.core.arena import Arena
 from pgm.core.effects import Notice
 from pgm.errors import UsageError
-from pgm.messages.subscriptions import Subscriptions
+from pgm.net.codings import Unwrapping
 from pgm.net.cores import receiver_core, source_core, stream_of
 from pgm.net.driver import Driver
-from pgm.net.framing import FramedReceiving, FramedSending, not_framed
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.receiver import Inbox, Receiver
@@ -119,8 +118,7 @@ async def open_source(
     outbox = Outbox(on_notice)
     driver = Driver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan):
-        if chosen.framing == "zeromq":
-            outbox.framed = FramedSending(core, plan.parameters_of(chosen).max_apdu)
+        outbox.packing = packing_of(core, plan, chosen)
         source = Source(core, outbox, driver)
         try:
             yield source
@@ -137,6 +135,7 @@ async def open_receiver(
     node: str | None = None,
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
+    subjects: Iterable[str] | None = None,
     on_notice: Callable[[Notice], None] = _ignore,
     seed: str | None = None,
     **parameters: Any,
@@ -144,23 +143,17 @@ async def open_receiver(
     """Open a receiver: `async with pgm.open_receiver("tree.toml", node="desk-7", stream="quotes")`, then iterate.
 
     Without `stream` it takes every stream of the node. `subscribe` is for streams with ZeroMQ's framing: the
-    prefixes of the messages to take, all without it, none if it is empty. Raises `TopologyError`, `UsageError`, `TransportError`.
+    prefixes of the messages to take, all without it, none if it is empty. `subjects` is the same for streams with
+    batches, by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`. Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     plan = resolve(target, node, Role.RECEIVER, parameters)
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    framed_ports = [one.data_port for one in streams if one.framing == "zeromq"]
-    subscriptions = Subscriptions() if subscribe is None else Subscriptions(subscribe)
-    if subscribe is not None and not framed_ports:
-        raise not_framed("subscriptions")
     links = open_links(plan, Arena(), seed)
     core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
     inbox = Inbox(core, plan.parameters, on_notice)
-    framed = None
-    if framed_ports:
-        framed = FramedReceiving(framed_ports, plan.parameters.max_apdu, subscriptions, core.counters)
     driver = Driver(core, links, inbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan):
         try:
-            yield Receiver(core, inbox, driver, framed)
+            yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects))
         finally:
             inbox.close()

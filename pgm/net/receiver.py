@@ -12,10 +12,10 @@ import trio
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, Lost, Notice, Opened
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
 from pgm.core.receiver import ReceiverCore
+from pgm.net.codings import Unwrapping
 from pgm.net.driver import Driver
-from pgm.net.framing import FramedReceiving
 from pgm.net.handles import ReceiverHandle
-from pgm.net.items import Batch, BatchItem, Item, MultipartBatch, batch_of
+from pgm.net.items import AnyBatch, BatchItem, Item, batch_of
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
 
@@ -102,8 +102,8 @@ class Receiver(ReceiverHandle[Driver]):
     outgrows the receive window is reported as `Lost` with cause OVERRUN.
     """
 
-    def __init__(self, core: ReceiverCore, inbox: Inbox, driver: Driver, framed: FramedReceiving | None = None) -> None:
-        super().__init__(core, driver, framed)
+    def __init__(self, core: ReceiverCore, inbox: Inbox, driver: Driver, unwrapping: Unwrapping) -> None:
+        super().__init__(core, driver, unwrapping)
         self._inbox = inbox
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
@@ -125,7 +125,7 @@ class Receiver(ReceiverHandle[Driver]):
             self._driver.perform_now(self._core.grant(queued.frees_octets))
         found = queued.found
         item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
-        self._ready.extend((item,) if self._framed is None else self._framed.take(item))
+        self._ready.extend(self._unwrapping.take(item))
 
     def batches(self) -> AsyncIterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""
@@ -138,7 +138,7 @@ class Receiver(ReceiverHandle[Driver]):
         message = self._unpacker.next()
         while message is None:
             found = await self.next_batch()
-            if not isinstance(found, (Batch, MultipartBatch)):
+            if not isinstance(found, AnyBatch):
                 return found
             message = self._unpacker.open(found)
         return message

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import trio
 
 from pgm.core.effects import Effects, Notice
 from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
 from pgm.errors import UsageError
+from pgm.messages.arguments import Names, Payloads
 from pgm.net.driver import Driver
 from pgm.net.handles import SourceHandle, SourceOutbox
 
@@ -42,22 +41,31 @@ class Source(SourceHandle[Driver]):
     """Sends one stream; made by `pgm.open_source`."""
 
     def __init__(self, core: SourceCore, outbox: Outbox, driver: Driver) -> None:
-        super().__init__(core, driver, outbox.framed)
+        super().__init__(core, driver, outbox.packing)
         self._outbox = outbox
         self._sends = 0
 
-    async def send(self, payload: Payload) -> int:
+    async def send(
+        self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
+    ) -> int:
         """Send one message; returns the sqn of its first packet.
 
-        Waits while `txw_unsent_bytes` are accepted and not sent. Raises `PayloadTooLarge` for what
-        cannot fit the window, `SourceClosed` after closing.
+        On streams with batches it may have a `subject`, be for one node alone (`to`), and wait for others to share its packet, for
+        `flush_ivl` at most and not with `flush`. Waits while `txw_unsent_bytes` are accepted and not sent. Raises
+        `PayloadTooLarge` for what cannot fit the window, `SourceClosed` after closing, `UsageError` for wrong names.
         """
         await self._wait_for_room()
-        return self.try_send(payload)
+        sqn = self._accept(payload, subject, to, flush=flush)
+        self._driver.poke()
+        return sqn
 
-    def try_send(self, payload: Payload) -> int:
-        """Send one message without waiting, room or not; returns the sqn of its first packet."""
-        sqn = self._accept(payload)
+    def try_send(
+        self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
+    ) -> int | None:
+        """Send one message if there is room for it now; returns the sqn of its first packet, or None without room."""
+        if self._core.room_octets <= 0:
+            return None
+        sqn = self._accept(payload, subject, to, flush=flush)
         self._driver.poke()
         return sqn
 
@@ -74,10 +82,16 @@ class Source(SourceHandle[Driver]):
         self._driver.poke()
         return sqn
 
-    async def send_batch(self, payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> int:
-        """Send many messages: a list of byte strings, or a (count, size) array of octets. Returns the first sqn."""
+    async def send_batch(
+        self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = False
+    ) -> int:
+        """Send many messages: a list of byte strings, a (count, size) array of octets, or an array of Arrow. Returns the first sqn.
+
+        On streams with batches `subject` and `to` are one for all, a list of one for each, or a table of names and an array
+        of places in it, from 0 on. What fills no packet waits as with `send`.
+        """
         await self._wait_for_room()
-        sqn = self._accept_batch(payloads)
+        sqn = self._accept_batch(payloads, subject, to, flush=flush)
         self._driver.poke()
         return sqn
 
@@ -94,7 +108,10 @@ class Source(SourceHandle[Driver]):
 
     async def flush(self) -> None:
         """Wait until everything accepted has been sent."""
-        while self._core.window.has_unsent or (self._framed is not None and self._framed.has_rest):
+        if self._packing is not None:
+            self._packing.flush(Driver.now_ns())
+            self._driver.poke()
+        while self._core.window.has_unsent or (self._packing is not None and self._packing.has_rest):
             await self._outbox.wait()
         await trio.lowlevel.checkpoint()
 
@@ -124,8 +141,8 @@ class Source(SourceHandle[Driver]):
 
     async def aclose(self) -> None:
         """Send what was accepted, announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`."""
-        if self._framed is not None:
-            self._framed.send_rest()
+        if self._packing is not None:
+            self._packing.send_rest(Driver.now_ns())
         self._core.close()
         self._driver.poke()
         await self._finish()

@@ -9,7 +9,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "impairments": (("pgm.impairments",), (), ("attrs", "numpy")),
     "wire": (("pgm.wire",), ("errors, units",), ("attrs", "numpy")),
     "fec": (("pgm.fec",), ("errors, units", "wire"), ("attrs", "numpy", "zfec")),
-    "messages": (("pgm.messages",), ("errors, units",), ("attrs", "numpy")),
+    "messages": (("pgm.messages",), ("errors, units",), ("attrs", "numpy", "cbor2", "pyarrow")),
     "core": (("pgm.core",), ("errors, units", "parameters", "wire", "fec"), ("attrs", "numpy")),
     "topology": (("pgm.topology",), ("errors, units", "parameters", "impairments"), ("attrs", "cattrs")),
     "telemetry": (
@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),
         ("errors, units", "parameters", "impairments", "wire", "messages", "core", "topology", "telemetry"),
-        ("attrs", "numpy", "trio", "cbor2", "ifaddr"),
+        ("attrs", "numpy", "trio", "cbor2", "ifaddr", "pyarrow"),
     ),
     "sim": (
         ("pgm.sim",),

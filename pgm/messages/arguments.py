@@ -1,0 +1,126 @@
+"""What applications give to `send_batch`, as columns: lists of byte strings, arrays of numpy, arrays of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from pgm.errors import UsageError
+from pgm.messages.batch_format import MOST_NAME_OCTETS, width_of
+from pgm.messages.columns import MIXED, Columns, Indexes
+from pgm.messages.subjects import require_absolute
+
+Payload = bytes | bytearray | memoryview
+Payloads: TypeAlias = "Sequence[Payload] | npt.NDArray[np.uint8] | Any"  # Any: an array of Arrow
+# One for all messages, one for each, or a table and the place in it of each message, from 0 on.
+Names: TypeAlias = "str | Sequence[str | None] | tuple[Sequence[str], npt.NDArray[Any]] | Any | None"
+
+_OCTETS = frozenset((bytes, bytearray))
+
+
+def is_arrow(value: object) -> bool:
+    """Whether this is of Arrow; looked at without importing it."""
+    return type(value).__module__.partition(".")[0] == "pyarrow"
+
+
+def columns_of_arguments(payloads: Payloads, subject: Names, to: Names) -> Columns:
+    """The messages of one call. Raises `UsageError`, or ValueError for what is no array of octets."""
+    if isinstance(payloads, np.ndarray):
+        if payloads.ndim != 2 or payloads.dtype != np.uint8:
+            raise UsageError(
+                f"an array of {payloads.ndim} dimensions of {payloads.dtype} is no batch",
+                remedy="give a (count, size) array of numpy.uint8: array.view(numpy.uint8)",
+            )
+        columns = Columns.of_rows(payloads)
+    elif is_arrow(payloads):
+        columns = _of_arrow(payloads)
+    else:
+        _refuse_strings(payloads)
+        columns = Columns.of_list(payloads)
+    subjects, subject_of = _table(subject, columns.count, "subject")
+    for name in subjects:
+        require_absolute(name)
+    nodes, to_of = _table(to, columns.count, "node")
+    for name in nodes:
+        require_node(name)
+    return Columns(columns.count, columns.data, columns.size, columns.offsets, subjects, subject_of, nodes, to_of)
+
+
+def _refuse_strings(payloads: Sequence[Payload]) -> None:
+    if not _OCTETS.issuperset(map(type, payloads)):
+        for one in payloads:
+            if not isinstance(one, Payload):
+                raise UsageError(f"{one!r} is no message", remedy='messages are octets: b"text" or "text".encode()')
+
+
+def require_node(name: object) -> None:
+    """Raises `UsageError` unless this can be the name of a node."""
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= MOST_NAME_OCTETS:
+        raise UsageError(f"{name!r} is no name of a node", remedy='name one node of the topology, as in to="desk-7"')
+
+
+def _table(names: Names, count: int, what: str) -> tuple[tuple[str, ...], Indexes | int]:
+    """A table, and the place in it of each message, from 1 on."""
+    if names is None or isinstance(names, str):
+        return ((), 0) if names is None else ((names,), 1)
+    if is_arrow(names):
+        names = _arrow_table(names)
+    if isinstance(names, tuple) and len(names) == 2 and isinstance(names[1], np.ndarray):
+        table: tuple[str, ...] = tuple(names[0] or ())
+        indexes: npt.NDArray[Any] = names[1]
+        if len(indexes) != count or (count and not -1 <= int(indexes.min()) <= int(indexes.max()) < len(table)):
+            raise UsageError(
+                f"{len(indexes)} places in a table of {len(table)} {what}s for {count} messages",
+                remedy="give each message one place, from 0 on, or -1 for none",
+            )
+        return table, (indexes.astype(np.int64) + 1).astype(f"<u{width_of(len(table))}")
+    if len(names) != count:
+        raise UsageError(
+            f"{len(names)} {what}s for {count} messages", remedy=f"give one {what} for all, or one for each"
+        )
+    places: dict[str, int] = {}
+    chosen = [0 if name is None else places.setdefault(name, len(places) + 1) for name in names]
+    if chosen and min(chosen) == max(chosen):
+        return tuple(places), chosen[0]
+    return tuple(places), np.array(chosen, f"<u{width_of(len(places))}")
+
+
+def _arrow_table(names: Any) -> tuple[Sequence[str], npt.NDArray[Any]]:
+    import pyarrow as pa
+
+    array = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    if not isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_encode()
+    return array.dictionary.to_pylist(), array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+
+
+def _of_arrow(array: Any) -> Columns:
+    """A binary, string or fixed-size binary array; where a message is null it is empty."""
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # of no chunk at all
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], pa.binary())
+    kind = array.type
+    if array.null_count:
+        array = array.fill_null(b"" if not pa.types.is_fixed_size_binary(kind) else bytes(kind.byte_width))
+    if pa.types.is_fixed_size_binary(kind):
+        octets = np.frombuffer(array.buffers()[1], np.uint8)
+        size = kind.byte_width
+        return Columns.of_rows(octets[array.offset * size : (array.offset + len(array)) * size].reshape(-1, size))
+    large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    if not (large or pa.types.is_binary(kind) or pa.types.is_string(kind)):
+        raise UsageError(
+            f"an array of {kind} is no batch", remedy="cast it: array.cast(pyarrow.binary()), or send its Arrow table"
+        )
+    if not len(array):
+        return Columns(0, np.empty(0, np.uint8), MIXED, np.zeros(1, np.int64))
+    _, ends, data = array.buffers()
+    offsets = np.frombuffer(ends, np.int64 if large else np.int32)[array.offset : array.offset + len(array) + 1]
+    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    sizes = offsets[1:].astype(np.int64) - offsets[:-1].astype(np.int64)
+    return Columns.of_sizes(octets[int(offsets[0]) : int(offsets[-1])], sizes)

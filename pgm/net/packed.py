@@ -1,0 +1,137 @@
+"""Messages of a stream with batches, as a receiver hands them out: many at once, without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.errors import UsageError
+from pgm.messages.batch_decoder import Sqns
+from pgm.messages.columns import Columns, Indexes, Octets, Offsets
+from pgm.wire.formats import Tsi
+
+
+@attrs.frozen(eq=False)
+class PackedBatch:
+    """Successive messages of a stream with `framing = "batch"`, in memory of their own.
+
+    They lie in one buffer, `octets`; message i is `octets[offsets[i]:offsets[i + 1]]`, `batch[i]` a view of it and
+    `batch.subject(i)` its subject. Iterating gives each as octets of its own. Messages that are for other nodes or of subjects
+    that are not subscribed are not in it. `packet_sqns` and `packet_counts` say how many came in which packet.
+    """
+
+    tsi: Tsi
+    columns: Columns
+    packet_sqns: Sqns
+    packet_counts: Sqns
+
+    def __len__(self) -> int:
+        return self.columns.count
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Each message as octets of its own."""
+        return self.columns.payloads()
+
+    def __getitem__(self, place: int) -> memoryview:
+        """One message, as a view that copies nothing."""
+        count = self.columns.count
+        if not -count <= place < count:
+            raise IndexError(f"{place} of {count} messages")
+        place %= count
+        size, offsets = self.columns.size, self.columns.offsets
+        if offsets is None:
+            return self.columns.data.data[place * size : (place + 1) * size]
+        return self.columns.data.data[int(offsets[place]) : int(offsets[place + 1])]
+
+    @property
+    def octets(self) -> Octets:
+        """The octets of all messages in a row."""
+        return self.columns.data
+
+    @property
+    def offsets(self) -> Offsets:
+        """Where messages begin and end in `octets`, one more than there are messages."""
+        return self.columns.ends
+
+    @property
+    def payloads(self) -> Octets:
+        """Messages of equal size as a (count, size) view. Raises `UsageError` if they are not."""
+        if self.columns.offsets is not None:
+            raise UsageError(
+                "these messages are not all of one size", remedy="use octets and offsets, iterate, or call arrow()"
+            )
+        return self.columns.data.reshape(self.columns.count, self.columns.size)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """The table of subjects; not all of them need have a message."""
+        return self.columns.subjects
+
+    @property
+    def subject_indexes(self) -> Indexes:
+        """For each message the place of its subject in `subjects`, counted from 1; 0 for none."""
+        found = self.columns.subject
+        return np.full(self.columns.count, found, np.uint32) if isinstance(found, int) else found
+
+    def subject(self, place: int) -> str | None:
+        """The subject of one message."""
+        found = self.columns.subject
+        index = found if isinstance(found, int) else int(found[place])
+        return self.columns.subjects[index - 1] if index else None
+
+    def subjects_of_all(self) -> list[str | None]:
+        """The subject of each message."""
+        return self.columns.names_of_all()[0]
+
+    @property
+    def sqns(self) -> npt.NDArray[np.int64]:
+        """For each message the sqn of its packet, of a large one of its first."""
+        return np.repeat(self.packet_sqns, self.packet_counts)
+
+    def copy(self) -> PackedBatch:
+        """The same in memory of its own, as it has already: what was read is never in it."""
+        return self
+
+    def part(self, first: int) -> PackedBatch:
+        """The messages from `first` on, sharing memory."""
+        ends = np.cumsum(self.packet_counts)
+        packet = int(np.searchsorted(ends, first, side="right"))
+        counts = self.packet_counts[packet:].copy()
+        if len(counts):
+            counts[0] = ends[packet] - first
+        columns = self.columns.part(first, self.columns.count)
+        return attrs.evolve(self, columns=columns, packet_sqns=self.packet_sqns[packet:], packet_counts=counts)
+
+    def arrow(self) -> Any:
+        """The payloads as an array of Arrow, sharing memory. Raises `UsageError` where pyarrow is missing.
+
+        Of equal sizes it is of fixed size, else `large_binary`.
+        """
+        pa = _pyarrow()
+        data = pa.py_buffer(self.columns.data)
+        if self.columns.offsets is None:
+            return pa.Array.from_buffers(pa.binary(self.columns.size), self.columns.count, [None, data])
+        offsets = pa.py_buffer(self.columns.offsets)
+        return pa.Array.from_buffers(pa.large_binary(), self.columns.count, [None, offsets, data])
+
+    def table(self) -> Any:
+        """An Arrow table with `sqn`, `subject` (a dictionary) and `payload`. Raises `UsageError` where pyarrow is missing."""
+        pa = _pyarrow()
+        indexes = self.subject_indexes.astype(np.int32) - 1
+        names = pa.array(self.columns.subjects, pa.string())
+        subject = pa.DictionaryArray.from_arrays(pa.array(indexes, mask=indexes < 0), names)
+        return pa.table({"sqn": self.sqns, "subject": subject, "payload": self.arrow()})
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError:
+        raise UsageError(
+            "Arrow is not installed", remedy="pip install 'pgm-repair-network[arrow]', or use octets and offsets"
+        ) from None
+    return pyarrow
