@@ -15,7 +15,7 @@ from pgm.core.receiver import ReceiverCore
 from pgm.core.transmit_window import Payload
 from pgm.messages.arguments import Names, Payloads
 from pgm.net.busy_poll import BusyPollDriver, pinned
-from pgm.net.codings import Unwrapping
+from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of
 from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
 from pgm.net.items import AnyBatch, Batch, BatchItem, Item, Message, batch_of

@@ -16,7 +16,7 @@ import attrs
 from pgm.core.arena import Arena
 from pgm.core.effects import Notice
 from pgm.errors import UsageError
-from pgm.net.codings import Unwrapping
+from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of
 from pgm.net.driver import Driver
 from pgm.net.link import open_links
