@@ -1,0 +1,275 @@
+"""The range service: an archive over Arrow Flight. docs/archive.md describes what is asked and answered.
+
+It reads the files of the archive and nothing else, so it runs as a process of its own, beside the recorder or without one, and
+takes nothing from the protocol.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from pgm.archive.errors import BadRequest, TooManyStreams
+from pgm.archive.reader import ArchiveReader, Range
+from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, RangeRequest, read_json
+from pgm.archive.schema import served_schema
+from pgm.errors import PgmError
+from pgm.parameters import Parameters
+from pgm.units import SECOND
+
+Publish = Callable[[str, Sequence[bytes]], None]  # stream, messages; waits while the source is busy
+
+_JOINED_OCTETS = 1 << 20  # smaller batches are joined up to this: each costs a reader some tenths of a millisecond
+_TOKEN_SCHEME = "Bearer "
+
+
+def _told(error: PgmError) -> Exception:
+    """An error of ours as one of Flight's."""
+    kind = flight.FlightUnavailableError if isinstance(error, TooManyStreams) else flight.FlightServerError
+    found: Exception = kind(f"{error.code}: {error}")
+    return found
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
+    except PgmError as error:
+        raise _told(error) from error
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets in who knows the token."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = (_TOKEN_SCHEME + token).encode()
+
+    def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> None:
+        for name, values in headers.items():
+            if name.lower() == "authorization" and any(self._is_good(value) for value in values):
+                return
+        raise flight.FlightUnauthenticatedError(
+            "PGM-ARCHIVE-TOKEN: no token, or a wrong one: authorization: Bearer TOKEN"
+        )
+
+    def _is_good(self, value: str | bytes) -> bool:
+        return hmac.compare_digest(value if isinstance(value, bytes) else value.encode(), self._wanted)
+
+
+class RangeService(flight.FlightServerBase):  # type: ignore[misc]
+    """Serves one archive. `port` says where; `shutdown()` ends it.
+
+    `location` is `grpc://HOST:PORT`, or `grpc+tls://` with a certificate and its key as PEM.
+    """
+
+    def __init__(
+        self,
+        reader: ArchiveReader,
+        location: str,
+        parameters: Parameters,
+        *,
+        node: str = "",
+        certificate: tuple[bytes, bytes] | None = None,
+        token: str | None = None,
+        publish: Publish | None = None,
+    ) -> None:
+        """Listen. Raises OSError or `pa.ArrowException` where the address cannot be had."""
+        self._reader = reader
+        self._parameters = parameters
+        self._node = node
+        self._publish = publish
+        self._lock = threading.Lock()
+        self._streams: Counter[str] = Counter()  # by client
+        self._ends = threading.Event()
+        super().__init__(
+            location,
+            tls_certificates=[certificate] if certificate is not None else None,
+            middleware={"token": _TokenCheck(token)} if token is not None else None,
+        )
+
+    def end(self) -> None:
+        """Let live tails end, then stop."""
+        self._ends.set()
+        self.shutdown()
+
+    # What there is
+
+    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
+        """`holdings` or `sqn_at`."""
+        with _telling():
+            asked = read_json(action.body.to_pybytes())
+            self._reader.refresh()
+            if action.type == ACTION_HOLDINGS:
+                found: dict[str, Any] = {
+                    "node": self._node,
+                    "holdings": [one.as_json() for one in self._reader.holdings() if _matches(one.as_json(), asked)],
+                }
+            elif action.type == ACTION_SQN_AT:
+                found = {"sqns": self._sqns_at(asked)}
+            else:
+                raise BadRequest(
+                    f"there is no action {action.type!r}", remedy=f"ask for {ACTION_HOLDINGS} or {ACTION_SQN_AT}"
+                )
+        yield json.dumps(found).encode()
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        """What `do_action` knows."""
+        return [
+            (ACTION_HOLDINGS, "what is held of every session, as JSON"),
+            (ACTION_SQN_AT, "the first sqn received at time_us or later, of every session or of one tsi"),
+        ]
+
+    def _sqns_at(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        time_us = asked.get("time_us")
+        if not isinstance(time_us, int):
+            raise BadRequest("time_us is missing, or no whole number", remedy="microseconds since 1970")
+        found = []
+        for session in self._reader.sessions(asked.get("tsi")):
+            sqn = self._reader.sqn_at(session, time_us)
+            found.append({"tsi": session.session.tsi, "epoch_us": session.session.epoch_us, "sqn": sqn})
+        return found
+
+    # Flights
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
+        """A flight for each session."""
+        with _telling():
+            asked = read_json(criteria)
+            self._reader.refresh()
+            for one in self._reader.holdings():
+                if _matches(one.as_json(), asked):
+                    yield self._info(RangeRequest(one.tsi, one.epoch_us))
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        """The tickets of a range."""
+        with _telling():
+            self._reader.refresh()
+            return self._info(RangeRequest.from_bytes(descriptor.command or b""))
+
+    def _info(self, request: RangeRequest) -> Any:
+        found = self._reader.read(request)
+        entries = [
+            one for one in self._reader.entries(found.session, found.at) if found.end is None or one.first < found.end
+        ]
+        octets = sum(entry.octets for entry in entries)
+        cuts, seen = [found.at], 0
+        for entry in entries:
+            if entry.first > cuts[-1] and seen * request.parts >= octets * len(cuts):
+                cuts.append(entry.first)
+            seen += entry.octets
+        tickets = [
+            attrs.evolve(request, first=first, end=end, parts=1, epoch_us=found.session.session.epoch_us)
+            for first, end in zip(cuts, [*cuts[1:], found.end], strict=True)
+        ]
+        return flight.FlightInfo(
+            served_schema(request.columns),
+            flight.FlightDescriptor.for_command(request.to_bytes()),
+            [flight.FlightEndpoint(ticket.to_bytes(), []) for ticket in tickets],
+            sum(entry.rows for entry in entries),
+            octets,
+        )
+
+    # Rows
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        """The rows of a ticket."""
+        with _telling():
+            request = RangeRequest.from_bytes(ticket.ticket)
+            self._reader.refresh()
+            found = self._reader.read(request)
+        return flight.GeneratorStream(found.schema, self._stream(context, found, request.tail))
+
+    def _stream(self, context: Any, found: Range, is_tail: bool) -> Iterator[Any]:
+        client = context.peer().rpartition(":")[0]
+        with _telling(), self._one_of(client):
+            yield from _joined(found.batches())
+            while is_tail and not found.is_over and not context.is_cancelled():
+                if self._ends.wait(self._parameters.archive_poll_ivl / SECOND):
+                    return
+                if self._reader.refresh():
+                    yield from _joined(found.batches())
+
+    @contextmanager
+    def _one_of(self, client: str) -> Iterator[None]:
+        """Count a stream of a client. Raises `TooManyStreams`."""
+        with self._lock:
+            mine, most_mine = self._streams[client], self._parameters.archive_client_streams
+            if mine >= most_mine:
+                raise TooManyStreams(
+                    f"{client} reads {mine} ranges already", remedy="archive_client_streams is the limit; try again"
+                )
+            if self._streams.total() >= self._parameters.archive_streams:
+                raise TooManyStreams(
+                    f"{self._streams.total()} ranges are read already", remedy="archive_streams is the limit; try again"
+                )
+            self._streams[client] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams[client] -= 1
+                if not self._streams[client]:
+                    del self._streams[client]
+
+    @property
+    def streams(self) -> int:
+        """Ranges that are being read."""
+        with self._lock:
+            return self._streams.total()
+
+    # Publishing
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Publish the column `value` of what comes."""
+        with _telling():
+            if self._publish is None:
+                raise BadRequest(
+                    "nothing is published here", remedy="start the service with a source: --publish FILE --node NODE"
+                )
+            stream = read_json(descriptor.command or b"").get("stream", "")
+            taken = 0
+            for chunk in reader:
+                values = _values_of(chunk.data)
+                self._publish(str(stream), values)
+                taken += len(values)
+                writer.write(pa.py_buffer(json.dumps({"published": taken}).encode()))
+
+
+def _values_of(batch: pa.RecordBatch) -> list[bytes]:
+    if "value" not in batch.schema.names:
+        raise BadRequest("the rows have no column value", remedy="put rows with a binary column value")
+    column = batch.column("value")
+    if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)) or column.null_count:
+        raise BadRequest("the column value has nulls, or is neither binary nor text", remedy="put binary values")
+    values: list[bytes] = column.cast(pa.binary()).to_pylist()
+    return values
+
+
+def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
+    for name in asked:
+        if name not in ("tsi", "stream"):
+            raise BadRequest(f"sessions are not chosen by {name!r}", remedy="by tsi or stream")
+    return all(holding[name] == value for name, value in asked.items())
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches joined, so that none costs more than its rows."""
+    held: list[pa.RecordBatch] = []
+    octets = 0
+    for batch in batches:
+        held.append(batch)
+        octets += batch.nbytes
+        if octets >= _JOINED_OCTETS:
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, octets = [], 0
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)

@@ -1,0 +1,197 @@
+"""The range service over loopback, with a real Flight client."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from pgm.archive.reader import ArchiveReader
+from pgm.archive.requests import RangeRequest
+from pgm.archive.schema import SCHEMA
+from pgm.archive.segment import path_of
+from pgm.archive.service import RangeService
+from pgm.archive.writer import ArchiveWriter
+from pgm.units import MILLISECOND
+from tests.unit.archive.makers import SESSION, TSI_TEXT, append, check_rows, log_to, loss, messages, small
+
+_SHORT = {"archive_poll_ivl": MILLISECOND}
+
+
+@contextmanager
+def _serving(directory: Path, parameters: Any = None, **options: Any) -> Iterator[tuple[RangeService, Any]]:
+    service = RangeService(
+        ArchiveReader(directory), "grpc://127.0.0.1:0", parameters or small(**_SHORT), node="recorder-1", **options
+    )
+    thread = threading.Thread(target=service.serve)
+    thread.start()
+    try:
+        with flight.connect(f"grpc://127.0.0.1:{service.port}") as client:
+            yield service, client
+    finally:
+        service.end()
+        thread.join()
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[ArchiveWriter]:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    for at in range(0, 1000, 100):
+        append(writer, [messages(at, 90, at_us=at), loss(at + 90, 10, "window", at_us=at + 90)])
+    append(writer, [messages(0, 5)], attrs.evolve(SESSION, tsi="9.9.9.9.9.9.1", stream="other", epoch_us=None))
+    writer.sync()
+    yield writer
+    writer.close()
+
+
+def _ticket(**request: Any) -> Any:
+    return flight.Ticket(RangeRequest(request.pop("tsi", TSI_TEXT), **request).to_bytes())
+
+
+def _ask(client: Any, action: str, **asked: Any) -> Any:
+    (result,) = client.do_action(flight.Action(action, json.dumps(asked).encode() if asked else b""))
+    return json.loads(result.body.to_pybytes())
+
+
+def test_holdings_ranges_and_times(writer: ArchiveWriter) -> None:
+    with _serving(writer.directory) as (_, client):
+        told = _ask(client, "holdings")
+        assert told["node"] == "recorder-1"
+        assert [(one["tsi"], one["oldest"], one["next_sqn"]) for one in told["holdings"]] == [
+            (TSI_TEXT, 0, 1000),
+            ("9.9.9.9.9.9.1", 0, 5),
+        ]
+        assert [one["tsi"] for one in _ask(client, "holdings", stream="other")["holdings"]] == ["9.9.9.9.9.9.1"]
+        rows = client.do_get(_ticket()).read_all()
+        assert rows.schema.equals(SCHEMA, check_metadata=True)
+        check_rows(rows, 0, 1000)
+        check_rows(client.do_get(_ticket(first=95, end=205)).read_all(), 95, 205)
+        assert client.do_get(_ticket(columns=("value", "sqn"))).read_all().schema.names == ["value", "sqn"]
+        assert _ask(client, "sqn_at", time_us=290, tsi=TSI_TEXT)["sqns"] == [
+            {"tsi": TSI_TEXT, "epoch_us": 1_000_000, "sqn": 290}
+        ]
+        assert {kind.type for kind in client.list_actions()} == {"holdings", "sqn_at"}
+
+
+def test_the_tickets_of_a_flight_make_up_its_range(writer: ArchiveWriter) -> None:
+    with _serving(writer.directory) as (_, client):
+        wanted = RangeRequest(TSI_TEXT, first=150, end=950, columns=("sqn", "count", "lost", "value"), parts=4)
+        info = client.get_flight_info(flight.FlightDescriptor.for_command(wanted.to_bytes()))
+        assert len(info.endpoints) == 4
+        assert info.schema.names == ["sqn", "count", "lost", "value"]
+        parts = [client.do_get(one.ticket).read_all() for one in info.endpoints]
+        check_rows(pa.concat_tables(parts), 150, 950)
+        assert [one.total_records for one in client.list_flights()] == [910, 5]
+
+
+def test_what_is_wrong_is_told_by_its_code(writer: ArchiveWriter) -> None:
+    (path_of(writer.directory, 1).parent / "notes.txt").write_text("no segment")
+    with _serving(writer.directory) as (_, client):
+        for ticket, text in (
+            (_ticket(tsi="1.1.1.1.1.1.1"), "PGM-ARCHIVE-UNKNOWN: nothing is held of session 1.1.1.1.1.1.1"),
+            (flight.Ticket(b'{"tsi": 7}'), "PGM-ARCHIVE-REQUEST: tsi = 7 is not text"),
+            (flight.Ticket(b"\xff"), "PGM-ARCHIVE-REQUEST"),
+        ):
+            with pytest.raises(flight.FlightServerError, match=text):
+                client.do_get(ticket).read_all()
+        with pytest.raises(flight.FlightServerError, match="there is no action 'colour'"):
+            _ask(client, "colour")
+        with pytest.raises(flight.FlightServerError, match="time_us is missing"):
+            _ask(client, "sqn_at")
+        with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: nothing is published here"):
+            _put(client, [b"x"])
+    octets = bytearray(path_of(writer.directory, 1).read_bytes())
+    octets[-100] ^= 1
+    path_of(writer.directory, 1).write_bytes(octets)
+    with (
+        _serving(writer.directory) as (_, client),
+        pytest.raises(
+            flight.FlightServerError, match=r"PGM-ARCHIVE-CORRUPT: .*000000000001.arrows is damaged at octet"
+        ),
+    ):
+        client.do_get(_ticket(tsi="9.9.9.9.9.9.1")).read_all()
+
+
+def test_a_live_tail_follows_what_is_synced_up_to_its_end(writer: ArchiveWriter) -> None:
+    with _serving(writer.directory) as (service, client):
+        stream = client.do_get(_ticket(first=900, end=1100, tail=True))
+        found = [stream.read_chunk().data]
+        assert found[0].num_rows == 91
+        append(writer, [messages(1000, 60)])
+        writer.sync()
+        found.append(stream.read_chunk().data)
+        append(writer, [messages(1060, 60)])
+        writer.sync()
+        found += [chunk.data for chunk in stream]
+        check_rows(pa.Table.from_batches(found), 900, 1100)
+        left = client.do_get(_ticket(first=1100, tail=True))
+        left.read_chunk()
+        left.cancel()
+        with pytest.raises(pa.ArrowException):
+            left.read_chunk()
+        _until(lambda: service.streams == 0)
+
+
+def _until(is_so: Any) -> None:
+    waiting = threading.Event()
+    for _ in range(1000):
+        if is_so():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it did not come about in 10 s")
+
+
+def test_streams_of_one_client_are_limited(writer: ArchiveWriter) -> None:
+    with _serving(writer.directory, small(archive_client_streams=2, **_SHORT)) as (service, client):
+        tails = [client.do_get(_ticket(tail=True)) for _ in range(2)]
+        for tail in tails:
+            tail.read_chunk()
+        with pytest.raises(flight.FlightUnavailableError, match="PGM-ARCHIVE-BUSY"):
+            client.do_get(_ticket()).read_all()
+        tails[0].cancel()
+        _until(lambda: service.streams == 1)
+        assert client.do_get(_ticket()).read_all().num_rows == 910
+        tails[1].cancel()
+
+
+def test_a_token_is_asked_for(writer: ArchiveWriter) -> None:
+    with _serving(writer.directory, token="secret") as (_, client):
+        for header in ([], [(b"authorization", b"Bearer wrong")], [(b"authorization", b"secret")]):
+            with pytest.raises(flight.FlightUnauthenticatedError, match="PGM-ARCHIVE-TOKEN"):
+                list(client.do_action(flight.Action("holdings", b""), flight.FlightCallOptions(headers=header)))
+        good = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret")])
+        assert client.do_get(_ticket(), good).read_all().num_rows == 910
+
+
+def _put(client: Any, values: list[bytes], column: str = "value", stream: str = "quotes") -> list[int]:
+    descriptor = flight.FlightDescriptor.for_command(json.dumps({"stream": stream}).encode())
+    putting, answers = client.do_put(descriptor, pa.schema([(column, pa.binary())]))
+    counts = []
+    with putting:
+        for value in values:
+            putting.write_batch(pa.record_batch([pa.array([value], pa.binary())], names=[column]))
+            answer = answers.read()
+            if answer is None:
+                break
+            counts.append(json.loads(answer.to_pybytes())["published"])
+    return counts
+
+
+def test_what_is_put_is_published(writer: ArchiveWriter) -> None:
+    published: list[tuple[str, list[bytes]]] = []
+    with _serving(writer.directory, publish=lambda stream, values: published.append((stream, list(values)))) as (
+        _,
+        client,
+    ):
+        assert _put(client, [b"one", b"two"]) == [1, 2]
+        with pytest.raises(flight.FlightServerError, match="no column value"):
+            _put(client, [b"three"], column="valeu")
+    assert published == [("quotes", [b"one"]), ("quotes", [b"two"])]
