@@ -20,6 +20,7 @@ class LossCause(enum.Enum):
     """Why a packet will never be delivered."""
 
     RETRIES = "retries"  # nobody answered often enough
+    UNREPAIRED = "unrepaired"  # the stream is unreliable: nobody asks for what is missing
     WINDOW = "window"  # the source's window moved past it
     OVERRUN = "overrun"  # the application did not keep up
     OVERLOAD = "overload"  # more gaps or octets than the receive window holds

@@ -221,6 +221,16 @@ class Recovery:
         oldest = self.missing.oldest
         return self.arrived(oldest.first, sqn) if oldest is not None and oldest.first < sqn else []
 
+    def give_up_due(self, now_ns: int) -> list[Span]:
+        """End the recovery of what has had time to arrive late, without asking: for streams that are not repaired."""
+        due = self.missing.take_due(now_ns)
+        for found in due:
+            self.missing.remove(found)
+            self._settle(found)
+            if self._counters.watch is not None:
+                self._counters.watch.gave_up(self._tsi, found, now_ns)
+        return sorted((found.first, found.end) for found in due)
+
     def handle_deadline(self, now_ns: int, *, may_give_up: bool, trail: int = 0) -> Step:
         """Move every range whose timer has run out. What lies below `trail` only a cache can repair.
 

@@ -13,6 +13,7 @@ from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened, control
 from pgm.core.guidance import Guidance, unreachable_neighbour
+from pgm.core.loose_window import LooseWindow
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.poll_answers import NodeId
@@ -41,6 +42,8 @@ class ReceiverSetup:
     local_repairers: frozenset[Nla] = frozenset()  # nodes of the segment that repair from a cache of their own
     asks_below_trail: bool = False  # the parents hold more than the source's window
     repair_table: RepairTable = RECEIVER
+    unordered_ports: frozenset[int] = frozenset()  # streams that are delivered as they arrive, unreliable ones too
+    unreliable_ports: frozenset[int] = frozenset()  # streams for which nobody asks
 
 
 class _State(enum.Enum):
@@ -74,7 +77,11 @@ class Session:
         self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table, tsi=tsi)
         self._asker = Asker(self.path, parents, self._recovery, parameters, counters)
         self.guidance = Guidance(self.path, parents, self._recovery, parameters, rng, node_id, counters)
-        self.window = ReceiveWindow(tsi, self._recovery, room, parameters, counters)
+        window = LooseWindow if data_port in setup.unordered_ports else ReceiveWindow
+        self.window = window(tsi, self._recovery, room, parameters, counters)
+        self._is_unreliable = data_port in setup.unreliable_ports
+        if self._is_unreliable:
+            self._recovery.allow_asking(0)  # of its own timers: nothing is asked for
         self._spm_request = SpmRequest(parameters, rng, counters)
         self._state = _State.WAITING
         self._end_cause = CloseCause.FIN
@@ -383,14 +390,7 @@ class Session:
         if self._hold_until_ns <= now_ns:
             effects += [*self._open(self._peer), *self._advance()]
         if self._recovery.deadline_ns <= now_ns:
-            naks, given_up = self._asker.ask(segment, now_ns)
-            effects += naks
-            for first, end in given_up:
-                trail = min(max(first, self.path.trail), end)
-                self.window.give_up([(first, trail)], LossCause.WINDOW)
-                self.window.give_up([(trail, end)], LossCause.RETRIES)
-            if given_up:
-                effects += self._advance()
+            effects += self._ask(segment, now_ns)
         silence = now_ns - self.path.heard_at_ns
         if self._state is _State.OPEN and silence >= self._parameters.peer_expiry:
             self._state = _State.SILENT
@@ -399,3 +399,15 @@ class Session:
             self._counters.sessions_expired += 1
             effects += self.end(CloseCause.EXPIRED)
         return effects
+
+    def _ask(self, segment: Segment, now_ns: int) -> Effects:
+        """Ask for what is missing and has been waited for, or give it up."""
+        if self._is_unreliable:
+            self.window.give_up(self._recovery.give_up_due(now_ns), LossCause.UNREPAIRED)
+            return self._advance()
+        naks, given_up = self._asker.ask(segment, now_ns)
+        for first, end in given_up:
+            trail = min(max(first, self.path.trail), end)
+            self.window.give_up([(first, trail)], LossCause.WINDOW)
+            self.window.give_up([(trail, end)], LossCause.RETRIES)
+        return [*naks, *self._advance()] if given_up else naks

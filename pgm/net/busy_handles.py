@@ -16,7 +16,7 @@ from pgm.core.transmit_window import Payload
 from pgm.messages.arguments import Names, Payloads
 from pgm.net.busy_poll import BusyPollDriver, pinned
 from pgm.net.codings import Unwrapping, packing_of
-from pgm.net.cores import receiver_core, source_core, stream_of
+from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
 from pgm.net.items import AnyBatch, Batch, BatchItem, Item, Message, batch_of
 from pgm.net.link import open_links
@@ -237,7 +237,7 @@ def open_receiver(
         core = receiver_core(
             plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
         )
-        inbox = _SpunInbox(core, plan.parameters, on_notice)
+        inbox = _SpunInbox(core, plan.parameters, on_notice, unordered_ports(streams))
         driver = BusyPollDriver(core, links, inbox)
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:

@@ -47,6 +47,11 @@ def stream_of(plan: NodePlan, name: str | None) -> StreamPlan:
     raise UsageError(f"node {plan.name} has no stream {name!r}", remedy=f"name one of {known}")
 
 
+def unordered_ports(streams: Sequence[StreamPlan]) -> frozenset[int]:
+    """The data ports of streams that are delivered as they arrive."""
+    return frozenset(stream.data_port for stream in streams if stream.order != "ordered")
+
+
 def source_core(
     plan: NodePlan,
     stream: StreamPlan,
@@ -71,6 +76,8 @@ def receiver_core(
         data_ports=frozenset(stream.data_port for stream in streams),
         local_repairers=plan.local_repairers,
         asks_below_trail=plan.asks_below_trail,
+        unordered_ports=unordered_ports(streams),
+        unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
     )
     return ReceiverCore(setup, plan.parameters, rng)
 

@@ -17,7 +17,7 @@ from pgm.core.arena import Arena
 from pgm.core.effects import Notice
 from pgm.errors import UsageError
 from pgm.net.codings import Unwrapping, packing_of
-from pgm.net.cores import receiver_core, source_core, stream_of
+from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver import Driver
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
@@ -150,7 +150,7 @@ async def open_receiver(
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = open_links(plan, Arena(), seed)
     core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
-    inbox = Inbox(core, plan.parameters, on_notice)
+    inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams))
     driver = Driver(core, links, inbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan):
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Generic, TypeVar
 
 import attrs
@@ -11,6 +11,7 @@ import trio
 
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, Lost, Notice, Opened
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
+from pgm.core.loose_fragments import LooseReassembler
 from pgm.core.receiver import ReceiverCore
 from pgm.net.codings import Unwrapping
 from pgm.net.driver import Driver
@@ -33,13 +34,20 @@ class _Queued:
 class Inbox:
     """The queue between the protocol and the application, bounded by `inbox_bytes` through the core's room."""
 
-    def __init__(self, core: ReceiverCore, parameters: Parameters, on_notice: Callable[[Notice], None]) -> None:
+    def __init__(
+        self,
+        core: ReceiverCore,
+        parameters: Parameters,
+        on_notice: Callable[[Notice], None],
+        unordered_ports: Collection[int] = (),
+    ) -> None:
         self._core = core
+        self._unordered_ports = frozenset(unordered_ports)
         self._parameters = parameters
         self._on_notice = on_notice
         self._queue: deque[_Queued] = deque()
         self._waiters = trio.lowlevel.ParkingLot()
-        self._reassemblers: dict[Tsi, Reassembler] = {}
+        self._reassemblers: dict[Tsi, Reassembler | LooseReassembler] = {}
         self._freed = 0
         self._is_closed = False
 
@@ -58,6 +66,8 @@ class Inbox:
                 self._queue.extend(_Queued(lost, 0) for lost in (reassembler.end() if reassembler else ()))
             self._queue.append(_Queued(effect, 0))
         elif isinstance(effect, Opened):
+            if effect.data_port in self._unordered_ports and effect.tsi not in self._reassemblers:
+                self._reassemblers[effect.tsi] = LooseReassembler(effect.tsi, self._parameters.max_apdu)
             self._queue.append(_Queued(effect, 0))
         self._waiters.unpark_all()
 
@@ -66,7 +76,7 @@ class Inbox:
         freed, self._freed = self._freed, 0
         return self._core.grant(freed) if freed else NOTHING
 
-    def _reassembler(self, tsi: Tsi) -> Reassembler:
+    def _reassembler(self, tsi: Tsi) -> Reassembler | LooseReassembler:
         found = self._reassemblers.get(tsi)
         if found is None:
             found = self._reassemblers[tsi] = Reassembler(tsi, self._parameters.max_apdu)

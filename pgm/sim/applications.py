@@ -18,7 +18,7 @@ from pgm.core.source import SourceCore
 from pgm.parameters import Parameters
 from pgm.sim.ledger import Ledger
 from pgm.sim.network import Action
-from pgm.sim.streams import Stream
+from pgm.sim.streams import LooseStream, Stream
 from pgm.units import NEVER, SECOND
 from pgm.wire.data import FRAGMENT_OCTETS
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
@@ -169,8 +169,9 @@ class Appetite:
 class ReceiverApplication:
     """Takes deliveries at its own speed and keeps the accounts."""
 
-    def __init__(self, host: Host, appetite: Appetite) -> None:
+    def __init__(self, host: Host, appetite: Appetite, unordered_ports: frozenset[int] = frozenset()) -> None:
         self._host = host
+        self._unordered_ports = unordered_ports
         self._appetite = appetite
         self._core: ReceiverCore | None = None
         self.streams: dict[Tsi, Stream] = {}  # the present session of each source
@@ -226,7 +227,8 @@ class ReceiverApplication:
         if opened.resumed:
             self._host.fail(f"{opened} resumes a session that never was")
         ledger = self._host.ledgers.get(opened.tsi)
-        self.streams[opened.tsi] = Stream(opened, ledger, self._host.parameters.max_apdu, self._host.fail)
+        kind = LooseStream if opened.data_port in self._unordered_ports else Stream
+        self.streams[opened.tsi] = kind(opened, ledger, self._host.parameters.max_apdu, self._host.fail)
 
     def _eat(self, octets: int, packet: int) -> None:
         """Take at once, or in time. The queue may exceed its bound by the one packet that did not fit any more."""

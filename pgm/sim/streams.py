@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost, Opened
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
+from pgm.core.loose_fragments import LooseReassembler
 from pgm.sim.ledger import Ledger
 from pgm.wire.formats import Tsi
 
@@ -34,7 +35,7 @@ class Stream:
         self.closed: CloseCause | None = None
         self.ledger = ledger
         self._complain = complain
-        self._reassembler = Reassembler(opened.tsi, max_apdu)
+        self._reassembler: Reassembler | LooseReassembler = Reassembler(opened.tsi, max_apdu)
 
     @property
     def is_over(self) -> bool:
@@ -70,9 +71,9 @@ class Stream:
     def delivered(self, deliver: Deliver) -> None:
         """Check a delivery."""
         run = deliver.run
-        if self.is_over or run.first != self.next_sqn or run.count < 1:
+        if self.is_over or not self._continues(run.first, run.end):
             self._complain(f"delivery of {run.first} to {run.end - 1}, but {self._standing}")
-        self.next_sqn = run.end
+        self._advance(run.first, run.end)
         self.delivered_sqns += run.count
         self.delivered_octets += run.octets
         for part in self._reassembler.add(run):
@@ -80,9 +81,9 @@ class Stream:
 
     def lost_some(self, lost: Lost) -> None:
         """Check a report of loss."""
-        if self.is_over or lost.first != self.next_sqn or lost.count < 1:
+        if self.is_over or not self._continues(lost.first, lost.first + lost.count):
             self._complain(f"{lost}, but {self._standing}")
-        self.next_sqn += lost.count
+        self._advance(lost.first, lost.first + lost.count)
         self.lost[lost.cause] += lost.count
         for part in self._reassembler.add_lost(lost):
             if part is not lost:
@@ -94,6 +95,13 @@ class Stream:
             self._complain(f"{closed}, but {self._standing}")
         self.closed = closed.cause
         self.silences += closed.cause is CloseCause.SILENT
+
+    def _continues(self, first: int, end: int) -> bool:
+        """Whether this may be said of the stream now."""
+        return first == self.next_sqn and first < end
+
+    def _advance(self, first: int, end: int) -> None:
+        self.next_sqn = end
 
     @property
     def _standing(self) -> str:
@@ -115,3 +123,23 @@ class Stream:
             self.messages += 1
             if not ledger.has_large(part.first, part.count, part.payload):
                 self._complain(f"octets of the large message at {part.first} are not the source's")
+
+
+class LooseStream(Stream):
+    """The account of a session that is delivered as it arrives: every sqn once, in any order."""
+
+    def __init__(self, opened: Opened, ledger: Ledger | None, max_apdu: int, complain: Complain) -> None:
+        super().__init__(opened, ledger, max_apdu, complain)
+        self._reassembler = LooseReassembler(opened.tsi, max_apdu)
+        self._ahead: set[int] = set()  # sqns at or beyond next_sqn of which something was said
+        self.overtakings = 0  # times something came before what was sent earlier
+
+    def _continues(self, first: int, end: int) -> bool:
+        return self.next_sqn <= first < end and self._ahead.isdisjoint(range(first, end))
+
+    def _advance(self, first: int, end: int) -> None:
+        self.overtakings += first > self.next_sqn
+        self._ahead.update(range(first, end))
+        while self.next_sqn in self._ahead:
+            self._ahead.remove(self.next_sqn)
+            self.next_sqn += 1

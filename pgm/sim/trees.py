@@ -36,8 +36,11 @@ class _Wish:
 class Tree:
     """A tree in the making. Name nodes in any order, then take `plans`."""
 
-    def __init__(self, parameters: Parameters, *, legs: Collection[str] = (), ipv6: Collection[str] = ()) -> None:
-        """`legs` are the segments carried by unicast, `ipv6` those with IPv6 addresses."""
+    def __init__(
+        self, parameters: Parameters, *, legs: Collection[str] = (), ipv6: Collection[str] = (), order: str = "ordered"
+    ) -> None:
+        """`legs` are the segments carried by unicast, `ipv6` those with IPv6 addresses; `order` is the stream's."""
+        self._order = order
         self._parameters = parameters
         self._legs = frozenset(legs)
         self._ipv6 = frozenset(ipv6)
@@ -125,7 +128,7 @@ class Tree:
             name=wish.name,
             role=wish.role,
             segments=segments,
-            streams=(StreamPlan("stream", DATA_PORT),),
+            streams=(StreamPlan("stream", DATA_PORT, self._order),),
             parameters=wish.parameters,
             parents=tuple(self.address(parent, above) for parent in wish.parents),
             repairers=self._repairers(wish),

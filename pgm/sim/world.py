@@ -121,7 +121,8 @@ class World:
             generator = np.random.default_rng(list(f"{self.seed}:{plan.name}:messages".encode()))
             node.application = SourceApplication(node, traffic or Traffic(0), generator)
         elif plan.role is Role.RECEIVER:
-            node.application = ReceiverApplication(node, appetite or Appetite())
+            loose = frozenset(stream.data_port for stream in plan.streams if stream.order != "ordered")
+            node.application = ReceiverApplication(node, appetite or Appetite(), loose)
         else:
             node.application = NoApplication(node)
         self.nodes[plan.name] = node

@@ -303,3 +303,25 @@ def test_busy_polling_sends_and_receives_batches(place: Place) -> None:
             if isinstance(item, Message):
                 found.append(item.payload)
     assert found == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("order", ["unordered", "unreliable"])
+async def test_streams_that_are_delivered_as_they_arrive(place: Place, order: str) -> None:
+    text = one_segment(place, loss='{ loss = "5%" }')
+    tree = loads(text.replace("data_port = 7500", f'data_port = 7500\nframing = "batch"\norder = "{order}"'))
+    sent = random_messages(2000, seed=5)
+    async with (
+        pgm.open_receiver(tree, node="desk-1") as receiver,
+        taking(receiver) as [got],
+        pgm.open_source(tree, node="source") as source,
+    ):
+        await source.send_batch([b"%d " % number + payload for number, payload in enumerate(sent)])
+    assert len(set(got.payloads)) == len(got.payloads)
+    assert set(got.payloads) <= {b"%d " % number + payload for number, payload in enumerate(sent)}
+    if order == "unordered":
+        assert len(got.payloads) == len(sent)
+        assert got.payloads != sorted(got.payloads, key=lambda payload: int(payload.split()[0]))
+        return
+    assert receiver.counters.nak_packets == 0
+    assert {one.cause for one in got.lost} == {LossCause.UNREPAIRED, LossCause.FRAGMENT}
+    assert receiver.counters.lost_sqns == sum(one.count for one in got.lost if one.cause is LossCause.UNREPAIRED) > 0
