@@ -23,6 +23,9 @@ _COMMANDS = {
     "up": ("deploy.up", "Run all nodes of a topology on this machine."),
     "send": ("deploy.transfer", "Publish standard input."),
     "recv": ("deploy.transfer", "Print what is received."),
+    "record": ("deploy.record", "Record what a receiver gets into an archive on disk."),
+    "archive": ("deploy.archive", "Look into an archive: what it holds, whether it is sound, its messages."),
+    "serve": ("deploy.archive", "Serve an archive over Arrow Flight."),
     "sim": (
         "deploy.simulate",
         "The same tree in virtual time, with any number of receivers, loss and faults, by seed.",

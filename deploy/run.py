@@ -155,7 +155,7 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str
         async with _answering(plan, receiver) as snapshot:
             async for item in receiver.batches():
                 if isinstance(item, (Lost, Opened, Closed)):
-                    _log_item(item)
+                    log_item(item)
                     lost += item.count if isinstance(item, Lost) else 0
                     if isinstance(item, Closed) and item.cause is not CloseCause.SILENT and work.until_closed:
                         break
@@ -188,7 +188,8 @@ def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: in
     return row
 
 
-def _log_item(item: Lost | Opened | Closed) -> None:
+def log_item(item: Lost | Opened | Closed) -> None:
+    """Tell of what befell a stream."""
     session = tsi_text(item.tsi)
     if isinstance(item, Opened):
         log("resumed" if item.resumed else "opened", f"session {session} from {item.peer} at sqn {item.first}")

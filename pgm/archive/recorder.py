@@ -79,6 +79,7 @@ class Recorder:
         self._overrun: dict[int, tuple[Feed, int, int]] = {}  # by feed: sqns that found the queue full
         self._recording = Recording(writer, parameters, log)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._has_ended = False
         self.failure: Exception | None = None
 
     @property
@@ -178,6 +179,7 @@ class Recorder:
                 continue
             for _ in range(_MOST_AT_ONCE):
                 if feed is None:
+                    self._has_ended = True
                     self._take_overrun()
                     recording.close()
                     return
@@ -209,8 +211,7 @@ class Recorder:
                     self._overrun.clear()
 
     def _drop_all(self) -> None:
-        while True:
+        while not self._has_ended:
             feed, _, octets, _ = self._queue.get()
             self._taken += octets
-            if feed is None:
-                return
+            self._has_ended = feed is None

@@ -1,0 +1,281 @@
+"""`pgm archive`: what an archive holds, whether it is sound, and its messages. `pgm serve`: the range service."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from deploy.codes import EXIT_FAILED
+from deploy.output import command, log, print_json, warn
+from deploy.record import need_arrow
+from pgm.errors import ProcessError, UsageError
+from pgm.parameters import ROWS, Parameters
+from pgm.units import format_octets
+
+if TYPE_CHECKING:
+    from pgm.archive.reader import ArchiveReader
+    from pgm.archive.requests import Holding
+    from pgm.archive.service import Publish
+
+_WRITE_ROWS = 1000
+_SHOW_S = 0.5
+
+
+def _open(directory: Path) -> ArchiveReader:
+    need_arrow()
+    from pgm.archive.reader import ArchiveReader
+
+    return ArchiveReader(directory)
+
+
+def _ls(directory: Path, as_json: bool) -> int:
+    reader = _open(directory)
+    holdings = reader.holdings()
+    if as_json:
+        print_json(
+            {"holdings": [one.as_json() for one in holdings], "damage": [str(one.message) for one in reader.damage]}
+        )
+    else:
+        from deploy.tables import Column, console, table
+
+        terminal = console()
+        heads = ("session", "stream", "source", "node", "segment", "oldest", "next sqn", "rows", "size", "until")
+        columns = [Column(head, rank) for head, rank in zip(heads, (0, 0, 2, 1, 3, 0, 0, 4, 5, 6), strict=True)]
+        terminal.print(table("Held", columns, [_row(one) for one in holdings], terminal.width))
+        for error in reader.damage:
+            warn(error.message)
+    return EXIT_FAILED if reader.damage else 0
+
+
+def _row(one: Holding) -> list[str]:
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.last_received_us / 1e6))
+    octets = format_octets(one.octets >> 20 << 20 or one.octets)
+    names = (one.tsi, one.stream or "-", one.source or "-", one.node, one.segment or "-")
+    return [*names, str(one.oldest), str(one.next_sqn), f"{one.rows:,}", octets, "closed" if one.closed else until]
+
+
+def _verify(directory: Path, as_json: bool) -> int:
+    """Read every batch, with its checksum, and see that sessions have no gaps."""
+    from pgm.archive.segment import SegmentFile
+
+    reader = _open(directory)
+    batches = rows = octets = 0
+    problems = [error.message for error in reader.damage]
+    shown = 0.0
+    for session in reader.sessions():
+        at = session.oldest
+        for entry in session.entries:
+            if entry.first != at:
+                problems.append(f"session {session.session.tsi} has no rows for the sqns {at} to {entry.first - 1}")
+            at = entry.end
+            with SegmentFile(directory, entry.segment) as file:
+                try:
+                    file.batch_of(entry)
+                except _corrupt() as error:
+                    problems.append(error.message)
+            batches, rows, octets = batches + 1, rows + entry.rows, octets + entry.octets
+            if sys.stderr.isatty() and time.monotonic() - shown > _SHOW_S:
+                shown = time.monotonic()
+                print(f"\rverified {octets / 1e6:,.1f} MB  ", end="", file=sys.stderr, flush=True)
+    if shown:
+        print(file=sys.stderr)
+    found = {"ok": not problems, "batches": batches, "rows": rows, "octets": octets, "problems": problems}
+    if as_json:
+        print_json(found)
+    else:
+        for problem in problems:
+            warn(problem)
+        print(f"{batches:,} batches, {rows:,} rows, {octets / 1e6:,.1f} MB: {'sound' if not problems else 'damaged'}")
+    return 0 if not problems else EXIT_FAILED
+
+
+def _corrupt() -> type[Any]:
+    from pgm.archive.errors import CorruptSegment
+
+    return CorruptSegment
+
+
+def _cat(directory: Path, as_json: bool, tsi: str | None, first: int | None, end: int | None) -> int:
+    """Write the messages of a session, or its rows as JSON."""
+    from pgm.archive.requests import RangeRequest
+
+    reader = _open(directory)
+    if tsi is None:
+        known = [one.tsi for one in reader.holdings()]
+        if len(known) != 1:
+            raise UsageError(
+                f"{directory} holds {len(known)} sessions", remedy=f"name one with --tsi: {', '.join(known)}"
+            )
+        tsi = known[0]
+    for batch in reader.read(RangeRequest(tsi, first=first, end=end)).batches():
+        for at in range(0, batch.num_rows, _WRITE_ROWS):
+            rows = batch.slice(at, _WRITE_ROWS).to_pylist()
+            if as_json:
+                for row in rows:
+                    print_json(
+                        row | {"value": None if row["value"] is None else row["value"].decode("utf-8", "replace")}
+                    )
+            else:
+                for row in rows:
+                    if row["lost"] is not None:
+                        warn(f"sqns {row['sqn']} to {row['sqn'] + row['count'] - 1} are lost: {row['lost']}")
+                _write(b"".join(row["value"] + b"\n" for row in rows if row["lost"] is None))
+    return 0
+
+
+def _write(octets: bytes) -> None:
+    rest = memoryview(octets)
+    while rest:
+        rest = rest[os.write(sys.stdout.fileno(), rest) :]
+
+
+@click.command()
+@click.argument("action", type=click.Choice(["ls", "verify", "cat"]))
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--tsi", help="cat: the session, if there are several.")
+@click.option("--first", type=click.IntRange(0), help="cat: the first sqn; the oldest held without it.")
+@click.option("--end", type=click.IntRange(0), help="cat: the sqn behind the last.")
+@command
+def archive(action: str, directory: Path, tsi: str | None, first: int | None, end: int | None, as_json: bool) -> None:
+    """Look into the archive in DIRECTORY, also while it is written.
+
+    \b
+    pgm archive ls archive
+    pgm archive verify archive
+    pgm archive cat archive --first 1000 --end 2000 > messages
+
+    `ls` says what it holds of which session, `verify` reads all of it and checks every checksum, `cat` writes messages, a line each.
+    `cat --json` writes rows, one object a line. Exits with 1 if anything is damaged; the message names file and place.
+    """
+    if action == "ls":
+        code = _ls(directory, as_json)
+    elif action == "verify":
+        code = _verify(directory, as_json)
+    else:
+        code = _cat(directory, as_json, tsi, first, end)
+    sys.exit(code)
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--listen", default="127.0.0.1:3057", show_default=True, metavar="HOST:PORT", help="Where; port 0 takes a free one."
+)
+@click.option("--node", default="", help="The name it gives itself.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate as PEM: then clients use grpc+tls://.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key as PEM.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that clients must show.")
+@click.option(
+    "--publish", metavar="FILE", help="Publish what is put as the source --publish-node of this topology file."
+)
+@click.option("--publish-node", metavar="NODE", help="Name of that source.")
+@click.option("--publish-stream", metavar="STREAM", help="Its stream, if it has several.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter: archive_streams, archive_client_streams, archive_poll_ivl.",
+)
+@command
+def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_json: bool, **options: Any) -> None:
+    """Serve the archive in DIRECTORY over Arrow Flight, to Spark or to any Flight client.
+
+    \b
+    pgm serve archive --listen 0.0.0.0:3057 --token-file token
+    pgm serve archive --tls-cert cert.pem --tls-key key.pem
+
+    It reads what a recorder writes, while it is written or afterwards; docs/archive.md describes requests and answers. With
+    --publish what clients put is sent as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
+    """
+    reader = _open(directory)
+    with ExitStack() as stack:
+        publish = _publisher(stack, options)
+        _serve(reader, listen, node, _parameters(overrides), options, publish, as_json)
+
+
+def _serve(
+    reader: ArchiveReader,
+    listen: str,
+    node: str,
+    parameters: Parameters,
+    options: dict[str, Any],
+    publish: Publish | None,
+    as_json: bool,
+) -> None:
+    from pyarrow import ArrowException
+
+    from pgm.archive.service import RangeService
+
+    certificate = _certificate(options["tls_cert"], options["tls_key"])
+    token = options["token_file"].read_text().strip() if options["token_file"] is not None else None
+    if token == "":
+        raise UsageError(f"{options['token_file']} is empty", remedy="put a long random word into it")
+    scheme = "grpc" if certificate is None else "grpc+tls"
+    try:
+        service = RangeService(
+            reader, f"{scheme}://{listen}", parameters, node=node, certificate=certificate, token=token, publish=publish
+        )
+    except (ArrowException, OSError) as error:
+        raise ProcessError(
+            f"{listen} cannot be listened on: {error}", remedy="another process has it, or it is no address"
+        ) from None
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    location = f"{scheme}://{listen.rpartition(':')[0]}:{service.port}"
+    if as_json:
+        print_json({"location": location, "directory": str(reader.directory)})
+    log("ready", f"serves {reader.directory} on {location}")
+    ended.wait()
+    service.end()
+
+
+def _certificate(certificate: Path | None, key: Path | None) -> tuple[bytes, bytes] | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("a certificate and its key go together", remedy="give --tls-cert and --tls-key")
+    return certificate.read_bytes(), key.read_bytes()
+
+
+def _parameters(overrides: Sequence[str]) -> Parameters:
+    values: dict[str, Any] = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or key not in ROWS or not key.startswith("archive_"):
+            known = ", ".join(name for name in ROWS if name.startswith("archive_"))
+            raise UsageError(
+                f"--set {text}: no parameter of the range service", remedy=f"as in archive_streams=8; there are {known}"
+            )
+        values[key] = ROWS[key].read(int(value) if value.isdigit() else value)
+    return attrs.evolve(Parameters(), **values)
+
+
+def _publisher(stack: ExitStack, options: dict[str, Any]) -> Publish | None:
+    """What puts messages into a stream; None without --publish."""
+    if options["publish"] is None:
+        return None
+    from pgm import blocking
+
+    source = stack.enter_context(
+        blocking.open_source(options["publish"], node=options["publish_node"], stream=options["publish_stream"])
+    )
+
+    def publish(stream: str, values: Sequence[bytes]) -> None:
+        if stream and options["publish_stream"] not in (None, stream):
+            raise UsageError(f"{stream!r} is not published here", remedy=f"put into {options['publish_stream']!r}")
+        if values:
+            source.send_batch(list(values))
+
+    return publish

@@ -1,0 +1,202 @@
+"""`pgm record`: a receiver that puts what it gets into an archive."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+import trio
+
+from deploy.codes import EXIT_FAILED
+from deploy.output import command, log, print_json
+from deploy.run import log_item
+from deploy.supervise import end_with_supervisor
+from pgm.core.arena import Arena
+from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
+from pgm.core.receiver import ReceiverCore
+from pgm.errors import UsageError
+from pgm.net.cores import receiver_core, stream_of
+from pgm.net.driver import Driver
+from pgm.net.link import open_links
+from pgm.net.nurseries import open_plain_nursery
+from pgm.net.open import driven, resolve
+from pgm.net.process import cancel_on_signal
+from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.url import is_url
+
+if TYPE_CHECKING:
+    from pgm.archive.recorder import Recorder
+
+_SHOW_S = 0.5
+_EXTRA = "pip install '.[arrow]'"
+
+
+def need_arrow() -> None:
+    """Raise `UsageError` where pyarrow is missing."""
+    try:
+        import pyarrow.flight  # noqa: F401
+    except ImportError:
+        raise UsageError("archives need pyarrow", remedy=_EXTRA) from None
+
+
+@attrs.define(eq=False)
+class _Recording:
+    """The application of a recording receiver: it takes everything at once, the recorder's queue is the bound."""
+
+    core: ReceiverCore
+    recorder: Recorder
+    ends_when_closed: bool
+    packets: int = 0
+    lost: int = 0
+    has_ended: trio.Event = attrs.field(factory=trio.Event)
+    _open: set[bytes] = attrs.field(factory=set)
+    _freed: int = 0
+
+    def take(self, effect: Effect) -> None:
+        self.recorder.take(effect)
+        if isinstance(effect, Deliver):
+            self._freed += effect.run.octets
+            self.packets += effect.run.count
+        elif isinstance(effect, Notice):
+            log(effect.code, effect.text)
+        elif isinstance(effect, (Opened, Lost, Closed)):
+            log_item(effect)
+            self._follow(effect)
+
+    def _follow(self, effect: Opened | Lost | Closed) -> None:
+        if isinstance(effect, Lost):
+            self.lost += effect.count
+        elif isinstance(effect, Opened):
+            self._open.add(effect.tsi)
+        elif effect.cause is not CloseCause.SILENT:
+            self._open.discard(effect.tsi)
+            if self.ends_when_closed and not self._open:
+                self.has_ended.set()
+
+    def after(self) -> Effects:
+        freed, self._freed = self._freed, 0
+        return self.core.grant(freed) if freed else NOTHING
+
+
+async def record_node(
+    plan: NodePlan, stream: str | None, directory: Path, *, until_closed: bool, seed: str | None
+) -> dict[str, Any]:
+    """Record until a signal, or until all streams have ended; returns the account. Raises `ArchiveError`, `TransportError`."""
+    from pgm.archive.opening import recording
+
+    streams = plan.streams if stream is None else (stream_of(plan, stream),)
+    links = open_links(plan, Arena(), seed)
+    generator = random.Random(random.SystemRandom().random())
+    core = receiver_core(plan, streams, [link.segment for link in links], generator)
+    since = time.monotonic()
+    async with AsyncExitStack() as stack:
+        recorder = stack.enter_context(recording(plan, directory, core.sessions.path_of, log))
+        recorder.counters = core.counters
+        application = _Recording(core, recorder, until_closed)
+        driver = Driver(core, links, application, rest_ivl=plan.parameters.rx_rest_ivl)
+        await stack.enter_async_context(driven(driver, plan))
+        await _until_done(plan, driver, application)
+    account = recorder.account()
+    return {
+        "node": plan.name,
+        "role": plan.role.value,
+        "directory": str(directory),
+        "packets": application.packets,
+        "rows": account["rows"],
+        "lost": account["lost"],
+        "octets": account["octets"],
+        "syncs": account["syncs"],
+        "seconds": round(time.monotonic() - since, 3),
+        "counters": core.counters.snapshot(),
+    }
+
+
+async def _until_done(plan: NodePlan, driver: Driver, application: _Recording) -> None:
+    started_ns = driver.now_ns()
+    for link in driver.links:
+        if link.sockets.buffers.complaint:
+            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
+    async with open_plain_nursery() as nursery:
+        path = status_path(plan.topology, plan.name)
+        await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
+        await nursery.start(cancel_on_signal, nursery.cancel_scope)
+        if sys.stderr.isatty():
+            nursery.start_soon(_show, application)
+        log("ready", f"{plan.name} records")
+        await application.has_ended.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _show(application: _Recording) -> None:
+    """A line on a terminal that says how far it is."""
+    while True:
+        found = application.recorder.account()
+        text = f"recorded {found['rows']:,} rows, {found['octets'] / 1e6:,.1f} MB, {application.lost:,} lost"
+        print(f"\r{text}, {found['waiting_octets'] / 1e6:,.1f} MB wait  ", end="", file=sys.stderr, flush=True)
+        await trio.sleep(_SHOW_S)
+
+
+def account_text(account: dict[str, Any]) -> str:
+    """What was recorded, in one line."""
+    lost = ", ".join(f"{count:,} lost ({cause})" for cause, count in sorted(account["lost"].items())) or "0 lost"
+    return f"{account['rows']:,} rows, {account['octets'] / 1e6:,.1f} MB, {lost}"
+
+
+@click.command()
+@click.argument("file")
+@click.option("--node", help="Name of the receiver in the file whose place this takes.")
+@click.option("--stream", help="Record this stream; all of the node without it.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="The archive: a directory of its own, made if need be."
+)
+@click.option("--until-closed", is_flag=True, help="End when every stream that was heard has ended.")
+@click.option("--seed", help="Seed of the losses that the topology injects.")
+@command
+def record(
+    file: str,
+    node: str | None,
+    stream: str | None,
+    directory: Path | None,
+    until_closed: bool,
+    seed: str | None,
+    as_json: bool,
+) -> None:
+    """Record what a receiver of FILE, a topology file or an address, gets into an archive on disk.
+
+    \b
+    pgm record tree.toml --node desk-7 --dir /var/lib/pgm/desk-7
+    pgm record tree.toml --node desk-7 --dir archive --until-closed --json
+    pgm archive ls archive
+
+    A row for each message and one for each loss, in segments of Arrow record batches that survive SIGKILL; docs/archive.md tells
+    more. Sizes and ages are parameters of the topology (record_bytes and others). A repairer records by itself where the topology says
+    record = { directory = "..." }.
+
+    Ends with --until-closed, on Ctrl-C or SIGTERM, with what it has written synced. Exits with 1 if the disk was full or too slow for any of it.
+    """
+    need_arrow()
+    if node is None and not is_url(file):
+        raise UsageError("a topology file has many nodes", remedy="say which one with --node NAME")
+    plan = resolve(file, node, Role.RECEIVER, {})
+    where = directory or (Path(plan.record_directory) if plan.record_directory is not None else None)
+    if where is None:
+        raise UsageError(f"node {plan.name} has no directory to record into", remedy="name one with --dir DIRECTORY")
+    end_with_supervisor()
+
+    async def run() -> dict[str, Any]:
+        return await record_node(plan, stream, where, until_closed=until_closed, seed=seed)
+
+    account = trio.run(run)
+    if as_json:
+        print_json(account)
+    else:
+        log("account", account_text(account))
+    if account["lost"].get(LossCause.RECORDER.value):
+        sys.exit(EXIT_FAILED)
