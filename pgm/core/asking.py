@@ -8,12 +8,13 @@ from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, control
 from pgm.core.parents import Parents
+from pgm.core.parity_receiver import ParityReceiver
 from pgm.core.path import Path
-from pgm.core.ranges import Span
-from pgm.core.recovery import Recovery
+from pgm.core.ranges import Span, lists_of
+from pgm.core.recovery import Missing, Recovery
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.options import NO_OPTIONS, NakList, Options
+from pgm.wire.options import MAX_NAK_LIST, NO_OPTIONS, NakList, Options
 from pgm.wire.packets import Nak, encode
 from pgm.wire.serial import wrap
 
@@ -24,8 +25,10 @@ def nak_packet(
     sqns: Sequence[int],
     kind: PacketType = PacketType.NAK,
     options: Options = NO_OPTIONS,
+    *,
+    parity: bool = False,
 ) -> bytes:
-    """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list."""
+    """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list; with `parity` each is a group and a count."""
     more = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
     return encode(
         Nak(
@@ -36,6 +39,7 @@ def nak_packet(
             source_nla=path.path_nla or group_nla,
             group_nla=group_nla,
             options=(*more, *options),
+            parity=parity,
         )
     )
 
@@ -51,6 +55,8 @@ class Asker:
         self.recovery = recovery
         self._parameters = parameters
         self._counters = counters
+        self.parity: ParityReceiver | None = None  # of a session whose source offers it
+        self.redirect_has_parity = False
         self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
 
     def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], list[Span]]:
@@ -67,12 +73,31 @@ class Asker:
         parent = self.redirect or self.parents.current  # perhaps just changed
         for missing in step.asking:
             missing.asked = parent
-        return self._naks(step.naks, segment, parent), step.given_up
+        if self.parity is None:
+            return self._naks(step.naks, segment, parent), step.given_up
+        return self._parity_naks(self.parity, step.asking, segment, parent), step.given_up
 
-    def _naks(self, lists: Iterable[list[int]], segment: Segment, parent: Nla | None) -> list[Effect]:
+    def _parity_naks(
+        self, parity: ParityReceiver, asking: list[Missing], segment: Segment, parent: Nla | None
+    ) -> list[Effect]:
+        """NAKs for numbers of packets, and for single ones where parity cannot help. Never a repairer that offered none (DLR-33)."""
+        counts, single = parity.plan(asking)
+        naks = self._naks(lists_of(single, MAX_NAK_LIST + 1), segment, parent)
+        if parent == self.redirect is not None and not self.redirect_has_parity:
+            parent = self.parents.current
+        before = self._counters.nak_packets
+        lists = [counts[at : at + MAX_NAK_LIST + 1] for at in range(0, len(counts), MAX_NAK_LIST + 1)]
+        naks += self._naks(lists, segment, parent, parity=True)
+        self._counters.parity_naks += self._counters.nak_packets - before
+        self._counters.nak_sqns += parity.packets_asked(counts) - len(counts)
+        return naks
+
+    def _naks(
+        self, lists: Iterable[list[int]], segment: Segment, parent: Nla | None, *, parity: bool = False
+    ) -> list[Effect]:
         naks: list[Effect] = []
         for sqns in lists:
-            packet = nak_packet(self.path, segment.group, sqns)
+            packet = nak_packet(self.path, segment.group, sqns, parity=parity)
             naks.append(control(segment, packet, to=parent))
             if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg it would ask everybody
                 naks.append(control(segment, packet, hops=1))

@@ -183,7 +183,9 @@ class ParityResponder:
                 return 0 if part is None else min(owed.pending, MAX_TRAIN_PACKETS) * part.stride
         return 0
 
-    def next_train(self, most_octets: int, trail: int, now_ns: int) -> Send | None:
+    def next_train(
+        self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_TRAIN_PACKETS
+    ) -> Send | None:
         """Parity RDATA of one group that is due, as many packets as fit."""
         due = [(group, owed) for group, owed in self._pending.items() if owed.due_ns <= now_ns]
         for group, owed in due:
@@ -192,7 +194,7 @@ class ParityResponder:
                 self._settle(group, owed, owed.pending, now_ns)
                 continue
             longest = max(part.stride for part in parts) + MOST_EXTRA_OCTETS
-            count = max(1, min(owed.pending, MAX_TRAIN_PACKETS, most_octets // longest))
+            count = max(1, min(owed.pending, most_packets, most_octets // longest))
             indexes = self._numbers(owed.next_index, count)
             actual = owed.actual or self._form.size
             packets = parity_packets(parts, group, self._form, indexes, actual, PacketType.RDATA, trail)

@@ -119,7 +119,7 @@ class ParitySource:
         """Octets of the next train of it: a guess."""
         return self._parameters.max_tpdu
 
-    def next_scheduled(self, most_octets: int) -> Send | None:
+    def next_scheduled(self, most_octets: int, most_packets: int) -> Send | None:
         """The next parity ODATA, one packet at least. None when the group has left the window meanwhile."""
         if not self._made:
             group = self._scheduled[0]
@@ -132,7 +132,7 @@ class ParitySource:
             kind, trail = PacketType.ODATA, self._window.trail
             self._made = parity_packets(parts, group, self._form, indexes, actual, kind, trail)
         stride = len(self._made[0])
-        count = max(1, min(alike(self._made), most_octets // stride))
+        count = max(1, min(alike(self._made), most_packets, most_octets // stride))
         packets, self._made = self._made[:count], self._made[count:]
         if not self._made:
             self._scheduled.popleft()

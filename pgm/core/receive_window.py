@@ -31,7 +31,7 @@ class Room:
 class GivenUp(Range):
     """Sqns that will not be delivered, until that has been said in order."""
 
-    cause: LossCause
+    cause: LossCause | None  # None: they never were
 
 
 class ReceiveWindow:
@@ -46,6 +46,7 @@ class ReceiveWindow:
         self.arrivals = Arrivals(recovery)
         self._held = RunStore()
         self._given_up: RangeTable[GivenUp] = RangeTable()
+        self.kept: RunStore | None = None  # what came, also after it was delivered: parity needs it
         self.next_sqn = 0  # the first sqn not yet delivered or reported
 
     def begin(self, sqn: int) -> None:
@@ -74,6 +75,8 @@ class ReceiveWindow:
         accepted, filled = self.arrivals.accept(run, now_ns)
         for part in accepted:
             self._held.add(part)
+            if self.kept is not None:
+                self.kept.add(part)
             self._counters.received_packets += part.count
             self._counters.received_octets += part.octets
         self._counters.duplicate_packets += run.count - sum(part.count for part in accepted)
@@ -89,7 +92,11 @@ class ReceiveWindow:
         while len(self._recovery.missing) > self._parameters.rxw_gaps:
             self._give_up_oldest_gap()
 
-    def give_up(self, spans: list[Span], cause: LossCause) -> None:
+    def skip(self, spans: list[Span]) -> None:
+        """Go on behind these sqns without a word: they were not used."""
+        self.give_up(spans, None)
+
+    def give_up(self, spans: list[Span], cause: LossCause | None) -> None:
         """Stop waiting for missing spans, empty ones aside.
 
         Neighbours are joined, so an application that stands still costs one range; when there are too many all the
@@ -109,6 +116,8 @@ class ReceiveWindow:
             self._given_up.add(new)
 
     def _may_join(self, one: GivenUp, other: GivenUp) -> bool:
+        if one.cause is None or other.cause is None:
+            return one.cause is other.cause  # what never was is no loss, and no loss is hidden in it
         return one.cause is other.cause or len(self._given_up) >= self._parameters.rxw_gaps
 
     def skip_to(self, sqn: int, cause: LossCause) -> None:
@@ -148,9 +157,10 @@ class ReceiveWindow:
             if gap is None or gap.first != self.next_sqn:
                 break
             self._given_up.remove(gap)
-            self._counters.lost_sqns += gap.count
-            effects.append(Lost(self._tsi, gap.first, gap.count, gap.cause))
             self.next_sqn = gap.end
+            if gap.cause is not None:
+                self._counters.lost_sqns += gap.count
+                effects.append(Lost(self._tsi, gap.first, gap.count, gap.cause))
         return effects
 
     @property

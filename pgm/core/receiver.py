@@ -55,14 +55,21 @@ class ReceiverCore:
             return NOTHING
         if isinstance(item, Data):
             if item.parity:
-                self.counters.foreign_packets += item.count
-                return NOTHING
+                return self._receive_parity(item, peer, now_ns)
             session, effects = self._session(item, now_ns)
             return [*effects, *session.on_data(item, peer, now_ns)]
         if isinstance(item, Spm):
             session, effects = self._session(item, now_ns)
             return [*effects, *session.on_spm(item, peer, now_ns)]
         return self._receive_request(item, channel, peer, now_ns)
+
+    def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
+        """Parity begins no session, and is of no use before an SPM has told of it (FEC-23)."""
+        known = self.sessions.get(item.tsi)
+        if known is not None and item.data_port == known.path.data_port:
+            return known.on_parity(item, peer, now_ns)
+        self.counters.foreign_packets += item.count
+        return NOTHING
 
     def _receive_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """What other receivers ask and what they are answered; it begins no session."""

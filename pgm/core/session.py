@@ -15,6 +15,7 @@ from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Not
 from pgm.core.guidance import Guidance, unreachable_neighbour
 from pgm.core.loose_window import LooseWindow
 from pgm.core.parents import Parents
+from pgm.core.parity_receiver import ParityReceiver, offer_of
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.poll_answers import NodeId
 from pgm.core.ranges import Span
@@ -22,6 +23,7 @@ from pgm.core.receive_window import ReceiveWindow, Room
 from pgm.core.recovery import Recovery
 from pgm.core.redirects import is_elsewhere, offered
 from pgm.core.repair_table import RECEIVER, RepairTable
+from pgm.core.run_store import RunStore
 from pgm.core.spm_request import SpmRequest
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
@@ -29,7 +31,7 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Fin, Join, Syn, find
 from pgm.wire.packets import Nak, Polr, Spm
-from pgm.wire.train import Data
+from pgm.wire.train import Data, Run
 
 
 @attrs.frozen
@@ -87,6 +89,8 @@ class Session:
         self._end_cause = CloseCause.FIN
         self._hold_until_ns = NEVER
         self._peer: Nla = setup.segment.address
+        self._rng = rng
+        self._parity: ParityReceiver | None = None  # where the source offers it
         self._starts_at: int | None = None  # the sqn that OPT_SYN was on
 
     @property
@@ -190,9 +194,52 @@ class Session:
             self._count_repairs(filled, data.type, peer)
             if filled and end <= self.path.trail:
                 self._recovery.old_repair_ns = now_ns
+        if self._parity is not None:
+            self._take_rebuilt(self._parity.on_data(data, first, now_ns), peer, now_ns)
         if data.options and find(data.options, Fin) is not None:
             self.path.fin_lead = end - 1
         return [*effects, *self._advance()]
+
+    def on_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
+        """Parity packets, ODATA or RDATA: what they make up for arrives now."""
+        first, trail = self.path.place(data.wire_sqn, data.wire_trail)
+        is_placed = self._parity is not None and self._state in (_State.OPEN, _State.SILENT)
+        if self._parity is None or not is_placed or self.path.is_jump(first + data.count - 1):
+            self._counters.parity_packets_in += data.count
+            self._counters.parity_packets_unused += data.count
+            return ()
+        effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
+        self.path.saw(self.path.lead, trail)
+        self._follow_trail(now_ns)
+        self._take_rebuilt(self._parity.on_parity(data, first, now_ns), peer, now_ns)
+        if data.options and find(data.options, Fin) is not None:
+            self.path.fin_lead = (
+                self.path.lead
+            )  # parity follows all of its group, and nothing follows this group (FEC-13)
+        return [*effects, *self._advance()]
+
+    def _take_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:
+        for run in runs:
+            self._count_repairs(self.window.add(run, now_ns), PacketType.RDATA, peer)
+
+    def _learn_parity(self, spm: Spm) -> None:
+        """What the source offers, once (FEC-23): the group size stays for the session (FEC-02)."""
+        offer = offer_of(spm)
+        if offer is not None:
+            self.window.kept = RunStore()
+            self._parity = self._asker.parity = ParityReceiver(
+                offer,
+                self.path,
+                self.window.arrivals,
+                self._recovery,
+                self._parameters,
+                self._rng,
+                self._counters,
+                store=self.window.kept,
+                kept=self.window.kept,
+                reveal=self._reveal_to,
+                skip=self.window.skip,
+            )
 
     def _note_start(self, data: Data, first: int) -> list[Effect]:
         """OPT_SYN: the stream begins here (RFC 9.6.1). Whoever was told of the session before is told now."""
@@ -227,6 +274,8 @@ class Session:
         self._spm_request.heard_spm()
         self._asker.parents.learn_path(spm.path_nla)
         self.guidance.on_spm(spm, now_ns)
+        if self._parity is None and spm.options:
+            self._learn_parity(spm)
         if self._state is _State.WAITING and self.path.join_at is not None:
             self.window.begin(self.path.join_at)
             effects += self._open(peer)
@@ -240,6 +289,8 @@ class Session:
             self.window.skip_to(self.path.trail, LossCause.JUMP)
         self._follow_trail(now_ns)
         self.window.reveal(self.path.lead + 1, now_ns)
+        if self._parity is not None:
+            self._parity.on_spm(spm, now_ns)
         if self.path.fin_lead is not None:
             self._recovery.source_leaves(now_ns)
         self._follow_reset()
@@ -257,6 +308,9 @@ class Session:
         is_ours_alone = not channel.is_group and channel.segment.peers is None
         if is_ours_alone and unreachable_neighbour(ncf) is not None:
             effects.append(control(channel.segment, ncf.octets, hops=1))
+        if ncf.parity:
+            self._recovery.confirmed(self._answered(ncf), now_ns, peer)
+            return effects
         spans = self.path.spans_of(ncf)
         self._reveal_by_ncf(spans, now_ns)
         self._recovery.confirmed(spans, now_ns, peer)
@@ -265,7 +319,11 @@ class Session:
     def on_nak_heard(self, nak: Nak, now_ns: int) -> None:
         """Another receiver's NAK that was multicast (RCV-35)."""
         if self._state is _State.OPEN:
-            self._recovery.overheard(self.path.spans_of(nak), now_ns)
+            self._recovery.overheard(self._answered(nak) if nak.parity else self.path.spans_of(nak), now_ns)
+
+    def _answered(self, nak: Nak) -> list[Span]:
+        """The sqns whose recovery a parity NCF or NAK stands for."""
+        return [] if self._parity is None else self._parity.answered(nak)
 
     def on_offer(self, polr: Polr, peer: Nla) -> None:
         """A repairer says by POLR that it may be asked (RFC 9.5.4). The POLR is no NCF: what is asked for goes on."""
@@ -274,14 +332,16 @@ class Session:
             self._counters.redirects_ignored += 1
         elif nla != self._asker.redirect:
             self._counters.redirects_taken += 1
-            self._asker.redirect = nla
+            self._asker.redirect, self._asker.redirect_has_parity = nla, polr.parity
 
     def on_spmr_heard(self, now_ns: int) -> None:
         """Another receiver's SPMR."""
         self._spm_request.heard_request(now_ns)
 
     def _reveal_by_ncf(self, spans: Iterable[Span], now_ns: int) -> None:
-        newest = max((end for _, end in spans), default=0)
+        self._reveal_to(max((end for _, end in spans), default=0), now_ns)
+
+    def _reveal_to(self, newest: int, now_ns: int) -> None:
         if self.path.reveals(newest):
             self.window.reveal(newest, now_ns)
             self.path.revealed(newest)

@@ -328,16 +328,16 @@ class SourceCore:
         """Scheduled parity comes before new data, and counts as such; what was asked for counts as a repair (FEC-16)."""
         pacer = self._pacer
         if parity.has_scheduled and pacer.data_ready_at(parity.next_octets) <= now_ns:
-            send = parity.next_scheduled(pacer.train_octets)
+            send = parity.next_scheduled(pacer.train_octets, pacer.packet_room(now_ns))
             if send is not None:
-                pacer.data_sent(len(send.octets), now_ns)
+                pacer.data_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
                 return send
         responder = parity.responder
         if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
             return None
-        repair = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns)
+        repair = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
         if repair is not None:
-            pacer.repair_sent(len(repair.octets), now_ns)
+            pacer.repair_sent(len(repair.octets), now_ns, len(repair.octets) // repair.stride)
         return repair
 
     def _next_data(self, now_ns: int) -> Effect | None:

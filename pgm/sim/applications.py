@@ -130,6 +130,7 @@ class SourceApplication:
 
     def _submit(self, core: SourceCore, count: int) -> None:
         low, high = self.traffic.size, max(self.traffic.size, self.traffic.size_until)
+        self._ledger.skip_to(core.window.next_sqn)
         if low == high and low <= self._largest:
             rows = self._octets(count * low).reshape(count, low)
             core.submit_rows(rows)
@@ -148,7 +149,8 @@ class SourceApplication:
     @property
     def _largest(self) -> int:
         """Octets of a message that fits one packet."""
-        return self._host.parameters.max_tpdu - DATA_HEADER_OCTETS
+        assert self._core is not None
+        return self._core.max_tpdu - DATA_HEADER_OCTETS
 
     def _note(self, payload: Octets) -> None:
         if len(payload) <= self._largest:

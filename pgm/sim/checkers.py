@@ -7,7 +7,7 @@ wire and from the parameters, by an accounting of its own, and complains by `Inv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -86,7 +86,7 @@ class NcfFirst(Checker):
                 owed = self._owed.setdefault(ward, {})
                 confirmed = self._confirmed_ns.get(ward, {})
                 long_ago = self.world.now_ns - node.parameters.ncf_ivl
-                for sqn in item.sqns:
+                for sqn in _asked_for(item, node):
                     if sqn not in owed:
                         owed[sqn] = confirmed.get(sqn, -1) > long_ago
                         self._asked_now.append((ward, sqn))
@@ -117,21 +117,36 @@ class NcfFirst(Checker):
             if owed is None:
                 continue
             if isinstance(item, Nak):
-                owed.update((sqn, True) for sqn in item.sqns if sqn in owed)
+                owed.update((sqn, True) for sqn in _asked_for(item, node) if sqn in owed)
                 confirmed = self._confirmed_ns.setdefault(ward, {})
-                confirmed.update((sqn, self.world.now_ns) for sqn in item.sqns)
+                confirmed.update((sqn, self.world.now_ns) for sqn in _asked_for(item, node))
                 continue
             assert isinstance(item, Data)
-            for sqn in wire_sqns(item):
+            for sqn in _groups_of(wire_sqns(item), node) if item.parity else wire_sqns(item):
                 if owed.pop(sqn, True) is False:
                     node.fail(f"RDATA for wire sqn {sqn} of {tsi_text(item.tsi)} without an NCF before it")
+
+
+def _asked_for(nak: Nak, node: Node) -> Iterable[int]:
+    """What a NAK or NCF is about: sqns, or groups, which are told from sqns by being negative."""
+    return _groups_of(nak.sqns, node) if nak.parity else nak.sqns
+
+
+def _groups_of(sqns: Iterable[int], node: Node) -> list[int]:
+    size = node.parameters.fec_group or 1
+    return [-1 - sqn // size for sqn in sqns]
 
 
 def _refused(node: Node) -> int:
     if node.core is None:
         return 0
     counters = node.core.counters
-    return counters.nak_packets_braked + counters.nak_packets_foreign + counters.ncf_packets_braked
+    return (
+        counters.nak_packets_braked
+        + counters.nak_packets_late
+        + counters.nak_packets_foreign
+        + counters.ncf_packets_braked
+    )
 
 
 def _dropped(node: Node) -> int:

@@ -48,6 +48,16 @@ class Ledger:
         self._add(_Block(self.end, packets, np.frombuffer(payload, np.uint8).reshape(1, -1), True))
         self.messages += 1
 
+    def skip_to(self, sqn: int) -> None:
+        """The sqns before this one are not used: a group of packets has ended early."""
+        self.end = sqn
+
+    def is_unused(self, first: int, end: int) -> bool:
+        """Whether the source never gave the sqns from `first` to `end - 1` to a packet."""
+        low, high = self.own(first), self.own(end)
+        index = bisect_right(self._firsts, high - 1) - 1
+        return index >= 0 and self._blocks[index].first + self._blocks[index].count <= low < high <= self.end
+
     def _add(self, block: _Block) -> None:
         self._firsts.append(block.first)
         self._blocks.append(block)

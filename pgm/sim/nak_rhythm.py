@@ -9,6 +9,9 @@ second it must have asked or been told.
 * A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL. While answers are late
   a wait may last up to `nak_max_ivl`.
 
+With parity on demand it asks for numbers of packets of a group, at the end of the group: that has a rhythm of its own, which this
+model does not know.
+
 Nothing is demanded of a receiver that has not heard an SPM (RCV-22), and nothing while it may not ask for more
 at a time.
 """
@@ -28,6 +31,7 @@ from pgm.sim.checker import Checker
 from pgm.sim.node import Node
 from pgm.units import MICROSECOND, NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.options import ParityPrm, find
 from pgm.wire.packets import Nak, Spm
 from pgm.wire.serial import unwrap
 from pgm.wire.train import Data, Train
@@ -119,6 +123,7 @@ class NakRhythm(Checker):
 
     def __init__(self) -> None:
         self._ears: dict[int, dict[Tsi, _Ear]] = {}
+        self._parity: set[tuple[int, Tsi]] = set()  # sessions that offer parity, by who has heard so
 
     def started(self, node: Node) -> None:
         """A new process knows nothing."""
@@ -133,7 +138,7 @@ class NakRhythm(Checker):
     def effect(self, node: Node, effect: Effect) -> None:
         """Sessions come and go."""
         ears = self._ears[node.index]
-        if isinstance(effect, Opened) and not effect.resumed:
+        if isinstance(effect, Opened) and not effect.resumed and (node.index, effect.tsi) not in self._parity:
             ears[effect.tsi] = _Ear(node, effect.tsi, effect.first)
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
             ears.pop(effect.tsi, None)
@@ -146,6 +151,9 @@ class NakRhythm(Checker):
             return
         ears = self._ears[node.index]
         for item in train.parse_untrusted()[0]:
+            if isinstance(item, Spm) and item.options and find(item.options, ParityPrm) is not None:
+                self._parity.add((node.index, item.tsi))
+                ears.pop(item.tsi, None)
             ear = ears.get(item.tsi)
             if ear is None:
                 continue

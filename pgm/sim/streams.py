@@ -71,6 +71,7 @@ class Stream:
     def delivered(self, deliver: Deliver) -> None:
         """Check a delivery."""
         run = deliver.run
+        self._pass_unused(run.first)
         if self.is_over or not self._continues(run.first, run.end):
             self._complain(f"delivery of {run.first} to {run.end - 1}, but {self._standing}")
         self._advance(run.first, run.end)
@@ -81,6 +82,7 @@ class Stream:
 
     def lost_some(self, lost: Lost) -> None:
         """Check a report of loss."""
+        self._pass_unused(lost.first)
         if self.is_over or not self._continues(lost.first, lost.first + lost.count):
             self._complain(f"{lost}, but {self._standing}")
         self._advance(lost.first, lost.first + lost.count)
@@ -91,6 +93,7 @@ class Stream:
 
     def ended(self, closed: Closed) -> None:
         """Check an end, or a silence."""
+        self._pass_unused(closed.next_sqn)
         if self.is_over or closed.next_sqn != self.next_sqn:
             self._complain(f"{closed}, but {self._standing}")
         self.closed = closed.cause
@@ -102,6 +105,11 @@ class Stream:
 
     def _advance(self, first: int, end: int) -> None:
         self.next_sqn = end
+
+    def _pass_unused(self, sqn: int) -> None:
+        """Behind a short group the stream goes on further on: only sqns that the source never used may be left out."""
+        if sqn > self.next_sqn and self.ledger is not None and self.ledger.is_unused(self.next_sqn, sqn):
+            self.next_sqn = sqn
 
     @property
     def _standing(self) -> str:

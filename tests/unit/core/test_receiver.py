@@ -327,7 +327,9 @@ def test_other_streams_and_parity_are_not_taken():
     reader.hear(data_train([5], tsi=OTHER_TSI, data_port=DATA_PORT + 1))
     reader.hear(spm_packet(1, 0, 5, tsi=OTHER_TSI, data_port=DATA_PORT + 1))
     reader.hear(type(data_train([1])).of(data_packet(1010, b"x", parity=True)))
+    reader.hear(type(data_train([1])).of(data_packet(1010, b"x", parity=True, tsi=OTHER_TSI)))
     assert reader.core.counters.foreign_packets == 3
+    assert reader.core.counters.parity_packets_unused == 1
     assert len(reader.core.sessions) == 1
     assert reader.next_sqn() == 1010
 
