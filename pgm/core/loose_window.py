@@ -26,6 +26,8 @@ class LooseWindow(ReceiveWindow):
             effects.append(Deliver(self._tsi, run))
         while (gap := self._given_up.oldest) is not None:
             self._given_up.remove(gap)
+            if gap.cause is None:
+                continue  # behind the end of a short group: no packets, so no loss
             self._counters.lost_sqns += gap.count
             effects.append(Lost(self._tsi, gap.first, gap.count, gap.cause))
         waiting = (self._held.oldest, self._recovery.missing.oldest)

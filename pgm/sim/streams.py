@@ -148,6 +148,10 @@ class LooseStream(Stream):
     def _advance(self, first: int, end: int) -> None:
         self.overtakings += first > self.next_sqn
         self._ahead.update(range(first, end))
-        while self.next_sqn in self._ahead:
+        while self._ahead:
+            if self.next_sqn not in self._ahead:
+                self._pass_unused(min(self._ahead))
+                if self.next_sqn not in self._ahead:
+                    return
             self._ahead.remove(self.next_sqn)
             self.next_sqn += 1
