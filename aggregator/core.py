@@ -19,7 +19,7 @@ from pgm.core.element import ElementCore
 from pgm.core.relay import ElementSetup
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, Spmr
+from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 
 
@@ -37,7 +37,9 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             known = self.sessions.get(item.tsi)
             if known is not None:
                 known.note_peer(item, peer)
-            if channel.segment.upstream and _comes_down(item, channel):
+            if isinstance(item, Ack) and known is not None:
+                effects += known.acks.on_packet(item, channel, peer, now_ns)
+            elif channel.segment.upstream and _comes_down(item, channel):
                 effects += self._from_above(item, known, channel, peer, now_ns)
             elif channel.segment.downstream and known is not None:
                 effects += self._from_below(item, known, channel, peer, now_ns)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from aggregator.elimination import Elimination, Repair
 from aggregator.gaps import Gaps
 from aggregator.redirects import Redirects
+from pgm.core.ack_merger import AckMerger
 from pgm.core.asking import nak_packet
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
@@ -65,6 +66,7 @@ class AggregatorSession:
             Parents((*local, *setup.parents), parameters, counters, repeat_ivl) if local else self._upstream
             for local in repairers
         ]
+        self.acks = AckMerger(self.path, self._upstream, setup, parameters, rng, counters)
         self._all_parents = list({id(one): one for one in (self._upstream, *self._routes)}.values())
         self._children = [
             Children(
@@ -100,6 +102,7 @@ class AggregatorSession:
             self.relay.deadline_ns,
             NEVER if self._is_cut_off else self._gaps.deadline_ns,
             self._answers.deadline_ns,
+            self.acks.deadline_ns,
             min(one.deadline_ns for one in self._children) if self._polls else NEVER,
         )
 
@@ -126,6 +129,7 @@ class AggregatorSession:
             pending_sqns=self.elimination.repairs.sqns,
             parent=self._upstream.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
+            acked=self.acks.status,
             children=populations(*zip(self._setup.downs, self._children, strict=True)),
         )
 
@@ -141,6 +145,7 @@ class AggregatorSession:
         self._is_cut_off = False
         for parents in self._all_parents:
             parents.learn_path(spm.path_nla)
+        self.acks.on_spm(spm)
         for children in self._children:
             children.begin(now_ns)
             children.on_regular_spm()
@@ -361,6 +366,7 @@ class AggregatorSession:
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """NCFs that were put off, relaying, own gaps, polls, repeats."""
         effects: list[Effect] = [*self.confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
+        effects += self.acks.handle_deadline(now_ns)
         gaps = [] if self._is_cut_off else self._gaps.take_due(now_ns)
         if gaps:
             effects += self._ask_for(gaps, now_ns)

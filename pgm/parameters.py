@@ -180,6 +180,15 @@ class Parameters:
     max_tpdu: int = _octets(1472, _SOURCE, "-", "Largest PGM packet. 1472 octets are an Ethernet frame over UDP and IPv4; where a stream comes to an IPv6 segment it is 1452.", low=128, high=65_507)
     max_apdu: int = _octets(64 * MIB, ("source", "receiver"), "9.2", "Largest message; also bounds what a receiver reassembles for one session.", low=1, high=GIB)
 
+    # Acknowledged streams (flow = "acked")
+    ack_window: int = _count(16_384, _SOURCE, "-", "Packets that an acknowledged stream sends ahead of its slowest member. A fixed size, as memory is: what 200 Mbit/s carry in a second.", low=1, high=1 << 20)
+    ack_every: int = _count(0, _SOURCE, "-", "Packets after which a member acknowledges; 0: a quarter of ack_window, so that the window opens again before it is full.", high=1 << 20)
+    ack_ivl: int = _ivl(50 * MILLISECOND, _SOURCE, "-", "Time after which a member acknowledges at the latest: how long a message waits to be known as stable, for each tier.", low=MILLISECOND, high=60 * SECOND)
+    ack_expiry: int = _ivl(3 * SECOND, _SOURCE, "-", "Silence after which a member is forgotten, and so how long a stopped receiver may hold up its source. Members that have lost their parent find another in half of it.", low=100 * MILLISECOND, high=600 * SECOND)
+    ack_stall_ivl: int = _ivl(10 * SECOND, _SOURCE, "-", "How long a member may acknowledge the same packet while there are more: one whose application takes nothing holds up its source no longer.", low=100 * MILLISECOND, high=3600 * SECOND)
+    ack_full: str = _row(Unit.CHOICE, "wait", _SOURCE, "-", "What a source does whose window is full: it waits for its slowest member, or goes on and keeps the acks for stable() alone.", choices=("wait", "go-on"))
+    ack_quorum: int = _count(1, _SOURCE, "-", "Members below which no message counts as stable.", low=1, high=1_000_000)
+
     # SPMs (RFC 5.1.4 - 5.1.6, 13)
     ambient_spm_ivl: int = _ivl(500 * MILLISECOND, _SOURCE, "5.1.4", "Interval of SPMs between data. Half a second lets a late joiner repair at once.", low=MILLISECOND)
     ihb_min: int = _ivl(50 * MILLISECOND, _PARENTS, "5.1.5", "First heartbeat SPM after data, and the least interval between two answers to SPMRs.", low=MILLISECOND)

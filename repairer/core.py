@@ -11,7 +11,7 @@ from pgm.core.pacer import Pacer
 from pgm.core.relay import ElementSetup
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType, Tsi
-from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, Spmr
+from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 from repairer.cache import Cache
 from repairer.journal import Journal
@@ -85,6 +85,8 @@ class RepairerCore(ElementCore[RepairerSession]):
             return known.on_null_nak(item, peer, now_ns)
         elif isinstance(item, Nak) and channel.segment.downstream and not channel.is_group:
             return known.on_nak(item, channel.segment, peer, now_ns)
+        elif isinstance(item, Ack):
+            return known.acks.on_packet(item, channel, peer, now_ns)
         elif isinstance(item, Spmr):
             return self._on_spmr(known, channel, now_ns)
         elif isinstance(item, Poll) and channel.segment.upstream:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from pgm.core.ack_merger import AckMerger
 from pgm.core.arrivals import Arrivals
 from pgm.core.asking import Asker
 from pgm.core.brakes import Brakes
@@ -91,6 +92,7 @@ class RepairerSession:
         self.brakes = Brakes(parameters, counters)
         self._confirmer = Confirmer(parameters, counters, self.brakes)
         self._parents = Parents(setup.parents, parameters, counters)
+        self.acks = AckMerger(self.path, self._parents, setup, parameters, rng, counters)
         self._recovery = Recovery(parameters, rng, counters, self._parents.patience, tsi=tsi)
         self._arrivals = Arrivals(self._recovery)
         self._asker = Asker(self.path, self._parents, self._recovery, parameters, counters)
@@ -141,6 +143,7 @@ class RepairerSession:
             self.relay.deadline_ns,
             self._spm_request.deadline_ns,
             self.guidance.deadline_ns,
+            self.acks.deadline_ns,
             min(one.deadline_ns for one in self._children.values()) if self._polls else NEVER,
         )
         return min(at, *(line.ready_ns for line in self._lines.values()))
@@ -163,6 +166,7 @@ class RepairerSession:
             held_octets=self.cache.store.pinned_octets,
             parent=self._parents.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
+            acked=self.acks.status,
             children=populations(*((down, self._children[down.index]) for down in self._setup.downs)),
         )
 
@@ -243,6 +247,7 @@ class RepairerSession:
         self._parents.heard(peer)
         self._parents.learn_path(spm.path_nla)
         self.guidance.on_spm(spm, now_ns)
+        self.acks.on_spm(spm)
         for children in self._children.values():
             children.begin(now_ns)
             children.on_regular_spm()
@@ -429,6 +434,7 @@ class RepairerSession:
             self.path.tsi, self.path.data_port, self._setup.up, self._source, now_ns
         )
         effects += self.guidance.handle_deadline(self._setup.up, now_ns)
+        effects += self.acks.handle_deadline(now_ns)
         if self._polls:
             for children in self._children.values():
                 effects += children.handle_deadline(now_ns)

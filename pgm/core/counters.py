@@ -112,6 +112,18 @@ class Counters:
     # the archive
     recorded_rows: int = _count("rows", "Messages and losses written to the archive.")
     recorder_lost: int = _count("sqns", "Delivered and recorded as lost: the disk was full or too slow.")
+    # acknowledged streams
+    ack_packets: int = _count("packets", "Acks sent to a parent.")
+    ack_packets_in: int = _count("packets", "Acks received from children.")
+    ack_confirmations: int = _count("packets", "Acks of children confirmed, to one or to all of a segment.")
+    acks_refused: int = _count("packets", "Acks of children over max_children, or of one that has not caught up yet.")
+    ack_parent_changes: int = _count("events", "Changes of the parent that is acked to.")
+    members_joined: int = _count("events", "Children whose acks began to count.")
+    members_left: int = _count("events", "Children that said goodbye.")
+    members_expired: int = _count("events", "Children forgotten since they were silent for ack_expiry.")
+    members_stuck: int = _count("events", "Receivers not waited for since they took nothing for ack_stall_ivl.")
+    window_blockings: int = _count("events", "Times that the window of an acknowledged stream was full.")
+    window_blocked_us: int = _count("microseconds", "How long it was, all together.")
     # sessions and bounds
     sessions_opened: int = _count("events", "Sessions begun.")
     sessions_evicted: int = _count("events", "Sessions dropped for a new one over max_sessions.")

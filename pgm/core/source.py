@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from pgm.core.acked_window import AckedWindow
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Channel, Segment
 from pgm.core.children import Children, populations
@@ -26,7 +27,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND, format_rate
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Epoch, Fin, Join, Option, Rst
-from pgm.wire.packets import Nak, Polr, Spm, Spmr, encode
+from pgm.wire.packets import Ack, Nak, Polr, Spm, Spmr, encode
 from pgm.wire.parity import MOST_EXTRA_OCTETS, group_of
 from pgm.wire.serial import MASK, spans_of, unwrap, wrap
 from pgm.wire.train import Data, Octets, Train
@@ -43,6 +44,7 @@ class SourceSetup:
     data_port: int
     first_sqn: int = 0  # upper half 0 at the start; OpenPGM's receivers want the SPM_SQN at 0 too (INT-Q2)
     started_at_ns: int = 0  # wall clock, for the epoch option
+    flow: str = "rate"  # or "acked"
 
 
 class SourceCore:
@@ -83,6 +85,11 @@ class SourceCore:
             lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl,
         )
         self._children.begin(now_ns)
+        self.acked: AckedWindow | None = None
+        if setup.flow == "acked":
+            self.acked = AckedWindow(
+                setup.tsi, setup.data_port, setup.segment, parameters, self.counters, setup.first_sqn
+            )
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
@@ -103,13 +110,15 @@ class SourceCore:
         """Take messages in. Raises `PayloadTooLarge` or `SourceClosed`; sending happens at the deadline."""
         self._refuse_if_closing()
         self.window.append(payloads)
-        self._is_blocked_until_ns = 0
+        if self.acked is None:  # what an acknowledged stream waits for are acks alone
+            self._is_blocked_until_ns = 0
 
     def submit_rows(self, payloads: Octets) -> None:
         """Take messages of equal size, a (count, size) array."""
         self._refuse_if_closing()
         self.window.append_rows(payloads)
-        self._is_blocked_until_ns = 0
+        if self.acked is None:  # what an acknowledged stream waits for are acks alone
+            self._is_blocked_until_ns = 0
 
     def _refuse_if_closing(self) -> None:
         if self._is_closing:
@@ -139,6 +148,8 @@ class SourceCore:
     def _leave_at_ns(self) -> int:
         if self._fin_at_ns is None:
             return NEVER
+        if self.window.lead >= self.window.unstable_from:  # some member of an acknowledged stream lacks something
+            return self._fin_at_ns + self._parameters.txw_secs
         quiet = max(self._fin_at_ns, self._last_nak_ns) + self._parameters.fin_quiet_ivl
         return min(quiet, self._fin_at_ns + self._parameters.txw_secs)
 
@@ -160,9 +171,16 @@ class SourceCore:
                 effects += self._on_spmr(now_ns)
             elif isinstance(item, Polr) and not channel.is_group:
                 effects += self._children.on_polr(item, now_ns)[0]
+            elif isinstance(item, Ack) and self.acked is not None and not channel.is_group:
+                effects += self.acked.on_ack(item, self.window.lead, peer, now_ns)
+                self._follow_acks(self.acked)
             else:
                 self.counters.foreign_packets += 1
         return effects
+
+    def _follow_acks(self, acked: AckedWindow) -> None:
+        self.window.unstable_from = acked.unstable_from
+        self._is_blocked_until_ns = 0
 
     def _on_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         if nak.kind is PacketType.NNAK:
@@ -218,6 +236,8 @@ class SourceCore:
         elapsed_ns = window.strategy.elapsed_ns(now_ns - self._started_ns)
         is_young = elapsed_ns < self._parameters.join_ivl and window.trail <= self.setup.first_sqn
         options: list[Option] = [Join(min_sqn=wrap(self.setup.first_sqn if is_young else window.lead + 1))]
+        if self.acked is not None:
+            options.append(self.acked.option)
         if self._parameters.private_options:
             start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
             options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
@@ -253,6 +273,7 @@ class SourceCore:
             self._confirmer.deadline_ns,
             self.window.deadline_ns,
             self._children.deadline_ns,
+            NEVER if self.acked is None else self.acked.deadline_ns,
         )
         if not self._has_left:
             at = min(at, self._leave_at_ns)
@@ -284,6 +305,9 @@ class SourceCore:
         effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns)]
         if self.feeder is not None:
             self.feeder.handle_deadline(now_ns)
+        if self.acked is not None and self.acked.deadline_ns <= now_ns:
+            effects += self.acked.handle_deadline(self.window.lead, now_ns)
+            self._follow_acks(self.acked)
         self.window.advance(now_ns)
         self._has_left = self.is_finished(now_ns)
         is_ending = self._is_closing and self._fin_at_ns is None and not self.window.has_unsent
@@ -348,10 +372,15 @@ class SourceCore:
             or now_ns < self._is_blocked_until_ns
         ):
             return None
-        rows = window.next_train(pacer.train_octets, now_ns, pacer.packet_room(now_ns))
+        packets = pacer.packet_room(now_ns)
+        if self.acked is not None:
+            packets = min(packets, self.acked.room(window.lead, now_ns))
+        rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
         if rows is None:
             self._is_blocked_until_ns = window.retry_at()
             return None
+        if self.acked is not None:
+            window.unstable_from = self.acked.unstable_from
         pacer.data_sent(rows.size, now_ns, rows.shape[0])
         self.counters.odata_packets += rows.shape[0]
         self.counters.odata_octets += rows.size
@@ -374,6 +403,7 @@ class SourceCore:
                 pending_sqns=self._responder.pending_sqns,
                 held_octets=window.held_octets,
                 children=populations((self._segment, self._children)),
+                acked=None if self.acked is None else self.acked.status,
             )
         ]
 

@@ -6,6 +6,18 @@ import attrs
 
 
 @attrs.frozen(kw_only=True)
+class AckStatus:
+    """Where an acknowledged stream stands at one node."""
+
+    stable: int  # the newest sqn that everybody below, or this receiver, has
+    members: int  # receivers that are waited for
+    held_up_by: str = ""  # the receiver that is furthest behind
+    parent: str = ""  # to whom this node acknowledges
+    window: int = 0  # packets that the source may be ahead of `stable`
+    acks: dict[str, int] = attrs.field(factory=dict)  # by child: the newest sqn it has, of the slowest few
+
+
+@attrs.frozen(kw_only=True)
 class SessionStatus:
     """One session at one node, now. Sqns are 64-bit; -1 lead means that nothing was sent yet."""
 
@@ -23,3 +35,4 @@ class SessionStatus:
     children: dict[str, int] = attrs.field(
         factory=dict
     )  # by segment, as the last censuses estimate; empty without polls
+    acked: AckStatus | None = None  # of acknowledged streams

@@ -63,6 +63,7 @@ class TransmitWindow:
         self.unsent_octets = 0
         self._resume_at: int | None = None  # a short group has ended: where the next packet goes
         self._hole: Span = (first, first)  # the sqns behind the last short group, until the next packet is sent
+        self.unstable_from = NEVER  # of an acknowledged stream: the trail stays, since some member may still ask
         lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment goes as a whole
         self._most_octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
         self._most_sqns = min(parameters.txw_sqns or _MOST_SQNS, _MOST_SQNS)
@@ -275,7 +276,10 @@ class TransmitWindow:
                 return False
             while not self._room_packets(stride):
                 has_more = len(self._increments) > 1
-                self._move_trail(self._increments[1].first if has_more else self.trail + self._packets_to_drop())
+                trail = self._increments[1].first if has_more else self.trail + self._packets_to_drop()
+                if trail > self.unstable_from:
+                    return False
+                self._move_trail(trail)
         self.strategy.moved()
         return True
 
@@ -295,15 +299,19 @@ class TransmitWindow:
     @property
     def deadline_ns(self) -> int:
         """When the oldest increment goes though there is room."""
-        if not self._increments:
+        if not self._increments or self._next_trail > self.unstable_from:
             return NEVER
         ended = self._increments[1].begun_at_ns if len(self._increments) > 1 else self._last_sent_ns
         return self.strategy.expires_at(ended, self._last_sent_ns)
 
+    @property
+    def _next_trail(self) -> int:
+        return self._increments[1].first if len(self._increments) > 1 else self.lead + 1
+
     def advance(self, now_ns: int) -> None:
         """Drop increments whose time is up; an idle window closes altogether (SRC-13)."""
         while self.deadline_ns <= now_ns:
-            self._move_trail(self._increments[1].first if len(self._increments) > 1 else self.lead + 1)
+            self._move_trail(self._next_trail)
 
     def advance_to(self, sqn: int) -> None:
         """The application says that nothing before `sqn` need be repaired any more (SRC-14).

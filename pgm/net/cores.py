@@ -62,7 +62,7 @@ def source_core(
     rng: random.Random | None = None,
 ) -> SourceCore:
     """A source of one stream; without `rng` its polls are drawn from the TSI, which is random."""
-    setup = SourceSetup(tsi, segments[0], stream.data_port, started_at_ns=started_at_ns)
+    setup = SourceSetup(tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow)
     return SourceCore(setup, plan.parameters_of(stream), now_ns, rng)
 
 

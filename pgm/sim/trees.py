@@ -37,13 +37,20 @@ class Tree:
     """A tree in the making. Name nodes in any order, then take `plans`."""
 
     def __init__(
-        self, parameters: Parameters, *, legs: Collection[str] = (), ipv6: Collection[str] = (), order: str = "ordered"
+        self,
+        parameters: Parameters,
+        *,
+        legs: Collection[str] = (),
+        ipv6: Collection[str] = (),
+        order: str = "ordered",
+        flow: str = "rate",
     ) -> None:
-        """`legs` are the segments carried by unicast, `ipv6` those with IPv6 addresses; `order` is the stream's."""
+        """`legs` are the segments carried by unicast, `ipv6` those with IPv6 addresses; `order` and `flow` are the stream's."""
         self._order = order
         self._parameters = parameters
         self._legs = frozenset(legs)
         self._ipv6 = frozenset(ipv6)
+        self._flow = flow
         self._wishes: dict[str, _Wish] = {}
         self._segments: dict[str, dict[str, str]] = {}  # segment -> node -> address
 
@@ -128,7 +135,7 @@ class Tree:
             name=wish.name,
             role=wish.role,
             segments=segments,
-            streams=(StreamPlan("stream", DATA_PORT, self._order),),
+            streams=(StreamPlan("stream", DATA_PORT, self._order, self._flow),),
             parameters=wish.parameters,
             parents=tuple(self.address(parent, above) for parent in wish.parents),
             repairers=self._repairers(wish),

@@ -38,7 +38,7 @@ from pgm.sim.network import Action, Attachment, Network
 from pgm.sim.node import Node
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
 from pgm.wire.formats import Tsi
-from pgm.wire.packets import Poll, Polr, Spm, Spmr
+from pgm.wire.packets import Ack, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Train
 
 CoreFactory = Callable[[NodePlan, random.Random, Tsi, int], Core]
@@ -68,7 +68,7 @@ class World:
         self.timer_slack_ns = timer_slack_ns
         self.now_ns = 0
         self.events = 0
-        self.last_activity_ns = 0  # anything but SPMs, SPMRs and polls
+        self.last_activity_ns = 0  # anything but SPMs, SPMRs, polls and acks
         self.last_delivery_ns = 0
         self.nodes: dict[str, Node] = {}
         self.ledgers: dict[Tsi, Ledger] = {}
@@ -232,7 +232,7 @@ class World:
 
 
 def _is_heartbeat(train: Train) -> bool:
-    return all(isinstance(item, (Spm, Spmr, Poll, Polr)) for item in train.parse_untrusted()[0])
+    return all(isinstance(item, (Ack, Spm, Spmr, Poll, Polr)) for item in train.parse_untrusted()[0])
 
 
 def _extent(effect: Effect) -> tuple[int, int]:

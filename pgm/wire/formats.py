@@ -42,7 +42,7 @@ NO_WINDOW_LEAD = 0x80000000
 
 
 class PacketType(enum.IntEnum):
-    """Low nibble of the type octet (RFC 8). ACK is OpenPGM's, for PGMCC."""
+    """Low nibble of the type octet (RFC 8). ACK is OpenPGM's, for PGMCC, and ours for acknowledged streams."""
 
     __hash__ = int.__hash__  # that of Enum hashes the name, in Python, for every packet
 

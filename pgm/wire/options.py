@@ -267,6 +267,34 @@ class Epoch(Option):
     start_ns: int = u32("nanoseconds of that second")
 
 
+@_option
+@attrs.frozen
+class Flow(Option):
+    """Ours alone: the stream is acknowledged, and how. Whoever does not know it does not acknowledge and is not waited for."""
+
+    TYPE, NAME, CARRIERS = 0x66, "OPT_PGM_FLOW", frozenset({_T.SPM})
+    window: int = u32("packets that the source sends ahead of the slowest member")
+    every: int = u32("packets after which a member acknowledges")
+    ivl_us: int = u32("time after which it does at the latest, microseconds")
+    expiry_us: int = u32("silence after which a member is forgotten, microseconds")
+    stall_us: int = u32("time after which a member that takes nothing is not waited for, microseconds")
+
+
+@_option
+@attrs.frozen
+class Members(Option):
+    """Ours alone: for whom a cumulative ACK speaks. From a parent to its children it confirms that acks were heard."""
+
+    TYPE, NAME, CARRIERS = 0x67, "OPT_PGM_MEMBERS", frozenset({_T.ACK})
+    FLAGS = {"is_element": 0x01, "confirms": 0x02, "leaves": 0x04, "joins": 0x08}
+    members: int = u32("receivers it speaks for")
+    holder: Nla = nla("the receiver that is furthest behind; of a confirmation its sender")
+    is_element: bool = False
+    confirms: bool = False
+    leaves: bool = False
+    joins: bool = False
+
+
 @attrs.frozen
 class Unknown(Option):
     """An option we have no row for, kept octet for octet."""

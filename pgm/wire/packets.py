@@ -127,10 +127,10 @@ class Spmr(Packet):
 
 @attrs.frozen(kw_only=True)
 class Ack(Packet):
-    """OpenPGM's PGMCC acknowledgement."""
+    """An acknowledgement: PGMCC's with OPT_PGMCC_FEEDBACK, that of an acknowledged stream with OPT_PGM_MEMBERS."""
 
     TYPE = PacketType.ACK
-    rx_max: int = u32("newest sqn received")
+    rx_max: int = u32("newest sqn received; with OPT_PGM_MEMBERS everything up to it was")
     bitmap: int = u32("receive map, least bit is rx_max")
 
 

@@ -19,8 +19,10 @@ from pgm.wire.options import (
     CurrTgsize,
     Epoch,
     Fin,
+    Flow,
     Fragment,
     Join,
+    Members,
     NakBoIvl,
     NakBoRng,
     NakList,
@@ -138,6 +140,10 @@ VECTORS = [
     (PgmccFeedback(timestamp_ms=9, afi=1, loss_rate=0xFFFF, reporter="10.1.2.3"), T.ACK,
      "93 10 00 00 00000009 0001 ffff 0a010203"),
     (Epoch(next_upper=1, start_s=2, start_ns=3), T.SPM, "e5 10 00 00 00000001 00000002 00000003"),
+    (Flow(window=1, every=2, ivl_us=3, expiry_us=4, stall_us=5), T.SPM,
+     "e6 18 00 00 00000001 00000002 00000003 00000004 00000005"),
+    (Members(members=7, holder="10.1.2.3", is_element=True, joins=True), T.ACK,
+     "e7 10 00 09 00000007 0001 0000 0a010203"),
 ]  # fmt: skip
 
 
@@ -177,6 +183,8 @@ def test_option_numbers_and_network_significance_are_those_of_the_table():
         "OPT_PGMCC_DATA": 0x12,
         "OPT_PGMCC_FEEDBACK": 0x13,
         "OPT_PGM_EPOCH": 0x65,
+        "OPT_PGM_FLOW": 0x66,
+        "OPT_PGM_MEMBERS": 0x67,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
         "OPT_FRAGMENT",
@@ -188,6 +196,8 @@ def test_option_numbers_and_network_significance_are_those_of_the_table():
         "OPT_PGMCC_DATA",
         "OPT_PGMCC_FEEDBACK",
         "OPT_PGM_EPOCH",
+        "OPT_PGM_FLOW",
+        "OPT_PGM_MEMBERS",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
 

@@ -1,0 +1,151 @@
+"""What a parent does with the acks of its children: keep them, confirm them, and forget children that are gone or stuck.
+
+A child that is silent for `ack_expiry` is gone. A receiver that acknowledges the same sqn for `ack_stall_ivl` while there is more is
+stuck, with an application that takes nothing, say; it does not count again before it has caught up. Elements are never
+stuck: they forget such receivers themselves, and sooner than anybody above could tell which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from pgm.core.ack_table import AckTable, Child, Place
+from pgm.core.ack_terms import AckTerms, ack_packet
+from pgm.core.channel import Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, Notice, control
+from pgm.core.status import AckStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER, format_duration
+from pgm.wire.formats import Nla, Tsi
+from pgm.wire.options import Members
+
+_MOST_SHOWN = 16  # children in a status
+
+
+@attrs.frozen
+class Heard:
+    """What an ack said, in 64 bits."""
+
+    acked: int
+    members: Members
+    lead: int  # the newest sqn sent, as far as is known here
+
+
+class AckParent:
+    """The children of one node in one session."""
+
+    def __init__(
+        self, tsi: Tsi, data_port: int, downs: Sequence[Segment], parameters: Parameters, counters: Counters
+    ) -> None:
+        self.table = AckTable(parameters.max_children)
+        self._tsi = tsi
+        self._data_port = data_port
+        self._segments = {segment.index: segment for segment in downs}
+        self._counters = counters
+        self._limit = parameters.max_children
+        self._stuck: dict[Place, None] = {}  # children that count again when they have caught up
+        self._owed: set[int] = set()  # segments on which acks were heard since the last confirmation
+        self._confirm_ns = NEVER
+        self._confirmed_ns = -NEVER
+        self._review_ns = NEVER
+
+    @property
+    def deadline_ns(self) -> int:
+        """When acks are confirmed, or children looked at."""
+        return min(self._confirm_ns, self._review_ns)
+
+    def status(self, stable: int, terms: AckTerms, parent: Nla = "") -> AckStatus:
+        """What operators see of the children."""
+        return AckStatus(
+            stable=stable,
+            members=self.table.members,
+            held_up_by=self.table.holder,
+            parent=parent,
+            window=terms.window,
+            acks=self.table.slowest(_MOST_SHOWN),
+        )
+
+    def on_ack(self, heard: Heard, segment: Segment, peer: Nla, terms: AckTerms, now_ns: int) -> Effects:
+        """Take an ack of a child; a first or last one is confirmed to it alone."""
+        self._counters.ack_packets_in += 1
+        place, said = (segment.index, peer), heard.members
+        before = self.table.get(place)
+        if not self._counts(place, heard, is_known=before is not None):
+            self._counters.acks_refused += 1
+            return NOTHING
+        lacks_nothing = heard.acked >= heard.lead
+        has_moved = before is None or lacks_nothing or heard.acked > before.acked
+        child = Child(
+            acked=heard.acked,
+            members=before.members if said.leaves and before is not None else said.members,
+            holder=said.holder if said.is_element else peer,
+            is_element=said.is_element,
+            heard_ns=now_ns,
+            moved_ns=now_ns if before is None or has_moved else before.moved_ns,
+        )
+        if said.leaves:
+            if before is not None:
+                self._counters.members_left += 1
+        else:
+            self._counters.members_joined += before is None
+            self._owed.add(segment.index)
+            self._confirm_ns = min(self._confirm_ns, max(now_ns, self._confirmed_ns + terms.keepalive))
+            self._review_ns = min(self._review_ns, now_ns + terms.keepalive)
+        if before is not None or not said.leaves:
+            self.table.note(place, child)
+        return (self._confirmation(segment, heard.lead, peer),) if said.joins or said.leaves else NOTHING
+
+    def forget(self, segment: Segment, peer: Nla) -> None:
+        """A child has left, and what it said last was seen."""
+        self.table.remove((segment.index, peer))
+        self._stuck.pop((segment.index, peer), None)
+
+    def _counts(self, place: Place, heard: Heard, *, is_known: bool) -> bool:
+        if place in self._stuck:
+            if heard.acked < (heard.lead if self.table.low is None else self.table.low):
+                return False
+            del self._stuck[place]
+        return is_known or heard.members.leaves or not self.table.is_full
+
+    def handle_deadline(self, terms: AckTerms, lead: int, now_ns: int) -> list[Effect]:
+        """Confirm what was heard; forget who is gone or stuck."""
+        effects: list[Effect] = []
+        if now_ns >= self._review_ns:
+            effects += self._review(terms, lead, now_ns)
+        if now_ns >= self._confirm_ns:
+            for index in sorted(self._owed):
+                effects.append(self._confirmation(self._segments[index], lead))
+            self._owed.clear()
+            self._confirm_ns, self._confirmed_ns = NEVER, now_ns
+        return effects
+
+    def _review(self, terms: AckTerms, lead: int, now_ns: int) -> list[Effect]:
+        notices: list[Effect] = []
+        for place, child in list(self.table):
+            if now_ns - child.heard_ns >= terms.expiry:
+                self._counters.members_expired += 1
+                text = (
+                    f"{place[1]} has not acknowledged for {format_duration(terms.expiry)}: nobody waits for it any more"
+                )
+                notices.append(Notice("member-silent", text))
+            elif not child.is_element and child.acked < lead and now_ns - child.moved_ns >= terms.stall:
+                self._counters.members_stuck += 1
+                text = f"{place[1]} takes nothing for {format_duration(terms.stall)}: nobody waits for it until it has caught up"
+                notices.append(Notice("member-stuck", text))
+                if len(self._stuck) < self._limit:
+                    self._stuck[place] = None
+            else:
+                continue
+            self.table.remove(place)
+        self._review_ns = now_ns + terms.keepalive if len(self.table) else NEVER
+        return notices
+
+    def _confirmation(self, segment: Segment, lead: int, to: Nla | None = None) -> Effect:
+        self._counters.ack_confirmations += 1
+        low = self.table.low
+        said = Members(members=self.table.members, holder=segment.address, confirms=True, joins=to is not None)
+        packet = ack_packet(self._tsi, self._data_port, lead if low is None else low, said)
+        return control(segment, packet, to=to, hops=1 if to is None else None)

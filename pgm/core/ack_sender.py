@@ -1,0 +1,176 @@
+"""Acks of one node to its parent: when, and to which one.
+
+An ack is due after `every` packets, or an interval after the first packet that was not acknowledged, whichever is
+sooner; beside those a sign of life now and then. The parent confirms the first ack by unicast, so the child knows that it
+counts there; from then on what the parent says to all its children is enough. A child that hears nothing of its parent for
+half of `ack_expiry` goes to the next one before the old one is forgotten above, so that nothing it lacks is let go meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+
+from pgm.core.ack_terms import AckTerms, ack_packet
+from pgm.core.channel import Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, control
+from pgm.core.parents import Parents
+from pgm.core.path import Path
+from pgm.core.status import AckStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla
+from pgm.wire.options import Members
+
+_FAREWELLS = 3  # acks that say goodbye, until one is confirmed
+
+
+class AckSender:
+    """The acks of one node in one session. `is_element`: it speaks for others."""
+
+    def __init__(
+        self,
+        path: Path,
+        parents: Parents,
+        segment: Segment,
+        parameters: Parameters,
+        rng: random.Random,
+        counters: Counters,
+        terms: AckTerms,
+        *,
+        is_element: bool = False,
+    ) -> None:
+        self.terms = terms
+        self._path = path
+        self._parents = parents
+        self._segment = segment
+        self._parameters = parameters
+        self._counters = counters
+        self._is_element = is_element
+        # Thousands of receivers get the same train at once; their acks shall not come at once.
+        self._ivl = rng.randint(terms.ivl // 2, terms.ivl)
+        self._mark_by = rng.randint(1, terms.every)
+        self._acked: int | None = None
+        self._sent = -1
+        self._mark = 0  # an ack is due when this is reached
+        self._due_ns = NEVER
+        self.parent: Nla | None = None
+        self._is_adopted = False
+        self._heard_ns = 0  # when the parent was last heard, or began to be asked
+        self._former: Nla | None = None  # a parent that is told when another one has taken over
+        self._retry_ns = 0  # when a better parent may be tried again
+        self._farewells = 0
+
+    @property
+    def deadline_ns(self) -> int:
+        """When an ack is due."""
+        return self._due_ns
+
+    @property
+    def acked(self) -> int | None:
+        """What this node, and everybody below, has; None before it began."""
+        return self._acked
+
+    @property
+    def status(self) -> AckStatus:
+        """What operators see of a receiver's acks."""
+        stable = -1 if self._acked is None else self._acked
+        return AckStatus(stable=stable, members=1, parent=self.parent or "", window=self.terms.window)
+
+    def reached(self, acked: int, now_ns: int | None = None) -> None:
+        """Note how far everything was delivered. It goes back where an element adopts a child."""
+        if acked == self._acked:
+            return
+        now_ns = self._path.heard_at_ns if now_ns is None else now_ns
+        if self._acked is None:
+            self._mark = acked + self._mark_by
+            self._due_ns = now_ns
+        elif acked >= self._mark or acked < self._sent:
+            self._due_ns = now_ns
+        else:
+            self._due_ns = min(self._due_ns, now_ns + self._ivl)
+        self._acked = acked
+
+    def leave(self, now_ns: int | None = None) -> None:
+        """Nobody here counts any more; say so, at once."""
+        if self._acked is not None and self.parent is not None and not self._farewells:
+            self._farewells = _FAREWELLS
+            self._due_ns = self._path.heard_at_ns if now_ns is None else now_ns
+
+    def stay(self, now_ns: int) -> None:
+        """Somebody counts again after all."""
+        if self._farewells or self._acked is None:
+            self._farewells, self._is_adopted, self._acked = 0, False, None
+            self._due_ns = now_ns
+
+    def handle_deadline(self, now_ns: int, members: int = 1, holder: Nla = "") -> Effects:
+        """An ack, if it is due."""
+        if now_ns < self._due_ns:
+            return NOTHING
+        terms = self.terms
+        is_silent = now_ns - self._path.heard_at_ns >= self._parameters.peer_expiry
+        if self._acked is None or is_silent or not self._find_parent(now_ns):
+            self._due_ns = now_ns + terms.keepalive
+            return NOTHING
+        self._sent, self._mark = self._acked, self._acked + terms.every
+        leaves = self._farewells > 0
+        if leaves:
+            self._farewells -= 1
+        is_last = leaves and not self._farewells
+        self._due_ns = NEVER if is_last else now_ns + (terms.keepalive if self._is_adopted else self._ivl)
+        if is_last:
+            self._acked = None
+        return (self._ack(self._sent, members, holder, self.parent, leaves=leaves),)
+
+    def _ack(self, acked: int, members: int, holder: Nla, to: Nla | None, *, leaves: bool = False) -> Effect:
+        self._counters.ack_packets += 1
+        said = Members(
+            members=members,
+            holder=holder or self._segment.address,
+            is_element=self._is_element,
+            leaves=leaves,
+            joins=not self._is_adopted,
+        )
+        return control(self._segment, ack_packet(self._path.tsi, self._path.data_port, acked, said), to=to)
+
+    def _find_parent(self, now_ns: int) -> bool:
+        """Whether there is a parent to ack to. One that is silent gives way to the next."""
+        order = self._parents.all
+        if not order:
+            return False
+        if self.parent not in order:
+            self._go_to(order[0], now_ns)
+        elif now_ns - self._heard_ns >= self.terms.patience:
+            at = order.index(self.parent)
+            self._retry_ns = now_ns + self.terms.expiry
+            self._go_to(order[(at + 1) % len(order)], now_ns)
+        return True
+
+    def _go_to(self, parent: Nla, now_ns: int) -> None:
+        if parent != self.parent and self.parent is not None:
+            self._counters.ack_parent_changes += 1
+            if self._is_adopted:
+                self._former = self.parent
+        self.parent, self._is_adopted, self._heard_ns = parent, False, now_ns
+
+    def on_confirmation(self, peer: Nla, now_ns: int, *, is_for_us: bool) -> Effects:
+        """A parent has heard acks: ours, if it says so to us alone."""
+        order = self._parents.all
+        if peer != self.parent:
+            is_better = peer in order and self.parent in order and order.index(peer) < order.index(self.parent)
+            if is_better and now_ns >= self._retry_ns and self._due_ns != NEVER:
+                self._retry_ns = now_ns + self.terms.expiry
+                self._go_to(peer, now_ns)
+                self._due_ns = now_ns
+            return NOTHING
+        if self._is_adopted or is_for_us:
+            self._heard_ns = now_ns
+        if not is_for_us:
+            return NOTHING
+        if self._farewells:
+            self._farewells, self._acked, self._due_ns = 0, None, NEVER
+            return NOTHING
+        former, self._former, self._is_adopted = self._former, None, True
+        if former is None or former == peer or self._acked is None:
+            return NOTHING
+        return (self._ack(self._acked, 0, "", former, leaves=True),)

@@ -1,0 +1,85 @@
+"""What the source of an acknowledged stream asks of everybody below, as its SPMs say it (OPT_PGM_FLOW)."""
+
+from __future__ import annotations
+
+import attrs
+
+from pgm.parameters import Parameters
+from pgm.units import MICROSECOND, MILLISECOND
+from pgm.wire.formats import Tsi
+from pgm.wire.options import Flow, Members
+from pgm.wire.packets import Ack, encode
+from pgm.wire.serial import wrap
+
+_LEAST_NS = MILLISECOND  # of an interval, whatever the wire says
+_ALL_RECEIVED = 0xFFFFFFFF  # the receive map of a cumulative ack
+_KEEPALIVES = (
+    8  # signs of life in ack_expiry: half of them may be lost before a child moves on, all before it is forgotten
+)
+
+
+@attrs.frozen
+class AckTerms:
+    """When to acknowledge, and for how long to wait for those who do not. Times in ns."""
+
+    window: int  # packets
+    every: int  # packets
+    ivl: int
+    expiry: int
+    stall: int
+
+    @classmethod
+    def of_parameters(cls, parameters: Parameters) -> AckTerms:
+        """The terms of a source."""
+        return cls(
+            window=parameters.ack_window,
+            every=parameters.ack_every or max(1, parameters.ack_window // 4),
+            ivl=parameters.ack_ivl,
+            expiry=parameters.ack_expiry,
+            stall=parameters.ack_stall_ivl,
+        )
+
+    @classmethod
+    def of_option(cls, flow: Flow) -> AckTerms:
+        """The terms that an SPM carries; what makes no sense is mended."""
+        return cls(
+            window=max(1, flow.window),
+            every=max(1, flow.every),
+            ivl=max(_LEAST_NS, flow.ivl_us * MICROSECOND),
+            expiry=max(_KEEPALIVES * _LEAST_NS, flow.expiry_us * MICROSECOND),
+            stall=max(_LEAST_NS, flow.stall_us * MICROSECOND),
+        )
+
+    @property
+    def option(self) -> Flow:
+        """The same for an SPM."""
+        return Flow(
+            window=self.window,
+            every=self.every,
+            ivl_us=self.ivl // MICROSECOND,
+            expiry_us=self.expiry // MICROSECOND,
+            stall_us=self.stall // MICROSECOND,
+        )
+
+    @property
+    def keepalive(self) -> int:
+        """How often whoever has nothing to say says that, and parents say that they heard something."""
+        return max(_LEAST_NS, self.expiry // _KEEPALIVES)
+
+    @property
+    def patience(self) -> int:
+        """Silence of a parent after which another is found: half of what the parent above waits for that one's acks."""
+        return self.expiry // 2
+
+
+def ack_packet(tsi: Tsi, data_port: int, acked: int, members: Members) -> bytes:
+    """A cumulative ack, or a parent's confirmation, as octets."""
+    return encode(
+        Ack(
+            tsi=tsi,
+            data_port=data_port,
+            rx_max=wrap(acked),
+            bitmap=_ALL_RECEIVED,
+            options=(members,),
+        )
+    )
