@@ -156,6 +156,10 @@ class Source:
         """Wait until everything accepted has been sent."""
         self._background.call(self._inner.flush)
 
+    def stable(self, sqn: int | None = None) -> None:
+        """Wait until every member of an acknowledged stream has everything up to `sqn`; all that was accepted if None."""
+        self._background.call(self._inner.stable, sqn)
+
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`."""
         self._background.call(self._advance_trail, sqn)

@@ -36,6 +36,7 @@ class AckedWindow:
         self._children = AckParent(tsi, data_port, (segment,), parameters, counters)
         self.stable = first_sqn - 1  # the newest sqn that everybody has
         self._full_since_ns: int | None = None
+        self._has_news = False  # more is stable: whoever waits for that is woken by a deadline
 
     @property
     def option(self) -> Flow:
@@ -100,16 +101,17 @@ class AckedWindow:
 
     def _follow(self) -> None:
         low = self._children.table.low
-        if low is not None and self.members >= self._quorum:
-            self.stable = max(self.stable, low)
+        if low is not None and low > self.stable and self.members >= self._quorum:
+            self.stable, self._has_news = low, True
 
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return self._children.deadline_ns
+        return 0 if self._has_news else self._children.deadline_ns
 
     def handle_deadline(self, lead: int, now_ns: int) -> list[Effect]:
         """Confirm acks; forget members that are gone or stuck."""
+        self._has_news = False
         if now_ns < self._children.deadline_ns:
             return []
         effects = self._children.handle_deadline(self._terms, lead, now_ns)

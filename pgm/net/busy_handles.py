@@ -76,6 +76,13 @@ class Source(SourceHandle[BusyPollDriver]):
         self._driver.require_usable()
         self._driver.spinner.turn()
 
+    def stable(self, sqn: int | None = None) -> None:
+        """Spin until every member of an acknowledged stream has everything up to `sqn`; all that was sent if None."""
+        self._driver.require_usable()
+        wanted = self._core.window.end - 1 if sqn is None else sqn
+        while not self.is_stable(wanted):
+            self._driver.spinner.turn()
+
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`, as a send returned it."""
         self._driver.require_usable()
@@ -243,4 +250,5 @@ def open_receiver(
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects))
         finally:
+            driver.perform(core.leave(driver.now_ns()))
             driver.close()

@@ -15,6 +15,7 @@ from pgm.core.interface import Core
 from pgm.core.receiver import ReceiverCore
 from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
+from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow
 from pgm.messages.subjects import Subscription
 from pgm.net.batching import BatchSending
@@ -105,6 +106,16 @@ class SourceHandle(_Handle[SourceCore, D]):
     def has_batches(self) -> bool:
         """Whether its messages share packets, and can have subjects and a node that they are for."""
         return self._batched is not None
+
+    def is_stable(self, sqn: int) -> bool:
+        """Whether every member of an acknowledged stream has everything up to `sqn`. Raises `UsageError` for others."""
+        acked = self._core.acked
+        if acked is None:
+            raise UsageError(
+                "this stream is not acknowledged, so nobody knows who has what",
+                remedy='write flow = "acked" at the stream',
+            )
+        return acked.stable >= sqn
 
     def _accept(self, payload: Payload, subject: str | None = None, to: str | None = None, *, flush: bool) -> int:
         """Take one message in; returns the sqn of its first packet."""

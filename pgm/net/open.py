@@ -156,4 +156,5 @@ async def open_receiver(
         try:
             yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects))
         finally:
+            driver.perform_now(core.leave(Driver.now_ns()))
             inbox.close()

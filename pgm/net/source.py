@@ -115,6 +115,18 @@ class Source(SourceHandle[Driver]):
             await self._outbox.wait()
         await trio.lowlevel.checkpoint()
 
+    async def stable(self, sqn: int | None = None) -> None:
+        """Wait until every member of an acknowledged stream has everything up to `sqn`; all that was accepted if None.
+
+        A message of several packets ends before the sqn of the next: wait for that less one. Members that are
+        silent for `ack_expiry` are not waited for; with fewer than `ack_quorum` members nothing is stable. Raises
+        `UsageError` for a stream that is not acknowledged.
+        """
+        wanted = self._core.window.end - 1 if sqn is None else sqn
+        while not self.is_stable(wanted):
+            await self._outbox.wait()
+        await trio.lowlevel.checkpoint()
+
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`, as a send returned it.
 

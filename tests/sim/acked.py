@@ -104,7 +104,7 @@ def three_tiers(receivers: int, settings: Parameters, *, flow: str = "acked") ->
     return tree
 
 
-def run(receivers: int, messages: int = 4000, loss: float = 0.0005, **changes: Any) -> dict[str, int]:
+def run(receivers: int, messages: int = 1000, loss: float = 0.0005, **changes: Any) -> dict[str, int]:
     """Send to so many receivers below ten relays; what came to the source."""
     settings = parameters(**{"ack_window": 1024, "fin_quiet_ivl": SECOND} | changes)
     world = World(build_core, seed=1)
@@ -139,7 +139,7 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Acks merged in the tree: what receivers cost their source.")
     parser.add_argument("--receivers", type=int, default=10_000, help="a multiple of 50")
-    parser.add_argument("--messages", type=int, default=4000)
+    parser.add_argument("--messages", type=int, default=1000)
     given = parser.parse_args()
     begun = time.perf_counter()
     found = run(given.receivers, given.messages)
