@@ -30,6 +30,8 @@ _COMMANDS = {
         "deploy.simulate",
         "The same tree in virtual time, with any number of receivers, loss and faults, by seed.",
     ),
+    "report": ("deploy.report", "What telemetry tells: links, bursts, repairs, timers, as a page or JSON."),
+    "tune": ("deploy.tune", "Find timers by simulating the tree with the losses that telemetry shows."),
     "bench": ("deploy.bench.command", "Measure how fast this is here, beside plain sockets, OpenPGM and ZeroMQ."),
     "status": ("deploy.status", "Show what the running nodes of a topology have counted."),
     "render": ("deploy.render", "Write systemd units and kernel settings for the nodes of a topology."),

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from pgm.sim.applications import ReceiverApplication, SourceApplication, Traffic
+from pgm.sim.checker import Checker
 from pgm.sim.checkers import cheap_checkers
 from pgm.sim.faults import Fault, Faults
 from pgm.sim.links import LinkSetup
@@ -47,13 +48,14 @@ def simulate(
     messages: int = 1000,
     size: int = 1000,
     rate: int = 0,
-    wiring: Mapping[str, Wiring] | None = None,
+    wiring: Mapping[str, Wiring | dict[str, Wiring]] | None = None,
     delay: int = LinkSetup().delay,
     faults: Sequence[Fault] = (),
     limit: int = 600 * SECOND,
     progress: Callable[[Progress], None] | None = None,
     repeat: str = "",
     telemetry: str = "",
+    checkers: Sequence[Checker] = (),
 ) -> Report:
     """Run a tree and return its account.
 
@@ -61,10 +63,10 @@ def simulate(
     the tree comes to rest. `delay` is the way from a segment to a node in ns, `wiring` replaces it for nodes by
     name, plans inject their own losses, `faults` happen besides. Raises `InvariantBroken` when an
     invariant does not hold or there is no rest within `limit` ns of virtual time. `telemetry` is a folder for the events
-    of all nodes.
+    of all nodes; `checkers` watch besides the usual ones.
     """
     world = World(factory, seed=seed, repeat=repeat)
-    for checker in cheap_checkers():
+    for checker in (*cheap_checkers(), *checkers):
         world.add_checker(checker)
     events = TelemetryChecker(telemetry, next(iter(plans.values())).parameters) if telemetry else None
     if events is not None:

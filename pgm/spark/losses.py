@@ -114,12 +114,13 @@ def pairs(lost: DataFrame) -> DataFrame:
     return table.groupBy("link").agg(*sums)
 
 
-def links(events: DataFrame) -> DataFrame:
+def links(events: DataFrame, lost: DataFrame | None = None) -> DataFrame:
     """Every link on which data came: link, segment, node, packets, lost, loss (a share), bursts, pairs_K.
 
-    `node` is null for what a feeder sends. `packets` are data packets, first sendings only.
+    `node` is null for what a feeder sends. `packets` are data packets, first sendings only. `lost` is what `attributed`
+    gave for these events, if that is at hand.
     """
-    counted = pairs(attributed(events))
+    counted = pairs(attributed(events) if lost is None else lost)
     into = heard(events).select(
         F.concat_ws(" > ", "segment", "node").alias("link"), "segment", "node", F.col("received").alias("arrived")
     )

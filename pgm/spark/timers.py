@@ -21,17 +21,21 @@ _ALONE = 1.05
 _LONG_BACK_OFF = 10.0  # round trips
 
 
-def timers(events: DataFrame) -> DataFrame:
+def timers(events: DataFrame, doubled: DataFrame | None = None) -> DataFrame:
     """A row for each timer and segment: segment, role, timer, set_ms, answers_p50_ms, answers_p99_ms, fired, early, verdict.
 
     `fired` is how often it ran out; `early` how often that was needless. For `nak_bo_ivl` `early` is requests per packet.
+    `doubled` is what `duplicates` gave for these events, if that is at hand.
     """
-    waits = _configured(events).join(_measured(events), ["segment", "role", "timer"])
+    configured, measured = _configured(events), _measured(events).localCheckpoint()  # few rows, read twice
+    waits = configured.join(measured, ["segment", "role", "timer"])
     early = F.try_divide(F.col("early"), F.col("fired"))
     is_late = (F.col("fired") > 0) & (F.col("set_ms") > _LATE_TIMES * F.col("answers_p99_ms"))
     verdict = _verdict(early > _EARLY_SHARE, is_late)
     judged = waits.withColumn("early", early).withColumn("verdict", verdict)
-    return judged.unionByName(_back_offs(events)).orderBy("segment", "role", "timer")
+    return judged.unionByName(
+        _back_offs(configured, measured, duplicates(events) if doubled is None else doubled)
+    ).orderBy("segment", "role", "timer")
 
 
 def _verdict(is_early: Column, is_late: Column) -> Column:
@@ -73,13 +77,12 @@ def _measured(events: DataFrame) -> DataFrame:
     )
 
 
-def _back_offs(events: DataFrame) -> DataFrame:
+def _back_offs(configured: DataFrame, measured: DataFrame, doubled: DataFrame) -> DataFrame:
     """The back-off of receivers against how often the same was asked for."""
-    asked = duplicates(events).select("segment", F.col("asked").alias("fired"), F.col("asked_ratio").alias("early"))
-    trips = _measured(events).where("timer = 'nak_rpt_ivl' AND role = 'receiver'")
+    asked = doubled.select("segment", F.col("asked").alias("fired"), F.col("asked_ratio").alias("early"))
+    trips = measured.where("timer = 'nak_rpt_ivl' AND role = 'receiver'")
     table = (
-        _configured(events)
-        .where("timer = 'nak_bo_ivl' AND role = 'receiver'")
+        configured.where("timer = 'nak_bo_ivl' AND role = 'receiver'")
         .join(asked, "segment")
         .join(trips.select("segment", "answers_p50_ms", "answers_p99_ms"), "segment")
     )

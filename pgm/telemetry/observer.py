@@ -49,6 +49,7 @@ class Observer:
         self._is_receiver = plan.role is Role.RECEIVER
         self._up = plan.upstream.name
         self._sample_us = plan.parameters.telemetry_sample_ivl // MICROSECOND
+        self._ports = frozenset(stream.data_port for stream in plan.streams)  # others are no business of this node
         self._sums: dict[tuple[str, str, Tsi, Nla], _Sum] = {}
         self._arrived: list[Event] = []  # until it is said by what
         for segment in plan.segments:
@@ -161,7 +162,7 @@ class Observer:
         self._now_ns = now_ns
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Data):
-                if self._plan.role is not Role.SOURCE:
+                if self._plan.role is not Role.SOURCE and (not self._ports or item.data_port in self._ports):
                     kind = "received" if item.type is PacketType.ODATA else "rdata_heard"
                     self._sum(kind, channel.segment.name, item.tsi, peer, item.wire_sqn, item.count)
             elif isinstance(item, Nak) and item.kind is PacketType.NAK and not self._is_receiver:

@@ -53,7 +53,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
             "errors, units", "parameters", "impairments", "wire", "core", "topology",
             "telemetry", "elements", "net", "sim", "spark", "processes", "archive",
         ),
-        ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow"),
+        ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark"),
     ),
 }  # fmt: skip
 

@@ -1,0 +1,101 @@
+"""Small pictures for pages that need no other file: matplotlib draws them as SVG, which goes into the page."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pgm.errors import UsageError
+
+_WIDTH = 8.6  # inches
+_BLUE, _ORANGE, _GREEN, _GREY = "#2b6cb0", "#dd6b20", "#2f855a", "#a0aec0"
+COLOURS = (_BLUE, _ORANGE, _GREEN, _GREY)
+
+
+def require_matplotlib() -> None:
+    """Raise `UsageError` with the remedy where it is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "pictures need matplotlib, which is not installed", remedy="pip install 'pgm-repair-network[spark]'"
+        ) from None
+
+
+def axes(height: float) -> tuple[Any, Any]:
+    """A figure and its axes, `height` inches high."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams.update({"svg.fonttype": "none", "font.size": 9, "font.family": "sans-serif"})
+    figure, axis = pyplot.subplots(figsize=(_WIDTH, height))
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure, axis
+
+
+def svg(figure: Any) -> str:
+    """The picture as an element of a page."""
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    octets = io.StringIO()
+    figure.savefig(octets, format="svg", metadata={"Date": None})
+    pyplot.close(figure)
+    text = octets.getvalue()
+    return text[text.index("<svg") :]
+
+
+def stacked_rows(names: Sequence[str], parts: Mapping[str, Sequence[float]], label: str) -> str:
+    """Horizontal bars, a row each, the first on top."""
+    figure, axis = axes(0.9 + 0.24 * len(names))
+    left = [0.0] * len(names)
+    for colour, (part, values) in zip(COLOURS, parts.items(), strict=False):
+        axis.barh(range(len(names)), values, left=left, color=colour, label=part)
+        left = [start + value for start, value in zip(left, values, strict=True)]
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    axis.set_xlabel(label)
+    axis.legend(frameon=False, loc="lower right")
+    return svg(figure)
+
+
+def bars(names: Sequence[str], groups: Mapping[str, Sequence[float]], label: str) -> str:
+    """Groups of upright bars."""
+    figure, axis = axes(3.0)
+    width = 0.8 / len(groups)
+    for number, (colour, (group, values)) in enumerate(zip(COLOURS, groups.items(), strict=False)):
+        places = [at + (number - (len(groups) - 1) / 2) * width for at in range(len(names))]
+        drawn = axis.bar(places, values, width, color=colour, label=group)
+        if len(names) * len(groups) <= 24:
+            axis.bar_label(drawn, fmt="%.3g", fontsize=7)
+    axis.set_xticks(
+        range(len(names)), names, rotation=30 if len(names) > 6 else 0, ha="right" if len(names) > 6 else "center"
+    )
+    axis.set_ylabel(label)
+    axis.legend(frameon=False)
+    return svg(figure)
+
+
+def histogram(values: Sequence[int], counts: Sequence[int], x: str, y: str) -> str:
+    """How often each value came, on a logarithmic scale."""
+    figure, axis = axes(2.6)
+    axis.bar(values, counts, color=_BLUE)
+    axis.set_yscale("log")
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    return svg(figure)
+
+
+def lines(x: Sequence[float], series: Mapping[str, Sequence[float]], label_x: str, label_y: str) -> str:
+    """Lines over a common x."""
+    figure, axis = axes(2.8)
+    for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
+        axis.plot(x, values, color=colour, label=name, marker="o" if len(x) < 30 else None, markersize=3)
+    axis.set_xlabel(label_x)
+    axis.set_ylabel(label_y)
+    axis.set_ylim(bottom=0)
+    axis.legend(frameon=False)
+    return svg(figure)

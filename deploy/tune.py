@@ -1,0 +1,398 @@
+"""`pgm tune`: timers for a tree, found by simulating it with the losses that it really has."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from deploy import pictures
+from deploy.output import command, print_json, warn
+from deploy.report import quiet_jvm
+from deploy.simulate import parse_counts
+from deploy.tune_file import tuned_text
+from deploy.tune_space import Knob, knobs, overrides_of
+from deploy.tune_trial import Candidate, Outcome, Place, Trial, run
+from pgm.errors import UsageError
+from pgm.impairments import Impairment
+from pgm.parameters import ROWS
+from pgm.topology.load import load_checked
+from pgm.topology.model import Topology
+from pgm.topology.node_plan import Role
+from pgm.topology.precedence import settings_of, value_of
+from pgm.units import MILLISECOND, parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from deploy.tune_search import Found, Score
+
+_LEAST_MISSED = 60  # packets in one run: fewer say nothing
+_MOST_MESSAGES = 20_000
+_LOCAL_NS = MILLISECOND // 2  # from a segment to a node where no line of `rtt` is crossed
+_LEAST_DELAY_NS = MILLISECOND // 20
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--telemetry",
+    type=click.Path(path_type=Path),
+    help="Folder with telemetry of this tree: its losses and round trips are simulated instead of the file's.",
+)
+@click.option("--runs", type=click.IntRange(100), default=2000, show_default=True, help="About how many simulations.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="tuned.toml",
+    show_default=True,
+    help="The file to write; the picture goes beside it.",
+)
+@click.option(
+    "--beside",
+    type=click.Path(path_type=Path),
+    help="A file with the same tree and other timers, to be compared as well.",
+)
+@click.option(
+    "--messages",
+    type=click.IntRange(0),
+    default=0,
+    show_default="enough to lose some",
+    help="Messages of every source in each simulation.",
+)
+@click.option("--size", type=click.IntRange(8), default=1000, show_default=True, help="Octets of a message.")
+@click.option(
+    "--count",
+    "counts",
+    multiple=True,
+    metavar="PATTERN=N",
+    help="How many nodes a pattern stands for; may be repeated.",
+)
+@click.option(
+    "--delay",
+    "delays",
+    multiple=True,
+    metavar="SEGMENT=TIME",
+    help="Way from a segment to a node, where neither telemetry nor rtt says; may be repeated.",
+)
+@click.option("--master", default="", metavar="URL", help="Where Spark runs; all cores of this machine by default.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same result.")
+@command
+def tune(
+    file: Path, telemetry: Path | None, out: Path, beside: Path | None, master: str, as_json: bool, **how: Any
+) -> None:
+    """Find timers for the tree of a topology FILE, and write the file with them.
+
+    Thousands of simulations of the very cores that the processes run try back-offs, repeat and data intervals and the
+    repairers' hold time, segment by segment, with the losses that telemetry shows, or that FILE injects. The best is what
+    repairs soonest for little traffic and few NAKs at the source, and loses nothing that FILE as it is does not lose. The new
+    file says why beside each value. It also says on which segment one more repairer would help most.
+
+    \b
+    pgm demo --write tree.toml && pgm demo --telemetry events
+    pgm tune tree.toml --telemetry events --out tuned.toml && pgm plan tuned.toml
+    pgm tune deploy/topologies/lossy-wan.toml --runs 400
+
+    It needs pip install '.[spark]' and Java 17 or later.
+    """
+    pictures.require_matplotlib()
+    topology = load_checked(file)
+    with _spark(master) as spark:
+        started = time.monotonic()
+        with _line(as_json) as say:
+            result = _tuned(spark, file, topology, telemetry, beside, how, say)
+    found, place, all_knobs, usage = result
+    why = _reasons(found, all_knobs)
+    out.write_text(
+        tuned_text(
+            place.text, topology, found.best.candidate, _head(found, file, telemetry, usage.runs, how["seed"]), why
+        )
+    )
+    load_checked(out)
+    picture = out.with_suffix(".svg")
+    picture.write_text(_picture(found))
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json(_as_json(found, usage, seconds, out))
+    else:
+        _print(found, usage, seconds, out, picture)
+
+
+def _tuned(
+    spark: SparkSession,
+    file: Path,
+    topology: Topology,
+    telemetry: Path | None,
+    beside: Path | None,
+    how: dict[str, Any],
+    say: Callable[[str], None],
+) -> tuple[Found, Place, list[Knob], Any]:
+    from deploy.tune_search import Search
+    from pgm.spark.sweep import Sweep
+
+    losses: dict[tuple[str, str], Impairment] = {}
+    trips: dict[str, int] = {}
+    if telemetry is not None:
+        from pgm.spark import events, summary
+
+        say("reading the telemetry")
+        losses, trips = summary.measured(events.read(spark, telemetry))
+    delays = delays_of(topology, trips, how["delays"])
+    text = file.read_text()
+    place = Place(text, str(file), how["messages"] or 500, how["size"], tuple(delays.items()), tuple(losses.items()), tuple(parse_counts(how["counts"]).items()))  # fmt: skip
+    place, seconds = _calibrated(place, how["messages"], say)
+    all_knobs = knobs(topology, delays)
+    known: list[Candidate] = []
+    if beside is not None:
+        all_knobs, candidate = _beside(all_knobs, load_checked(beside))
+        known.append(candidate)
+    what = ["simulating"]
+
+    def told(text: str) -> None:
+        what[0] = text
+        say(text)
+
+    sweep = Sweep(spark, run, seconds, lambda done, of: say(f"{what[0]}: {done:,} of {of:,} simulations"))
+    search = Search(sweep, place, all_knobs, how["seed"], how["runs"], told)
+    return search.go(shapes_of(topology), known), place, all_knobs, sweep.usage
+
+
+def _calibrated(place: Place, messages: int, say: Callable[[str], None]) -> tuple[Place, float]:
+    """With so many messages that a run says something; and how long such a run takes. Raises `UsageError` where nothing is lost."""
+    say("a first simulation")
+    run(Trial(attrs.evolve(place, messages=50), Candidate(), 0))  # imports and compiles
+    while True:
+        began = time.process_time()
+        outcome = run(Trial(place, Candidate(), 0))
+        seconds = time.process_time() - began
+        if messages or outcome.missed >= _LEAST_MISSED:
+            return place, seconds
+        if place.messages >= _MOST_MESSAGES:
+            if not outcome.missed:
+                raise UsageError(
+                    "nothing is lost in this tree, so there is nothing to tune",
+                    remedy="give --telemetry of the real tree, or loss = {...} in the file",
+                )
+            return place, seconds
+        place = attrs.evolve(place, messages=min(_MOST_MESSAGES, 2 * place.messages))
+
+
+def delays_of(topology: Topology, trips: dict[str, int], given: tuple[str, ...]) -> dict[str, int]:
+    """The way from each segment to its nodes, in ns: what was given, else half the round trip that was measured, else the file's `rtt`.
+
+    In the profile `wan` that is the round trip of segments on which relays listen; others are local. Raises `UsageError`.
+    """
+    lines = {node.up.segment for node in topology.nodes.values() if node.is_relay and node.up is not None}
+    delays = {}
+    for name in topology.segments:
+        is_far = topology.profile != "wan" or name in lines
+        usual = topology.rtt // 2 if is_far else min(_LOCAL_NS, topology.rtt // 2)
+        delays[name] = max(_LEAST_DELAY_NS, trips[name] // 2 if name in trips else usual)
+    for one in given:
+        name, _, text = one.partition("=")
+        if name not in delays:
+            raise UsageError(
+                f"there is no segment {name!r}", remedy=f"write SEGMENT=TIME with one of {', '.join(delays)}"
+            )
+        delays[name] = parse_duration(text)
+    return delays
+
+
+def shapes_of(topology: Topology) -> list[str]:
+    """Segments that could do with a repairer of their own: receivers, and no repairer beside them."""
+    found = []
+    for name, segment in topology.segments.items():
+        there = [node for node in topology.nodes.values() if any(place.segment == name for place in node.places)]
+        has_receivers = any(node.role is Role.RECEIVER for node in there)
+        has_repairer = any(node.role is Role.REPAIRER and not node.is_relay for node in there)
+        if has_receivers and not has_repairer and not segment.unicast:
+            found.append(name)
+    return found
+
+
+def _beside(all_knobs: list[Knob], other: Topology) -> tuple[list[Knob], Candidate]:
+    """What another file says of the same knobs, as a candidate; the knobs know its values then."""
+    values: dict[tuple[str, str], int] = {}
+    for node in other.nodes.values():
+        settings = settings_of(other, node)
+        sides = ((node.up, False), *((place, True) for place in node.downs[:1]))
+        for place, is_below in sides:
+            for knob in all_knobs:
+                if place is not None and place.segment == knob.segment and is_below == (knob.key == "rdata_hold_ivl"):
+                    values.setdefault((knob.segment, knob.key), value_of(settings, knob.key))
+    chosen: dict[str, dict[str, int]] = {}
+    wider = []
+    for knob in all_knobs:
+        value = values.get((knob.segment, knob.key), knob.now)
+        chosen.setdefault(knob.segment, {})[knob.key] = value
+        wider.append(attrs.evolve(knob, values=tuple(sorted({*knob.values, value}))))
+    return wider, Candidate(overrides_of(chosen))
+
+
+def _reasons(found: Found, all_knobs: list[Knob]) -> dict[tuple[str, str], str]:
+    was = {(knob.segment, knob.key): knob.now for knob in all_knobs}
+    reasons = {}
+    for segment, values in found.best.candidate.overrides:
+        for key, value in values:
+            now = was.get((segment, key))
+            if now is None:
+                reasons[segment, key] = "below nak_rdata_ivl, so that no repeat is taken for an echo"
+            elif now == value:
+                reasons[segment, key] = "as it was"
+            else:
+                reasons[segment, key] = f"was {ROWS[key].spell(now)}: {_effect(key, value < now)}"
+    return reasons
+
+
+def _effect(key: str, is_shorter: bool) -> str:
+    effects = {
+        ("nak_bo_ivl", True): "the first request leaves sooner, and others still hear it in time",
+        ("nak_bo_ivl", False): "more of the others hear a request before they make it too",
+        ("nak_rpt_ivl", True): "a lost request is made again sooner",
+        ("nak_rpt_ivl", False): "fewer requests while the answer is on its way",
+        ("nak_rdata_ivl", True): "a lost repair is asked for again sooner",
+        ("nak_rdata_ivl", False): "fewer requests while the repair is on its way",
+        ("rdata_hold_ivl", True): "repairs leave sooner",
+        ("rdata_hold_ivl", False): "one repair answers more requests",
+    }
+    return effects[key, is_shorter]
+
+
+def _gain(ours: float, theirs: float) -> str:
+    if theirs <= 0:
+        return "as before"
+    change = 100 * (ours / theirs - 1)
+    return f"{change:+.0f} %"
+
+
+def _compared(best: Outcome, file: Outcome) -> list[str]:
+    return [
+        f"mean wait for a repair {file.mean_ms:.1f} -> {best.mean_ms:.1f} ms ({_gain(best.mean_ms, file.mean_ms)})",
+        f"99 % of the repairs within {file.p99_ms:.0f} -> {best.p99_ms:.0f} ms ({_gain(best.p99_ms, file.p99_ms)})",
+        f"packets that repairing takes, for each one missed {file.traffic:.2f} -> {best.traffic:.2f} ({_gain(best.traffic, file.traffic)})",
+        f"NAKs at the source, for each one missed {file.source_naks:.3f} -> {best.source_naks:.3f} ({_gain(best.source_naks, file.source_naks)})",
+    ]
+
+
+def _shape_lines(found: Found) -> list[str]:
+    return [
+        f"one more repairer on segment {segment}: mean wait {score.outcome.mean_ms:.1f} ms, 99 % within {score.outcome.p99_ms:.0f} ms, "
+        f"{score.outcome.source_naks:.3f} NAKs at the source; score {score.value:.2f} of that without"
+        for segment, score in found.shapes
+    ]
+
+
+def _head(found: Found, file: Path, telemetry: Path | None, runs: int, seed: int) -> list[str]:
+    losses = f"the losses seen in {telemetry}" if telemetry is not None else "the losses that the file injects"
+    best = found.best
+    return [
+        f"{file.name} with the timers that pgm tune chose: {runs} simulations with {losses}, seed {seed}.",
+        f"Over {best.runs} last simulations, against the file as it was:",
+        *(f"  {line}" for line in _compared(best.outcome, found.file.outcome)),
+        f"The longest that any repair took was {best.outcome.worst_ms / 1000:.2g} s: caches need to hold a few times that.",
+        *_shape_lines(found),
+    ]
+
+
+def _picture(found: Found) -> str:
+    """All candidates by p99 and traffic, the front, the file, the best."""
+    from deploy.tune_search import front
+
+    figure, axis = pictures.axes(5.0)
+    usable = [one for one in found.tried if one.value < math.inf]
+    axis.scatter(
+        [one.outcome.p99_ms for one in usable],
+        [one.outcome.traffic for one in usable],
+        s=9,
+        color=pictures.COLOURS[3],
+        label="tried",
+    )
+    best = front(found.tried)
+    axis.plot(
+        [one.outcome.p99_ms for one in best],
+        [one.outcome.traffic for one in best],
+        color=pictures.COLOURS[0],
+        marker=".",
+        label="none is better in both",
+    )
+    for score, name, colour in (
+        (found.file, "the file as it was", pictures.COLOURS[1]),
+        (found.best, "chosen", pictures.COLOURS[2]),
+    ):
+        axis.scatter([score.outcome.p99_ms], [score.outcome.traffic], s=70, color=colour, label=name, zorder=3)
+    axis.set_xscale("log")
+    axis.set_xlabel("99 % of the repairs took at most, ms")
+    axis.set_ylabel("packets that repairing takes, for each one missed")
+    axis.legend(frameon=False)
+    return pictures.svg(figure)
+
+
+def _score_json(score: Score) -> dict[str, Any]:
+    value = None if score.value == math.inf else round(score.value, 4)
+    chosen = {
+        segment: {key: ROWS[key].spell(one) for key, one in values} for segment, values in score.candidate.overrides
+    }
+    return {"score": value, "runs": score.runs, **attrs.asdict(score.outcome), "parameters": chosen}
+
+
+def _as_json(found: Found, usage: Any, seconds: float, out: Path) -> dict[str, Any]:
+    return {
+        "file": _score_json(found.file),
+        "best": _score_json(found.best),
+        "finals": [_score_json(score) for score in found.finals],
+        "shapes": [{"segment": segment, **_score_json(score)} for segment, score in found.shapes],
+        "simulations": usage.runs,
+        "cpu_share": round(usage.share, 3),
+        "sweep_seconds": round(usage.wall_s, 1),
+        "seconds": round(seconds, 1),
+        "written": str(out),
+    }
+
+
+def _print(found: Found, usage: Any, seconds: float, out: Path, picture: Path) -> None:
+    for line in (*_compared(found.best.outcome, found.file.outcome), *_shape_lines(found)):
+        print(line)
+    print(f"{usage.runs:,} simulations in {seconds:.0f} s, which used {100 * usage.share:.0f} % of {usage.cores} cores")
+    warn(f"wrote {out} and {picture}; look at it with: pgm plan {out}")
+
+
+@contextlib.contextmanager
+def _line(is_quiet: bool) -> Iterator[Callable[[str], None]]:
+    """What is going on: one line that changes on a terminal, a line for each step elsewhere."""
+    if is_quiet:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status("starting") as status:
+            yield status.update
+    else:
+        said = set()
+
+        def say(what: str) -> None:
+            step = what.partition(":")[0]
+            if step not in said:
+                said.add(step)
+                warn(what)
+
+        yield say
+
+
+@contextlib.contextmanager
+def _spark(master: str) -> Iterator[SparkSession]:
+    from pgm.spark import session
+
+    with quiet_jvm():
+        spark = session.start("pgm tune", master=master, quick=True)
+    try:
+        yield spark
+    finally:
+        with quiet_jvm():
+            spark.stop()

@@ -1,0 +1,158 @@
+"""How `pgm tune` looks for settings: many candidates with few runs, neighbours of the good ones, the best with many runs.
+
+Every candidate of a round meets the same seeds, hence the same losses, and so does the file as it is. The whole search is
+decided by one seed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from deploy.tune_space import Knob, child_of, draw
+from deploy.tune_trial import Candidate, Outcome, Place, Trial
+from pgm.spark.sweep import Sweep
+
+_FIRST_SHARE, _SECOND_SHARE, _SHAPE_SHARE = 0.45, 0.3, 0.1  # of the runs; the rest is for the finalists
+_FIRST_SEEDS, _SECOND_SEEDS, _LEAST_SEEDS = 2, 4, 4
+_PARENTS = 12
+_FINALISTS = 6
+# What counts how much: repairs that come soon first, then what they cost, and last what the source hears of them.
+_LATENCY, _TRAFFIC, _SOURCE = 1.0, 0.5, 0.25
+_WORST_TRAFFIC = 1.25  # times that of the file: more is no price to pay
+
+
+@attrs.frozen
+class Score:
+    """A candidate's mean outcome over the seeds of a round, and its score: 1 is the file as it is, less is better."""
+
+    candidate: Candidate
+    outcome: Outcome
+    value: float
+    runs: int
+
+
+@attrs.define
+class Found:
+    """What a search came to. `tried` is everything of the first rounds, `finals` are comparable among themselves."""
+
+    file: Score
+    best: Score
+    finals: list[Score]
+    tried: list[Score]
+    shapes: list[tuple[str, Score]]
+
+
+def mean(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of many; of losses the sum, of the worst wait the worst."""
+    count, missed = len(outcomes), max(1, sum(one.missed for one in outcomes))
+
+    def of_missed(name: str) -> float:
+        return float(sum(getattr(one, name) * one.missed for one in outcomes) / missed)
+
+    return Outcome(
+        mean_ms=of_missed("mean_ms"),
+        p99_ms=sum(one.p99_ms for one in outcomes) / count,
+        worst_ms=max(one.worst_ms for one in outcomes),
+        traffic=of_missed("traffic"),
+        source_naks=of_missed("source_naks"),
+        lost=sum(one.lost for one in outcomes),
+        missed=sum(one.missed for one in outcomes),
+    )
+
+
+def value_of(one: Outcome, file: Outcome) -> float:
+    """How good, against the file: a weighted geometric mean of ratios. Infinite for what loses more or costs far more."""
+    if one.lost > file.lost or one.traffic > _WORST_TRAFFIC * file.traffic:
+        return math.inf
+
+    def ratio(ours: float, theirs: float) -> float:
+        return math.log(max(ours, 1e-3) / max(theirs, 1e-3))
+
+    latency = (ratio(one.mean_ms, file.mean_ms) + ratio(one.p99_ms, file.p99_ms)) / 2
+    traffic, source = ratio(one.traffic, file.traffic), ratio(one.source_naks, file.source_naks)
+    weights = _LATENCY + _TRAFFIC + _SOURCE
+    return math.exp((_LATENCY * latency + _TRAFFIC * traffic + _SOURCE * source) / weights)
+
+
+@attrs.define
+class Search:
+    """A search of about `runs` simulations. `say` is told what it is about."""
+
+    sweep: Sweep
+    place: Place
+    knobs: list[Knob]
+    seed: int
+    runs: int
+    say: Callable[[str], None] = lambda _: None
+
+    def go(self, shapes: Sequence[str], known: Sequence[Candidate] = ()) -> Found:
+        """Look for the best timers, then for where one more repairer, on one of the segments `shapes`, would help most.
+
+        `known` are candidates that must be among the first.
+        """
+        rng = random.Random(self.seed)
+        first = max(_PARENTS, int(self.runs * _FIRST_SHARE / _FIRST_SEEDS))
+        self.say("any settings")
+        drawn = [Candidate(), *known, *(draw(rng, self.knobs) for _ in range(first - 1 - len(known)))]
+        tried = self._round(drawn, _FIRST_SEEDS, 1)
+        parents = [one.candidate for one in sorted(tried, key=lambda one: one.value)[:_PARENTS]]
+        self.say("neighbours of the best")
+        second = max(_PARENTS, int(self.runs * _SECOND_SHARE / _SECOND_SEEDS))
+        children = [
+            child_of(rng, parents[index % len(parents)], self.knobs) for index in range(second - len(parents) - 1)
+        ]
+        better = self._round([Candidate(), *parents, *children], _SECOND_SEEDS, 2)
+        ranked = sorted(better, key=lambda one: one.value)
+        finalists = list(dict.fromkeys(one.candidate for one in ranked[:_FINALISTS]))
+        self.say("the finalists")
+        left = self.runs * (1 - _FIRST_SHARE - _SECOND_SHARE - (_SHAPE_SHARE if shapes else 0))
+        compared = list(dict.fromkeys([Candidate(), *known, *finalists]))
+        finals = self._round(compared, max(_LEAST_SEEDS, int(left / len(compared))), 3)
+        best = min(finals, key=lambda one: one.value)
+        return Found(finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate))
+
+    def _shapes(self, shapes: Sequence[str], best: Candidate) -> list[tuple[str, Score]]:
+        """The tree with the best timers and one more repairer, scored against that without; best first."""
+        if not shapes:
+            return []
+        self.say("one more repairer")
+        candidates = [best, *(attrs.evolve(best, repairer_on=segment) for segment in shapes)]
+        seeds = max(_LEAST_SEEDS, int(self.runs * _SHAPE_SHARE / len(candidates)))
+        scores = self._round(candidates, seeds, 4)
+        return sorted(zip(shapes, scores[1:], strict=True), key=lambda pair: pair[1].value)
+
+    def _round(self, candidates: Sequence[Candidate], seeds: int, number: int) -> list[Score]:
+        """Run all of them over the same seeds; the first is what the others are measured against."""
+        wanted = list(dict.fromkeys(candidates))
+        rng = random.Random(f"{self.seed}:{number}")
+        drawn = [rng.getrandbits(31) for _ in range(seeds)]
+        trials = [Trial(self.place, candidate, seed) for candidate in wanted for seed in drawn]
+        # Neighbouring trials are alike; spread over the tasks, none of them has only the slow ones.
+        order = list(range(len(trials)))
+        rng.shuffle(order)
+        results: list[Outcome | None] = [None] * len(trials)
+        for index, outcome in zip(order, self.sweep.run([trials[index] for index in order]), strict=True):
+            results[index] = outcome
+        means = []
+        for index in range(len(wanted)):
+            some = [one for one in results[index * seeds : (index + 1) * seeds] if one is not None]
+            means.append(mean(some))
+        return [
+            Score(candidate, outcome, value_of(outcome, means[0]), seeds)
+            for candidate, outcome in zip(wanted, means, strict=True)
+        ]
+
+
+def front(scores: Sequence[Score]) -> list[Score]:
+    """Those that none beats in both p99 and traffic, by p99: the Pareto front."""
+    best: list[Score] = []
+    for one in sorted(
+        (one for one in scores if one.value < math.inf), key=lambda one: (one.outcome.p99_ms, one.outcome.traffic)
+    ):
+        if not best or one.outcome.traffic < best[-1].outcome.traffic:
+            best.append(one)
+    return best
