@@ -10,7 +10,7 @@ from __future__ import annotations
 from pgm.core.rate import Bucket
 from pgm.parameters import Parameters
 from pgm.units import SECOND
-from pgm.wire.train import MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS
+from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_OCTETS
 
 
 class Pacer:
@@ -30,7 +30,9 @@ class Pacer:
         self._packets = _packet_bucket(parameters)
 
     def _longest_train(self, rate: int) -> int:
-        return max(self._packet, min(MAX_TRAIN_OCTETS, rate * self._all.burst_ns // SECOND))
+        """What may leave at once: what the bucket holds, and beyond one train no more than the peak rate allows."""
+        peak = max(MAX_TRAIN_OCTETS, self._peak.rate * self._peak.burst_ns // SECOND)
+        return max(self._packet, min(MAX_CONVOY_OCTETS, peak, rate * self._all.burst_ns // SECOND))
 
     def go_at(self, rate: int) -> None:
         """From now on all together go at this rate; the share of repairs stays what it is of TXW_MAX_RTE."""
@@ -67,8 +69,8 @@ class Pacer:
     def packet_room(self, now_ns: int) -> int:
         """Packets that may leave now, in one train."""
         if self._packets is None:
-            return MAX_TRAIN_PACKETS
-        return min(MAX_TRAIN_PACKETS, max(1, self._packets.available(now_ns)))
+            return MAX_CONVOY_PACKETS
+        return min(MAX_CONVOY_PACKETS, max(1, self._packets.available(now_ns)))
 
     def repair_room(self, now_ns: int) -> int:
         """Octets of RDATA that may leave now; what is due may be more than was guessed."""

@@ -20,7 +20,7 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import Fin, Option, Syn, find
 from pgm.wire.parity import MOST_EXTRA_OCTETS, ParityPacket, build_parity
-from pgm.wire.train import MAX_TRAIN_PACKETS, Run
+from pgm.wire.train import MAX_CONVOY_PACKETS, Run
 
 
 @attrs.frozen
@@ -180,11 +180,11 @@ class ParityResponder:
         for group, owed in self._pending.items():
             if owed.due_ns == self._due_ns:
                 part = next(self._store.parts(group, group + self._form.size), None)
-                return 0 if part is None else min(owed.pending, MAX_TRAIN_PACKETS) * part.stride
+                return 0 if part is None else min(owed.pending, MAX_CONVOY_PACKETS) * part.stride
         return 0
 
     def next_train(
-        self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_TRAIN_PACKETS
+        self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
     ) -> Send | None:
         """Parity RDATA of one group that is due, as many packets as fit."""
         due = [(group, owed) for group, owed in self._pending.items() if owed.due_ns <= now_ns]

@@ -20,7 +20,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_rdata
 from pgm.wire.formats import Nla
-from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run
+from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run
 
 
 class Store(Protocol):
@@ -121,7 +121,7 @@ class Responder:
         self._fading.append((until, first, end))
 
     def next_train(
-        self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_TRAIN_PACKETS
+        self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
     ) -> Send | None:
         """RDATA for the oldest sqns that are due, as many of one size as fit a train."""
         parts, has_changed = self._collect(most_octets, most_packets, now_ns)
@@ -166,7 +166,7 @@ class Responder:
         for pending in self._pending:
             found = next(self._store.parts(pending.first, pending.end), None)
             if found is not None:
-                return min(self._pending.sqns, MAX_TRAIN_PACKETS) * found.stride
+                return min(self._pending.sqns, MAX_CONVOY_PACKETS) * found.stride
         return 0
 
     def _rearm(self, now_ns: int) -> None:

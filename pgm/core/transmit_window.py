@@ -26,7 +26,7 @@ from pgm.wire.data import FRAGMENT_OCTETS, odata_alone, write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
 from pgm.wire.options import Fin, Syn, encode_options
 from pgm.wire.serial import unwrap
-from pgm.wire.train import MAX_TRAIN_PACKETS, Octets, Run, fragment_of
+from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, packets_a_train
 
 Payload = bytes | bytearray | memoryview
 _APPEND_OCTETS = 256 * KIB  # written at a time: what a processor's second cache keeps until it is summed
@@ -234,19 +234,25 @@ class TransmitWindow:
 
     @property
     def next_octets(self) -> int:
-        """Octets of the longest train that could leave next."""
+        """Octets of the most that could leave next."""
         first = self._first_unsent
         run = self._store.find(first)
-        return 0 if run is None else min(run.end - first, MAX_TRAIN_PACKETS) * run.stride
+        return 0 if run is None else min(run.end - first, MAX_CONVOY_PACKETS) * run.stride
 
-    def next_train(self, most_octets: int, now_ns: int, most_packets: int = MAX_TRAIN_PACKETS) -> Octets | None:
-        """The next unsent packets, at most `most_octets` and `most_packets` but at least one, or None while the window is full."""
+    def next_train(self, most_octets: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS) -> Octets | None:
+        """The next unsent packets, at most `most_octets` and `most_packets` but at least one, or None while the window is full.
+
+        They are one train, or several full ones.
+        """
         first = self._first_unsent
         run = self._store.find(first)
         if run is None or not self._make_room(run.stride, now_ns):
             return None
         most = min(self._room_packets(run.stride), most_packets, max(1, most_octets // run.stride))
         count = min(run.end - first, most)
+        full = packets_a_train(run.stride)
+        if count > full:
+            count -= count % full
         rows = run.part(first, first + count).rows
         self.lead = first + count - 1
         self.unsent_octets -= count * run.stride

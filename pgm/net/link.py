@@ -26,7 +26,7 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, SegmentPlan
 from pgm.wire.alert import wants_router_alert
 from pgm.wire.formats import Nla
-from pgm.wire.train import MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS, Octets, Train
+from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, Octets, Train, packets_a_train
 
 _ANCILLARY = socket.CMSG_SPACE(4) * 2
 _INT = struct.Struct("=i")
@@ -115,9 +115,9 @@ class Link:
     # In
 
     def read(self, sock: socket.socket, *, gathers: bool = True) -> Arrival | None:
-        """One train, or None when nothing waits. Own echoes and what injected losses leave nothing of are passed over.
+        """What waits, as one train, or None when nothing does. Own echoes and what injected losses leave nothing of are passed over.
 
-        With `gathers` single packets that wait become a train too, at the cost of a call in vain when there is but one.
+        With `gathers` several reads become one train where they fit together, at the cost of a call in vain when there is but one.
         The octets lie in the arena at a place that the next read reuses, unless `keep` is called.
         """
         while True:
@@ -128,7 +128,7 @@ class Link:
             if not read.octets:
                 continue
             length, is_last = read.octets, False
-            if gathers and length <= read.stride:
+            if gathers and length % read.stride == 0:
                 length, is_last = self._gather(sock, chunk, at, read)
             whole = Train(chunk, at, length, read.stride)
             train = whole if self.injector is None else self._impair(whole)
@@ -146,24 +146,25 @@ class Link:
         return sock in self._held
 
     def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _Read) -> tuple[int, bool]:
-        """Read on behind a single packet while what comes looks like it: a train for senders and lines that have none.
+        """Read on behind a packet or train while what comes looks like it: for all together work is done but once.
 
         Returns the octets of all, and whether nothing waits behind them. What looks otherwise is held for the next read.
         """
         length, stride = first.octets, first.stride
-        most = min(MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS * stride)
-        while length + stride <= most:
+        most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, chunk.nbytes - at - ROOM)
+        while length <= most:
             read = self._receive(sock, chunk, at + length)
             if read is None:
                 return length, True
             if not read.octets:
                 continue
-            if read.peer != first.peer or read.octets > stride or read.octets != read.stride:
+            is_short = read.octets == read.stride < stride
+            if read.peer != first.peer or (read.stride != stride and not is_short):
                 start = at + length
                 self._held[sock] = (chunk[start : start + read.octets].copy(), read)
                 break
             length += read.octets
-            if read.octets < stride:
+            if read.octets % stride:
                 break
         return length, False
 
@@ -244,15 +245,26 @@ class Link:
         view = memoryview(send.octets)  # type: ignore[arg-type]
         ancillary = self._ancillary(view[: send.stride], to, send.hops)
         if self.sockets.gso and len(view) - at > send.stride:
-            done = self._send_once(view[at:], [*ancillary, (SOL_UDP, UDP_SEGMENT, _U16.pack(send.stride))], destination)
-            if done is None:
-                raise WouldBlock(at)
-            if done:
-                return
-            self.sockets.gso = False  # this path cannot; packet by packet from now on
+            at = self._send_trains(view, at, send.stride, ancillary, destination)
         for start in range(at, len(view), send.stride):
             if self._send_once(view[start : start + send.stride], ancillary, destination) is None:
                 raise WouldBlock(start)
+
+    def _send_trains(
+        self, view: memoryview, at: int, stride: int, ancillary: list[Ancillary], destination: tuple[str | int, ...]
+    ) -> int:
+        """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
+        together = [*ancillary, (SOL_UDP, UDP_SEGMENT, _U16.pack(stride))]
+        step = packets_a_train(stride) * stride
+        while at < len(view):
+            done = self._send_once(view[at : at + step], together, destination)
+            if done is None:
+                raise WouldBlock(at)
+            if not done:
+                self.sockets.gso = False  # this path cannot; packet by packet from now on
+                break
+            at += step
+        return at
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
         """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""

@@ -14,10 +14,11 @@ import pgm
 from pgm.core.arena import Arena
 from pgm.net.driver import DRAIN_TRAINS
 from pgm.net.link import Link
+from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
 from pgm.parameters import Parameters
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
-from pgm.wire.train import MAX_TRAIN_OCTETS, MAX_TRAIN_PACKETS
+from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_PACKETS
 from tests.net.listening import PATIENCE_S
 from tests.net.places import Place, one_segment
 
@@ -81,14 +82,34 @@ def test_senders_are_kept_apart(link: Link, place: Place) -> None:
 
 
 def test_trains_are_bounded(link: Link, place: Place) -> None:
-    sent = packets([50] * 150) + packets([9000] * 10)
+    sent = packets([50] * 700) + packets([9000] * 50)
     with sender(place.address(1)) as one:
         for packet in sent:
             one.sendto(packet, (link.plan.group, link.plan.port))
     found = read_all(link)
     assert [packet for _, _, cut in found for packet in cut] == sent
-    assert max(len(cut) for _, _, cut in found) == MAX_TRAIN_PACKETS
-    assert max(sum(map(len, cut)) for _, _, cut in found) <= MAX_TRAIN_OCTETS
+    assert max(len(cut) for _, _, cut in found) == MAX_CONVOY_PACKETS
+    assert max(sum(map(len, cut)) for _, _, cut in found) <= MAX_CONVOY_OCTETS
+
+
+def test_trains_that_follow_each_other_are_one(place: Place) -> None:
+    """Several reads, one call of all that is behind them; the end of a stream of trains may be a short packet."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
+    sent = [*packets([1000] * (3 * MAX_TRAIN_PACKETS)), b"short", *packets([1000] * MAX_TRAIN_PACKETS)]
+    try:
+        with sender(place.address(1)) as one:
+            one.setsockopt(SOL_UDP, UDP_SEGMENT, 1000)
+            together = b"".join(sent)
+            cuts = [*range(0, 3 * MAX_TRAIN_PACKETS * 1000, MAX_TRAIN_PACKETS * 1000), 3 * MAX_TRAIN_PACKETS * 1000]
+            for at, end in zip(cuts, [*cuts[1:], cuts[-1] + 5], strict=True):
+                one.sendto(together[at:end], (plan.segments[0].group, plan.segments[0].port))
+            one.sendto(together[cuts[-1] + 5 :], (plan.segments[0].group, plan.segments[0].port))
+        found = read_all(receiver, keep=True)
+    finally:
+        receiver.close()
+    assert [packet for _, _, cut in found for packet in cut] == sent
+    assert [len(cut) for _, _, cut in found] == [3 * MAX_TRAIN_PACKETS + 1, MAX_TRAIN_PACKETS]
 
 
 def test_nothing_octets_and_own_echoes_do_not_end_a_train(link: Link, place: Place) -> None:

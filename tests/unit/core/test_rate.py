@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pgm.core.pacer import Pacer
 from pgm.core.rate import Bucket
 from pgm.units import MICROSECOND, MILLISECOND, SECOND
-from pgm.wire.train import MAX_TRAIN_OCTETS
+from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_TRAIN_OCTETS
 from tests.unit.core.makers import parameters
 
 rates = st.sampled_from([1, 7, 1000, 2000, 999_983, 25_000_000, 3_000_000_007, 125_000_000_000])
@@ -149,7 +149,13 @@ def test_trains_are_as_long_as_the_burst():
     """At 1 Mbit/s 64 KB would be half a second of line."""
     assert Pacer(parameters(txw_max_rte=125_000)).train_octets == 1472
     assert Pacer(parameters(txw_max_rte=2_500_000)).train_octets == 12_500
-    assert Pacer(parameters(txw_max_rte=1_250_000_000)).train_octets == MAX_TRAIN_OCTETS
+    assert Pacer(parameters(txw_max_rte=1_250_000_000)).train_octets == MAX_CONVOY_OCTETS
+    for peak_ivl in (
+        1000,
+        MILLISECOND,
+    ):  # several trains at once are no faster than the peak rate allows, one train may be
+        pacer = Pacer(parameters(txw_max_rte=25_000_000, txw_peak_ivl=peak_ivl))
+        assert pacer.train_octets == max(MAX_TRAIN_OCTETS, 4 * 25_000_000 * peak_ivl // SECOND)
 
 
 @pytest.mark.rfc("SRC-04")

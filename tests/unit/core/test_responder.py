@@ -11,7 +11,7 @@ from pgm.core.responder import Responder
 from pgm.core.run_store import RunStore
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
-from pgm.wire.train import MAX_TRAIN_PACKETS
+from pgm.wire.train import MAX_CONVOY_PACKETS
 from tests.unit.core.makers import MS, SEGMENT, chunk_of_runs, parameters, payload_of, run_of, sent_items, sent_sqns
 
 HOLD, IGNORE = MS, 20 * MS
@@ -155,11 +155,13 @@ def test_runs_of_one_size_share_a_train_oldest_first():
     assert sqns(made.next_train(10 * 36, 0, SECOND + IGNORE)) == [*range(10, 20)]
 
 
-@pytest.mark.parametrize(("octets", "packets"), [(1, 1), (36, 1), (71, 1), (72, 2), (359, 9), (ANY, MAX_TRAIN_PACKETS)])
+@pytest.mark.parametrize(
+    ("octets", "packets"), [(1, 1), (36, 1), (71, 1), (72, 2), (359, 9), (ANY, MAX_CONVOY_PACKETS)]
+)
 def test_a_train_is_as_long_as_the_pacer_says_and_at_least_one_packet(octets, packets):
-    made, _, _ = responder(run_of(0, 200))
-    made.request([(0, 200)], SECOND, 0)
-    assert made.next_octets() == 64 * 36
+    made, _, _ = responder(run_of(0, 300))
+    made.request([(0, 300)], SECOND, 0)
+    assert made.next_octets() == MAX_CONVOY_PACKETS * 36
     assert sqns(made.next_train(octets, 0, SECOND)) == list(range(packets))
     assert made.deadline_ns == SECOND
 

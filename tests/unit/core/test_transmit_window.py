@@ -18,7 +18,7 @@ from pgm.units import KIB, MILLISECOND, NEVER, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fragment
 from pgm.wire.serial import wrap
-from pgm.wire.train import MAX_TRAIN_PACKETS, Data, Train
+from pgm.wire.train import MAX_CONVOY_PACKETS, MAX_TRAIN_PACKETS, Data, Train
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import MS, parameters
 
@@ -155,14 +155,14 @@ def test_nothing_to_send():
 def test_trains_are_of_one_size_and_bounded():
     """The lead is the last sent, not the last accepted."""
     made = window()
-    made.append([bytes(76)] * 100 + [bytes(50)] * 3 + [bytes(76)] * 2)
-    assert made.next_octets == MAX_TRAIN_PACKETS * STRIDE
+    made.append([bytes(76)] * 600 + [bytes(50)] * 3 + [bytes(76)] * 2)
+    assert made.next_octets == MAX_CONVOY_PACKETS * STRIDE
     counts = []
-    for most in (10 * STRIDE + 99, 1, ANY, ANY, ANY, ANY):
+    for most in (10 * STRIDE + 99, 1, ANY, 200 * STRIDE, ANY, ANY, ANY, ANY):
         [item] = send(made, most)
         counts.append(item.count)
         assert made.lead == item.wire_sqn + item.count - 1
-    assert counts == [10, 1, 64, 25, 3, 2]
+    assert counts == [10, 1, 256, 192, 128, 13, 3, 2]  # beyond one train only full ones leave together
     assert made.next_train(ANY, SECOND) is None
 
 
