@@ -17,6 +17,7 @@ from deploy.bench.contenders.registry import CONTENDERS, chosen
 from deploy.bench.idle import idle
 from deploy.bench.latency import latency
 from deploy.bench.machine import complaint, describe
+from deploy.bench.messages import messages
 from deploy.bench.peers.messages import NUMBER_OCTETS
 from deploy.bench.plot import plot, require_matplotlib
 from deploy.bench.ratios import Ratios, ratios_of
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
     "relay": relay,
     "idle": idle,
     "scale": scale,
+    "messages": messages,
 }
 _BY_DEFAULT = ("throughput", "latency", "repair")
 _RATIO_OF = {"throughput": ("mb_per_s", "size"), "latency": ("mean_us", "size"), "repair": ("mb_per_s", "part")}
@@ -147,7 +149,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 )
 @command
 def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:
-    """Measure throughput, latency, repair, relay, idle or scale: throughput, latency and repair if none is named.
+    """Measure throughput, latency, repair, relay, idle, scale or messages: throughput, latency and repair if none is named.
 
     Contenders run one after the other on the same path with the same socket buffers, sender and receiver in a process
     each: pgm on its drivers, plain sockets as the limit and as the naive bound, and OpenPGM and ZeroMQ where they are

@@ -20,14 +20,15 @@ async def throughput(settings: Settings) -> list[Row]:
         with open_place(settings.path, mtu_of(size)) as place:
             for contender in settings.contenders_of("throughput"):
                 job = settings.job(place, size)
-                row = await _row(contender, job, settings)
+                row = await contended("throughput", contender, job, settings)
                 rows.append(row)
                 settings.emit(row)
     return rows
 
 
-async def _row(contender: Contender, job: Job, settings: Settings) -> Row:
-    row: Row = {"benchmark": "throughput", "contender": contender.name, "title": contender.title, "size": job.size}
+async def contended(benchmark: str, contender: Contender, job: Job, settings: Settings) -> Row:
+    """The row of one contender: its lossless maximum, or why it has none."""
+    row: Row = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
     why_not = contender.why_not(job)
     if why_not:

@@ -52,6 +52,15 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         _CPU,
         _MEMORY,
     ),
+    "messages": (
+        Field("MTU", number("mtu")),
+        Field("messages/s", number("messages_per_s")),
+        Field("MB/s", number("mb_per_s", ",.1f")),
+        Field("packets/s", number("packets_per_s"), 4),
+        Field("cores", of_roles("cpu_share", ".2f"), 1),
+        _CPU,
+        _MEMORY,
+    ),
     "latency": (
         Field("mean us", number("mean_us", ",.1f")),
         Field("p50", number("p50_us", ",.1f")),

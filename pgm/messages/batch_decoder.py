@@ -12,6 +12,8 @@ from pgm.messages.batch_format import BadBatch, Layout, alike, columns_of, read_
 from pgm.messages.columns import Columns, Octets, joined
 from pgm.messages.subjects import SubjectFilter
 
+_LAYOUTS = 8  # kept of each session: of full packets, and of ends of batches
+
 Sqns = npt.NDArray[np.int64]
 
 
@@ -39,7 +41,7 @@ class BatchDecoder:
     def __init__(self, node: str, subjects: SubjectFilter) -> None:
         self._node = node
         self._subjects = subjects
-        self._layout: Layout | None = None  # of the last batch: the next one's, as a rule
+        self._layouts: dict[int, Layout] = {}  # of batches seen last, by their octets: the next one's, as a rule
 
     def add(self, first: int, packets: Octets) -> Iterator[Unpacked | Unreadable]:
         """Take packets `first`, `first + 1` and so on, a (count, octets) array; gives what came of them, in order."""
@@ -64,16 +66,17 @@ class BatchDecoder:
         yield from _merged(found)
 
     def _layout_of(self, octets: Octets) -> Layout | None:
-        layout = self._layout
-        if layout is not None and layout.octets == len(octets):
-            known = layout.sample
-            if all(np.array_equal(octets[begin:end], known[begin:end]) for begin, end in layout.fixed):
-                return layout
+        layout = self._layouts.get(len(octets))
+        if layout is not None and layout.fits(octets):
+            return layout
         try:
-            self._layout = read_layout(octets.tobytes())
+            layout = read_layout(octets.tobytes())
         except BadBatch:
             return None
-        return self._layout
+        if len(self._layouts) >= _LAYOUTS:
+            self._layouts.clear()
+        self._layouts[len(octets)] = layout
+        return layout
 
     def _unpack(self, layout: Layout, first: int, rows: Octets) -> Unpacked | None:
         try:

@@ -6,7 +6,8 @@ per message anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -88,19 +89,14 @@ class Columns:
         """Octets of all messages."""
         return self.count * self.size if self.offsets is None else int(self.offsets[-1] - self.offsets[0])
 
-    def payloads(self) -> Iterator[bytes]:
+    def payloads(self) -> list[bytes]:
         """Each message as octets of its own."""
         octets = self.data.tobytes()
         if self.offsets is None:
             size = self.size
-            for at in range(0, self.count * size, size):
-                yield octets[at : at + size]
-            return
-        ends = iter(self.offsets.tolist())
-        begin = next(ends)
-        for end in ends:
-            yield octets[begin:end]
-            begin = end
+            return [octets[at : at + size] for at in range(0, self.count * size, size)]
+        ends = self.offsets.tolist()
+        return [octets[begin:end] for begin, end in itertools.pairwise(ends)]
 
     def names_of_all(self) -> tuple[list[str | None], list[str | None]]:
         """The subject of each message, and the node that it is for."""

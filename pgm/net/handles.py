@@ -146,7 +146,7 @@ class SourceHandle(_Handle[SourceCore, D]):
             raise not_batched("subjects and nodes that messages are for")
         if is_arrow(payloads):
             columns = columns_of_arguments(payloads, None, None)
-            payloads = list(columns.payloads())
+            payloads = columns.payloads()
         sqn = self._core.window.end
         if self._framed is not None:
             self._framed.submit(messages_of(payloads))

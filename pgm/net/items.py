@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import length_hint
 
 import attrs
 import numpy as np
@@ -15,7 +17,7 @@ from pgm.wire.formats import Tsi
 from pgm.wire.train import Octets
 
 
-@attrs.frozen
+@attrs.define(unsafe_hash=True)  # not frozen: making a frozen one takes three times as long
 class Message:
     """One message. `sqn` is the 64-bit number of its first packet; the payload is a copy.
 
@@ -80,53 +82,63 @@ class MultipartBatch:
         return iter(self.messages)
 
 
+_AT_ONCE = 512  # messages that become objects together: fewer cost more each, more make the first one wait
+
+
 class Unpacker:
     """Takes a batch apart message by message. A loop that is left early and begun again goes on where it stopped."""
 
     def __init__(self) -> None:
         self._batch: AnyBatch | None = None
-        self._messages: Iterator[Message] = iter(())
-        self._taken = 0
+        self._made = 0  # messages of the batch that became objects
+        self.messages: Iterator[Message] = iter(())  # those of them that were not taken yet
 
     def open(self, batch: AnyBatch) -> Message | None:
         """Begin with a batch; returns its first message."""
-        self._batch, self._messages, self._taken = batch, _messages_of(batch), 0
-        return self.next()
+        self._batch, self._made = batch, 0
+        return self._make()
 
     def next(self) -> Message | None:
         """The next message of the batch, or None behind its last."""
-        message = next(self._messages, None)
-        if message is None:
+        message = next(self.messages, None)
+        return self._make() if message is None else message
+
+    def _make(self) -> Message | None:
+        batch, first = self._batch, self._made
+        if batch is None or first >= len(batch):
             self._batch = None
-        self._taken += 1
-        return message
+            return None
+        self._made = min(first + _AT_ONCE, len(batch))
+        self.messages = iter(_messages_of(batch, first, self._made))
+        return next(self.messages)
 
     def take_rest(self) -> AnyBatch | None:
         """What was not taken of the batch: the caller's from here on."""
-        batch, taken = self._batch, self._taken
-        self._batch, self._messages = None, iter(())
+        batch, taken = self._batch, self._made - length_hint(self.messages)
+        self._batch, self.messages = None, iter(())
         if batch is None or taken >= len(batch):
             return None
         if isinstance(batch, PackedBatch):
-            return batch.part(taken)
+            return batch.part(taken, len(batch))
         if isinstance(batch, MultipartBatch):
             return attrs.evolve(batch, messages=batch.messages[taken:], sqns=batch.sqns[taken:])
         return attrs.evolve(batch, first_sqn=batch.first_sqn + taken, payloads=batch.payloads[taken:])
 
 
-def _messages_of(batch: AnyBatch) -> Iterator[Message]:
+def _messages_of(batch: AnyBatch, first: int, end: int) -> list[Message]:
+    """Some messages as objects. By loops of the interpreter's own: with small messages all time goes here."""
     if isinstance(batch, PackedBatch):
-        tsi = batch.tsi
-        for payload, sqn, subject in zip(batch, batch.sqns.tolist(), batch.subjects_of_all(), strict=True):
-            yield Message(payload, sqn, tsi, (), subject)
-        return
+        part = batch if end - first == len(batch) else batch.part(first, end)
+        more = repeat(batch.tsi), repeat(()), part.subjects_of_all()
+        return list(map(Message, part.columns.payloads(), part.sqns.tolist(), *more))
     if isinstance(batch, MultipartBatch):
-        for parts, sqn in zip(batch.messages, batch.sqns, strict=True):
+        found = []
+        for parts, sqn in zip(batch.messages[first:end], batch.sqns[first:end], strict=True):
             several = len(parts) > 1
-            yield Message(b"".join(parts) if several else parts[0], sqn, batch.tsi, parts if several else ())
-        return
-    for sqn, payload in enumerate(batch, batch.first_sqn):
-        yield Message(payload, sqn, batch.tsi)
+            found.append(Message(b"".join(parts) if several else parts[0], sqn, batch.tsi, parts if several else ()))
+        return found
+    payloads = attrs.evolve(batch, payloads=batch.payloads[first:end])
+    return list(map(Message, payloads, range(batch.first_sqn + first, batch.first_sqn + end), repeat(batch.tsi)))
 
 
 AnyBatch = Batch | MultipartBatch | PackedBatch

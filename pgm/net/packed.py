@@ -34,7 +34,7 @@ class PackedBatch:
 
     def __iter__(self) -> Iterator[bytes]:
         """Each message as octets of its own."""
-        return self.columns.payloads()
+        return iter(self.columns.payloads())
 
     def __getitem__(self, place: int) -> memoryview:
         """One message, as a view that copies nothing."""
@@ -96,15 +96,11 @@ class PackedBatch:
         """The same in memory of its own, as it has already: what was read is never in it."""
         return self
 
-    def part(self, first: int) -> PackedBatch:
-        """The messages from `first` on, sharing memory."""
+    def part(self, first: int, end: int) -> PackedBatch:
+        """Messages `first` to `end - 1`, sharing memory."""
         ends = np.cumsum(self.packet_counts)
-        packet = int(np.searchsorted(ends, first, side="right"))
-        counts = self.packet_counts[packet:].copy()
-        if len(counts):
-            counts[0] = ends[packet] - first
-        columns = self.columns.part(first, self.columns.count)
-        return attrs.evolve(self, columns=columns, packet_sqns=self.packet_sqns[packet:], packet_counts=counts)
+        counts = np.clip(np.minimum(ends, end) - np.maximum(ends - self.packet_counts, first), 0, None)
+        return attrs.evolve(self, columns=self.columns.part(first, end), packet_counts=counts)
 
     def arrow(self) -> Any:
         """The payloads as an array of Arrow, sharing memory. Raises `UsageError` where pyarrow is missing.

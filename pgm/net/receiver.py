@@ -16,7 +16,7 @@ from pgm.core.receiver import ReceiverCore
 from pgm.net.codings import Unwrapping
 from pgm.net.driver import Driver
 from pgm.net.handles import ReceiverHandle
-from pgm.net.items import AnyBatch, BatchItem, Item, batch_of
+from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker, batch_of
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
 
@@ -142,7 +142,7 @@ class Receiver(ReceiverHandle[Driver]):
         return _Steps(self.next_batch)
 
     def __aiter__(self) -> AsyncIterator[Item]:
-        return _Steps(self._next_item)
+        return _Each(self._unpacker, self._next_item)
 
     async def _next_item(self) -> Item | None:
         message = self._unpacker.next()
@@ -164,6 +164,26 @@ class _Steps(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        found = await self._step()
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+
+class _Each:
+    """The same for messages, without a call for each: most of them are there already."""
+
+    def __init__(self, unpacker: Unpacker, step: Callable[[], Awaitable[Item | None]]) -> None:
+        self._unpacker = unpacker
+        self._step = step
+
+    def __aiter__(self) -> _Each:
+        return self
+
+    async def __anext__(self) -> Item:
+        message = next(self._unpacker.messages, None)
+        if message is not None:
+            return message
         found = await self._step()
         if found is None:
             raise StopAsyncIteration

@@ -12,6 +12,7 @@ from deploy.bench.contenders.openpgm_busy_poll import OpenPgmBusyPoll
 from deploy.bench.contenders.openpgm_examples import OpenPgmExamples
 from deploy.bench.contenders.ours_busy_poll import OursBusyPoll
 from deploy.bench.contenders.ours_each import OursEach
+from deploy.bench.contenders.ours_messages import OursMessages, OursMessagesEach
 from deploy.bench.contenders.ours_trio import OursTrio
 from deploy.bench.contenders.raw_blocking import RawBlocking
 from deploy.bench.contenders.raw_busy_poll import RawBusyPoll
@@ -25,6 +26,8 @@ CONTENDERS: tuple[Contender, ...] = (
     OursTrio(),
     OursEach(),
     OursBusyPoll(),
+    OursMessages(),
+    OursMessagesEach(),
     RawGso(),
     RawSingle(),
     RawBusyPoll(),
