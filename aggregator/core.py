@@ -50,10 +50,10 @@ class AggregatorCore(ElementCore[AggregatorSession]):
     def _from_above(
         self, item: Data | Packet, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
-        if isinstance(item, Data) and item.parity:
-            self.counters.foreign_packets += item.count
-            return NOTHING
         if known is None:
+            if isinstance(item, Data) and item.parity:
+                self.counters.foreign_packets += item.count  # a session begins with what it carries
+                return NOTHING
             if not isinstance(item, (Spm, Data)):
                 self.counters.foreign_packets += 1
                 return NOTHING
@@ -79,6 +79,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             known.on_offer(item, channel.segment, peer)
             return NOTHING
         assert isinstance(item, Data)
+        if item.parity:
+            return known.on_parity(item, channel)
         return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item)
 
     def _from_below(
@@ -97,6 +99,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         elif isinstance(item, Spm) and peer in self._setup.partners:
             return known.relay.on_partner_spm(item, now_ns)
         elif isinstance(item, Data) and item.type is PacketType.RDATA:
+            if item.parity:
+                return known.on_parity(item, channel)
             return known.on_rdata_below(item, channel.segment, peer)
         else:
             self.counters.foreign_packets += 1

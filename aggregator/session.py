@@ -11,11 +11,12 @@ from collections.abc import Iterable
 
 from aggregator.elimination import Elimination, Repair
 from aggregator.gaps import Gaps
+from aggregator.parity import ParityElement
 from aggregator.redirects import Redirects
 from pgm.core.ack_merger import AckMerger
 from pgm.core.asking import nak_packet
 from pgm.core.brakes import Brakes
-from pgm.core.channel import Segment
+from pgm.core.channel import Channel, Segment
 from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
@@ -87,6 +88,17 @@ class AggregatorSession:
         self._redirects = Redirects(setup, parameters, counters)
         self._null_naks = NullNaks(parameters)
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
+        self.parity = ParityElement(
+            self.path,
+            setup,
+            self.confirmer,
+            self.elimination,
+            self._upstream,
+            self._routes,
+            self._homes,
+            parameters,
+            counters,
+        )
 
     @property
     def is_over(self) -> bool:
@@ -99,6 +111,7 @@ class AggregatorSession:
         return min(
             self.confirmer.deadline_ns,
             self.elimination.deadline_ns,
+            self.parity.deadline_ns,
             self.relay.deadline_ns,
             NEVER if self._is_cut_off else self._gaps.deadline_ns,
             self._answers.deadline_ns,
@@ -143,6 +156,8 @@ class AggregatorSession:
         if verdict is SpmVerdict.UNREACHABLE:
             return self._cut_off(now_ns)
         self._is_cut_off = False
+        if spm.options:
+            self.parity.on_spm(spm)
         for parents in self._all_parents:
             parents.learn_path(spm.path_nla)
         self.acks.on_spm(spm)
@@ -158,6 +173,7 @@ class AggregatorSession:
         self._counters.neighbour_unreachable += 1
         self._is_cut_off = True
         self.elimination.drop_pending()
+        self.parity.elimination.drop_pending()
         return self.relay.tell_unreachable(now_ns)
 
     def on_poll(self, poll: Poll, peer: Nla, now_ns: int) -> None:
@@ -180,8 +196,11 @@ class AggregatorSession:
         return self.relay.on_data(data)
 
     def _note_sent(self, first: int, end: int, now_ns: int) -> None:
-        """Keep track of what goes down; a relay that does not speak passes nothing and misses nothing."""
-        if self.relay.speaks:
+        """Keep track of what goes down; a relay that does not speak passes nothing and misses nothing.
+
+        With parity it cannot tell what was lost from what a short group leaves out, and leaves both to those below.
+        """
+        if self.relay.speaks and not self.parity.size:
             self._gaps.passed(first, end, now_ns)
             self._gaps.drop_before(self.path.trail)
         else:
@@ -243,6 +262,10 @@ class AggregatorSession:
         def answers(repair: Repair) -> bool:
             return confirms_all or repair.target == peer
 
+        if ncf.parity:
+            of_target = (lambda _: True) if confirms_all else peer.__eq__
+            self.parity.on_ncf(ncf, now_ns, of_target, anticipate=confirms_all)
+            return effects
         spans = [(low, end) for low, end in self.path.spans_of(ncf) if self.path.reveals(end)]
         self.elimination.confirm(spans, now_ns, answers, anticipate=confirms_all)
         return effects
@@ -251,8 +274,10 @@ class AggregatorSession:
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Confirm at once, note the segment, forward if anything in it is new (RFC 7.2 - 7.4)."""
+        if nak.parity:
+            return self._on_parity_nak(nak, segment, peer, now_ns)
         spans = self.path.spans_of(nak)
-        if nak.parity or not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
+        if not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
             self._counters.nak_packets_foreign += 1
             return NOTHING
         if not self.brakes.admit_nak(peer, now_ns):
@@ -276,6 +301,26 @@ class AggregatorSession:
             return effects
         packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._home_of(target).group)
         return [*effects, self._sent(packet, len(nak.sqns), target)]
+
+    def _on_parity_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        if not self.path.has_edges or not self.parity.may_be(nak):
+            self._counters.nak_packets_foreign += 1
+            return NOTHING
+        if not self.brakes.admit_nak(peer, now_ns):
+            return NOTHING
+        if nak.kind is PacketType.NNAK:
+            return self.parity.on_null_nak(nak, peer)
+        effects = self.parity.on_nak(nak, segment, peer, now_ns, is_cut_off=self._is_cut_off)
+        return [*effects, *self.relay.tell_unreachable(now_ns)] if self._is_cut_off else effects
+
+    def on_parity(self, data: Data, channel: Channel) -> Effects:
+        """Parity: what comes unasked goes down as it came (FEC-48), what was asked for to those who did."""
+        if data.type is PacketType.ODATA:
+            return self.relay.on_data(data)
+        if channel.segment.upstream:
+            return self.parity.on_rdata(data)
+        self.parity.on_rdata_below(data, channel.segment)
+        return NOTHING
 
     def _route_for(self, spans: list[Span], index: int, peer: Nla, now_ns: int) -> tuple[Parents, int]:
         """Whom to ask, and the bit of the segment to repair.
@@ -374,6 +419,7 @@ class AggregatorSession:
         if self._polls:
             for children in self._children:
                 effects += children.handle_deadline(now_ns)
+        effects += self.parity.handle_deadline(now_ns)
         if self.elimination.deadline_ns > now_ns:
             return effects
         for repeat in self.elimination.handle_deadline(now_ns):

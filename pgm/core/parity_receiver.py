@@ -220,13 +220,14 @@ class ParityReceiver:
         return [request_sqn(group, count) for group, count in sorted(parity.items())], merged(single)
 
     def _asks_singly(self, group: int, found: Missing) -> bool:
-        tries = found.ncf_retries + found.data_retries
+        # In turns: perhaps nobody above knows parity, or somebody answers single requests by parity.
+        turn = (found.ncf_retries + found.data_retries) // self._parameters.fec_retries
         return (
             not self._is_on_demand
             or group < self._path.trail
             or group in self._corrupt
             or not self._has_ended(group)
-            or tries >= self._parameters.fec_retries
+            or turn % 2 == 1
         )
 
     def packets_asked(self, sqns: Iterable[int]) -> int:

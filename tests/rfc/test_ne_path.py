@@ -91,11 +91,13 @@ def test_odata_passes_octet_for_octet(kind):
 
 @pytest.mark.rfc("NE-04")
 def test_pro_active_parity_does_not_disturb():
-    """Not carried yet: counted, and neither data nor repair of the sqn whose number it shares."""
+    """It goes down, and is neither data nor repair of the sqn whose number it shares."""
     bench = Bench().begin()
     bench.nak(A, 5)
-    bench.hear(Train.of(data_packet(5, payload_of(5), parity=True)), UP, SOURCE)
-    assert bench.core.counters.foreign_packets == 1
+    parity = data_packet(5, payload_of(5), parity=True)
+    bench.log.clear()
+    bench.hear(Train.of(parity), UP, SOURCE)
+    assert [(send.segment.name, bytes(send.octets)) for _, send in bench.log] == [(one, parity) for one in "abc"]
     bench.ncf(5)
     bench.rdata(5)
     assert bench.where(T.RDATA) == [("a", (5,))]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pgm.sim.trees import Tree
-from pgm.wire.formats import PacketType
 from tests.sim.worlds import finish, lossy, make_world, parameters, traffic
 
-T = PacketType
 MODES = {
     "on-demand": {"fec_group": 16},
     "proactive": {"fec_group": 16, "fec_proactive": 3, "fec_on_demand": False},
@@ -36,3 +34,33 @@ def test_everybody_gets_everything(mode, burst):
     )
     finish(world)
     assert sum(node.core.counters.parity_sqns for node in world.receivers) > 50
+
+
+def relayed(**changes):
+    """A relay, an aggregator below it on the same subnet as no repairer, and receivers on three segments."""
+    tree = Tree(parameters(**changes))
+    tree.source("source", "core")
+    tree.aggregator("relay", "core", "floor", "hall", parents=("source",))
+    tree.aggregator("below", "floor", "room", parents=("relay",))
+    for index, (segment, parent) in enumerate((("floor", "relay"), ("hall", "relay"), ("room", "below"))):
+        for place in range(4):
+            tree.receiver(f"receiver-{index}-{place}", segment, parent)
+    return tree
+
+
+@pytest.mark.rfc("FEC-44", "FEC-48")
+@pytest.mark.parametrize("mode", ["on-demand", "proactive", "both"])
+def test_aggregators_gather_and_constrain_parity(mode):
+    world = make_world(
+        relayed(**MODES[mode]),
+        traffic(600, burst=20),
+        wirings={"receiver": lossy(0.05), "relay": lossy(0.01), "below": lossy(0.02)},
+    )
+    finish(world)
+    asked = sum(node.counters[0].parity_naks for node in world.receivers)
+    at_source = world.nodes["source"].counters[0].parity_naks_in
+    if mode == "on-demand":
+        assert asked > 150
+        assert at_source < 0.8 * asked
+    if mode == "proactive":
+        assert asked == at_source == 0

@@ -1,0 +1,195 @@
+"""Parity at an aggregator: NAKs by count gathered and confirmed, parity passed down to whoever asked (RFC 11.6).
+
+It needs no code: nothing is encoded or decoded here. A relay does not look for gaps of its own in a stream with parity, since
+it cannot tell what a short group leaves out from what was lost; whoever is below asks for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from aggregator.elimination import Elimination
+from aggregator.parity_elimination import ParityElimination, Request
+from pgm.core.asking import nak_packet
+from pgm.core.channel import Segment
+from pgm.core.confirmer import Confirmer
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, Send, control
+from pgm.core.parents import Parents
+from pgm.core.path import Path
+from pgm.core.relay import ElementSetup
+from pgm.parameters import Parameters
+from pgm.wire.formats import Nla
+from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, NakList, ParityPrm, find
+from pgm.wire.packets import Nak, Spm, with_addresses
+from pgm.wire.parity import counts_of, group_of, request_sqn
+from pgm.wire.serial import unwrap, wrap
+from pgm.wire.train import Data
+
+
+class ParityElement:
+    """The parity of one session. `size` is 0 until an SPM tells of parity."""
+
+    def __init__(
+        self,
+        path: Path,
+        setup: ElementSetup,
+        confirmer: Confirmer,
+        single: Elimination,
+        upstream: Parents,
+        routes: Sequence[Parents],
+        homes: dict[Nla, Segment],
+        parameters: Parameters,
+        counters: Counters,
+    ) -> None:
+        self.size = 0
+        self._path = path
+        self._setup = setup
+        self._confirmer = confirmer
+        self._single = single
+        self._upstream = upstream
+        self._routes = routes
+        self._homes = homes
+        self._parameters = parameters
+        self._counters = counters
+        self._shorts: dict[int, int] = {}  # by how many packets a group is short
+        self.elimination = ParityElimination(parameters, counters)
+
+    def on_spm(self, spm: Spm) -> None:
+        """What is offered, and the size of a short group that ends with SPM_LEAD."""
+        offer = find(spm.options, ParityPrm)
+        if offer is not None and not self.size:
+            self.size = offer.tgsize
+        short = find(spm.options, CurrTgsize)
+        if short is not None and self.size:
+            self._learn(group_of(unwrap(spm.lead, self._path.lead), self.size), short.size)
+
+    def _learn(self, group: int, actual: int) -> None:
+        if 0 < actual < self.size:
+            self._shorts[group] = self.size - actual
+            if len(self._shorts) > self._parameters.repair_states:
+                del self._shorts[next(iter(self._shorts))]
+
+    def _asked(self, nak: Nak) -> list[tuple[int, int]]:
+        return counts_of([self._path.unwrap(sqn) for sqn in nak.sqns], self.size)
+
+    # From below
+
+    def may_be(self, nak: Nak) -> bool:
+        """Whether a request is about groups that were sent (SEC-01)."""
+        return bool(self.size) and all(group <= self._path.lead for group, _ in self._asked(nak))
+
+    def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int, *, is_cut_off: bool) -> list[Effect]:
+        """Confirm with the largest count known on the segment, and forward what asks for more than before (FEC-41 - FEC-43)."""
+        self._counters.nak_packets_in += 1
+        self._counters.parity_naks_in += 1
+        index = self._setup.downs.index(segment)
+        asked = self._asked(nak)
+        self._counters.nak_sqns_in += sum(count for _, count in asked)
+        known = [(group, max(count, self.elimination.known(group, index))) for group, count in asked]
+        effects: list[Effect] = [*self._confirmer.confirm(_with_counts(nak, known), segment, now_ns)]
+        if is_cut_off:
+            return effects
+        route = self._upstream if peer in self._homes else self._routes[index]
+        requests: list[Request] = []
+        for group, count in asked:
+            if group < self._path.trail and route is self._upstream and not self._setup.asks_below_trail:
+                self._counters.nak_packets_late += 1
+                continue
+            if peer in self._homes:
+                self.elimination.redirect_up(group, peer, self._upstream, now_ns)
+            request = self.elimination.admit(group, count, index, route, now_ns)
+            if request is not None:
+                requests.append(request)
+        self._counters.nak_packets_eliminated += not requests
+        return [*effects, *self._ask(requests)]
+
+    def _ask(self, requests: Sequence[Request]) -> list[Send]:
+        """NAKs for requests, a list for each target."""
+        sends = []
+        for target in dict.fromkeys(one[0] for one in requests):
+            sqns = sorted(request_sqn(group, count) for to, group, count in requests if to == target)
+            home = self._homes.get(target, self._setup.up)
+            for at in range(0, len(sqns), MAX_NAK_LIST + 1):
+                part = sqns[at : at + MAX_NAK_LIST + 1]
+                self._counters.nak_packets += 1
+                self._counters.parity_naks += 1
+                self._counters.nak_sqns += sum(count for _, count in counts_of(part, self.size))
+                sends.append(control(home, nak_packet(self._path, home.group, part, parity=True), to=target))
+        return sends
+
+    def on_null_nak(self, nak: Nak, peer: Nla) -> Effects:
+        """Tell the source, unless it is asked for more than this (DLR-41)."""
+        self._counters.nnak_packets_in += 1
+        to = self._upstream.current
+        if to is None or all(self.elimination.largest(group) > count for group, count in self._asked(nak)):
+            self._counters.nnak_packets_eliminated += 1
+            return NOTHING
+        self._counters.nnak_packets += 1
+        packet = with_addresses(nak, self._path.path_nla or nak.source_nla, self._setup.up.group)
+        return (control(self._setup.up, packet, to=to),)
+
+    def on_rdata_below(self, data: Data, segment: Segment) -> None:
+        """A local repairer's parity has reached its segment."""
+        for group, offset in self._packets(data):
+            self.elimination.repaired_below(group, self._setup.downs.index(segment), offset)
+
+    # From above
+
+    def on_ncf(self, ncf: Nak, now_ns: int, answers: Callable[[Nla | None], bool], *, anticipate: bool) -> None:
+        """An NCF for counts of packets."""
+        for group, count in self._asked(ncf) if self.size else ():
+            if self._path.reveals(group + 1):
+                self.elimination.confirm(group, count, now_ns, answers, anticipate=anticipate)
+
+    def on_rdata(self, data: Data) -> list[Effect]:
+        """On-demand parity goes down, packet by packet, to the segments that lack more than came (FEC-44, FEC-45).
+
+        A source may answer single requests so too (RFC 11.4): then it goes to the segments that made them.
+        """
+        sends: list[Effect] = []
+        for at, (group, offset) in enumerate(self._packets(data)):
+            segments = self.elimination.repaired(group, offset)
+            if segments is None:
+                bits = self._single.segments_of([(group, group + self.size)])
+                segments = [index for index in range(len(self._setup.downs)) if bits >> index & 1]
+            if not segments:
+                self._counters.rdata_unwanted += 1
+                continue
+            octets = data.octets[at * data.stride : (at + 1) * data.stride]
+            for index in segments if self._setup.is_relay else ():
+                self._counters.rdata_forwarded += 1
+                sends.append(Send(self._setup.downs[index], octets, data.stride, is_data=True))
+        return sends
+
+    def _packets(self, data: Data) -> list[tuple[int, int]]:
+        """Group, and by how much it is short, of each parity packet."""
+        if not self.size:
+            return []
+        first = self._path.unwrap(data.wire_sqn)
+        groups = [group_of(first + at, self.size) for at in range(data.count)]
+        short = find(data.options, CurrTgsize)
+        if short is not None:
+            for group in groups:
+                self._learn(group, short.size)
+        return [(group, self._shorts.get(group, 0)) for group in groups]
+
+    # Time
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return self.elimination.deadline_ns
+
+    def handle_deadline(self, now_ns: int) -> list[Send]:
+        """Repeat what was not confirmed."""
+        return self._ask(self.elimination.handle_deadline(now_ns)) if self.deadline_ns <= now_ns else []
+
+
+def _with_counts(nak: Nak, asked: Sequence[tuple[int, int]]) -> Nak:
+    """The same NAK for other counts."""
+    sqns = [wrap(request_sqn(group, count)) for group, count in asked]
+    options = (NakList(sqns=tuple(sqns[1:])),) if len(sqns) > 1 else ()
+    return attrs.evolve(nak, sqn=sqns[0], options=options)

@@ -1,0 +1,280 @@
+"""Elements and parity: requests by count gathered, repairs counted down (RFC 11.6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.units import MILLISECOND, SECOND
+from pgm.wire.formats import PacketType
+from pgm.wire.options import CurrTgsize, ParityPrm
+from pgm.wire.parity import request_sqn, requested
+from pgm.wire.train import Train
+from tests.reference import data_packet
+from tests.rfc.bench import SOURCE, UP, A, B, Bench
+from tests.unit.core.makers import nak_packet, payload_of, spm_packet
+
+MS = MILLISECOND
+T = PacketType
+SIZE = 8
+OFFER = ParityPrm(SIZE, on_demand=True)
+
+
+def bench_of(**changes):
+    """An aggregator that knows of parity: five groups were sent, and passed down."""
+    bench = Bench(**changes).begin(5 * SIZE)
+    bench.hear(spm_packet(2, 0, 5 * SIZE - 1, OFFER), UP, SOURCE)
+    bench.log.clear()
+    return bench
+
+
+def ask(bench, segment, group, count, *, after=0, kind=T.NAK, peer=None):
+    bench.nak(segment, request_sqn(group, count), after=after, parity=True, kind=kind, peer=peer)
+
+
+def ncf(bench, group, count):
+    packet = nak_packet(request_sqn(group, count), kind=T.NCF, source_nla=SOURCE, group_nla=UP.group, parity=True)
+    bench.hear(packet, UP, SOURCE)
+
+
+def parity(bench, group, *indexes, options=(), on=UP, kind=T.RDATA):
+    for index in indexes:
+        octets = data_packet(group + index, payload_of(index), kind=kind, options=options, parity=True)
+        bench.hear(Train.of(octets), on, SOURCE)
+
+
+def said(bench, kind):
+    """Segment, group and count of what was sent since last asked for."""
+    found = [(send.segment.name, *requested(nak.sqn, SIZE)) for _, send, nak in bench.sent(kind)]
+    assert all(nak.parity for _, _, nak in bench.sent(kind))
+    return found
+
+
+def passed(bench):
+    """Segments of the parity that went down."""
+    found = [send.segment.name for _, send, _ in bench.sent(T.RDATA)]
+    bench.log.clear()
+    return found
+
+
+@pytest.mark.rfc("FEC-40", "FEC-41", "FEC-43", "NE-37")
+def test_a_request_is_confirmed_and_forwarded():
+    bench = bench_of()
+    ask(bench, A, 8, 3)
+    assert said(bench, T.NCF) == [("a", 8, 3)]
+    assert said(bench, T.NAK) == [("core", 8, 3)]
+
+
+@pytest.mark.rfc("FEC-41")
+def test_the_ncf_names_the_largest_count_of_its_own_segment():
+    bench = bench_of()
+    ask(bench, A, 8, 3)
+    ask(bench, B, 8, 5)
+    bench.log.clear()
+    ask(bench, A, 8, 1)
+    ask(bench, A, 8, 4)
+    assert said(bench, T.NCF) == [("a", 8, 3), ("a", 8, 4)]
+
+
+@pytest.mark.rfc("FEC-42", "FEC-43")
+def test_only_larger_counts_are_forwarded():
+    bench = bench_of()
+    ask(bench, A, 8, 3)
+    ncf(bench, 8, 3)
+    bench.log.clear()
+    for segment, count in ((A, 3), (A, 1), (B, 2), (B, 3)):
+        ask(bench, segment, 8, count)
+    assert said(bench, T.NAK) == []
+    assert bench.core.counters.nak_packets_eliminated == 4
+    ask(bench, B, 8, 4)
+    assert said(bench, T.NAK) == [("core", 8, 4)]
+    bench.log.clear()
+    ask(bench, A, 16, 1)  # another group is another matter
+    assert said(bench, T.NAK) == [("core", 16, 1)]
+
+
+@pytest.mark.rfc("FEC-43")
+def test_after_nak_elim_ivl_the_largest_known_count_is_asked_for_again():
+    bench = bench_of(nak_elim_ivl=100 * MS)
+    ask(bench, A, 8, 3)
+    ncf(bench, 8, 3)
+    bench.log.clear()
+    ask(bench, B, 8, 2, after=99 * MS)
+    assert said(bench, T.NAK) == []
+    ask(bench, B, 8, 2, after=2 * MS)
+    assert said(bench, T.NAK) == [("core", 8, 3)]
+
+
+@pytest.mark.rfc("FEC-44", "FEC-40", "NE-37")
+def test_parity_counts_down_and_segments_leave_at_zero():
+    bench = bench_of()
+    ask(bench, A, 8, 1)
+    ask(bench, B, 8, 3)
+    ask(bench, B, 8, 1)  # of another receiver there
+    bench.log.clear()
+    for expected in (["a", "b"], ["b"], ["b"], []):
+        parity(bench, 8, 0)
+        assert passed(bench) == expected
+    assert bench.core.counters.rdata_unwanted == 1
+    parity(bench, 16, 0)
+    assert passed(bench) == []
+
+
+@pytest.mark.rfc("FEC-44")
+def test_what_came_is_no_longer_asked_for():
+    """Two of four have come: a request for two is under way, one for three is not."""
+    bench = bench_of()
+    ask(bench, A, 8, 4)
+    ncf(bench, 8, 4)
+    parity(bench, 8, 0, 1)
+    bench.log.clear()
+    ask(bench, B, 8, 2)
+    assert said(bench, T.NAK) == []
+    ask(bench, B, 8, 3)
+    assert said(bench, T.NAK) == [("core", 8, 3)]
+
+
+@pytest.mark.rfc("FEC-45")
+@pytest.mark.parametrize("told_by", ["parity", "spm"])
+def test_segments_of_a_short_group_leave_when_only_its_gap_is_left(told_by):
+    """A group of five: of six asked for, three were never sent."""
+    bench = bench_of()
+    ask(bench, A, 32, 4)
+    ask(bench, B, 32, 6)
+    bench.log.clear()
+    options = (CurrTgsize(5),) if told_by == "parity" else ()
+    if told_by == "spm":
+        bench.hear(spm_packet(3, 0, 36 + SIZE, OFFER), UP, SOURCE)  # of another lead
+        bench = bench_of()
+        bench.hear(spm_packet(3, 0, 44, OFFER, CurrTgsize(5)), UP, SOURCE)
+        ask(bench, A, 40, 4)
+        ask(bench, B, 40, 6)
+        bench.log.clear()
+    group = 32 if told_by == "parity" else 40
+    for expected in (["a", "b"], ["b"], ["b"], []):
+        parity(bench, group, 0, options=options)
+        assert passed(bench) == expected
+
+
+@pytest.mark.rfc("FEC-46")
+def test_only_an_ncf_for_as_many_stops_the_repeats():
+    for count, is_enough in ((2, False), (3, True), (4, True)):
+        bench = bench_of()
+        ask(bench, A, 8, 3)
+        bench.log.clear()
+        ncf(bench, 8, count)
+        bench.wait(250 * MS)
+        assert (said(bench, T.NAK) == []) == is_enough
+
+
+@pytest.mark.rfc("FEC-47")
+def test_anticipation_holds_up_to_the_count_of_the_ncf():
+    bench = bench_of()
+    ncf(bench, 8, 3)
+    ask(bench, A, 8, 3)
+    assert said(bench, T.NAK) == []
+    assert said(bench, T.NCF) == [("a", 8, 3)]
+    ncf(bench, 8, 5)  # somebody else needs more
+    ask(bench, B, 8, 5)
+    assert said(bench, T.NAK) == []
+    ask(bench, B, 8, 6)
+    assert said(bench, T.NAK) == [("core", 8, 6)]
+    bench.log.clear()
+    parity(bench, 8, 0)
+    assert passed(bench) == ["a", "b"]
+
+
+@pytest.mark.rfc("FEC-47")
+def test_parity_that_nobody_below_asked_for_goes_nowhere():
+    bench = bench_of()
+    ncf(bench, 8, 2)
+    parity(bench, 8, 0, 1)
+    assert passed(bench) == []
+    ask(bench, A, 8, 2)  # the anticipated repair is over
+    assert said(bench, T.NAK) == [("core", 8, 2)]
+
+
+@pytest.mark.rfc("FEC-48")
+def test_proactive_parity_goes_down_and_changes_nothing():
+    bench = bench_of()
+    ask(bench, A, 8, 2)
+    bench.log.clear()
+    parity(bench, 8, 0, kind=T.ODATA)
+    assert [send.segment.name for _, send, _ in bench.sent(T.ODATA)] == ["a", "b", "c"]
+    bench.log.clear()
+    for expected in (["a"], ["a"], []):
+        parity(bench, 8, 1)
+        assert passed(bench) == expected
+
+
+@pytest.mark.rfc("DLR-41")
+def test_a_null_nak_is_eliminated_by_a_larger_request_only():
+    for asked, passes in ((1, True), (2, True), (3, False)):
+        bench = bench_of()
+        ask(bench, A, 8, asked)
+        bench.log.clear()
+        ask(bench, B, 8, 2, kind=T.NNAK)
+        assert (said(bench, T.NNAK) == [("core", 8, 2)]) == passes
+        assert bench.core.counters.nnak_packets_eliminated == (not passes)
+
+
+def test_a_list_is_answered_by_one_list():
+    bench = bench_of()
+    bench.nak(A, request_sqn(8, 3), request_sqn(16, 1), parity=True)
+    assert [nak.sqns for _, _, nak in bench.sent(T.NAK)] == [(10, 16)]
+    bench.log.clear()
+    bench.nak(A, request_sqn(8, 1), request_sqn(16, 2), parity=True)
+    assert [nak.sqns for _, _, nak in bench.sent(T.NCF)] == [(10, 17)]
+    assert [nak.sqns for _, _, nak in bench.sent(T.NAK)] == [(17,)]
+
+
+def test_single_and_parity_requests_do_not_answer_each_other():
+    bench = bench_of()
+    ask(bench, A, 8, 1)
+    bench.nak(B, 8)
+    assert [(nak.parity, nak.sqns) for _, _, nak in bench.sent(T.NAK)] == [(True, (8,)), (False, (8,))]
+    bench.log.clear()
+    bench.rdata(8)
+    assert passed(bench) == ["b"]
+    parity(bench, 8, 0)
+    assert passed(bench) == ["a"]
+
+
+def test_repeats_stop_and_states_are_bounded():
+    bench = bench_of(repair_states=16)
+    for at in range(5):
+        ask(bench, A, at * SIZE, 1)
+    bench.hear(spm_packet(3, 0, 40 * SIZE, OFFER), UP, SOURCE)
+    for at in range(5, 30):
+        ask(bench, A, at * SIZE, 1)
+    (session,) = bench.core.sessions
+    assert len(session.parity.elimination.repairs) == 16
+    assert bench.core.counters.states_refused == 14
+    bench.wait(10 * SECOND)
+    assert len(session.parity.elimination.repairs) == 0
+
+
+def test_requests_without_parity_or_for_groups_never_sent_are_foreign():
+    bench = Bench().begin()
+    ask(bench, A, 8, 1)
+    assert bench.core.counters.nak_packets_foreign == 1
+    bench = bench_of()
+    ask(bench, A, 5 * SIZE, 1)
+    assert bench.core.counters.nak_packets_foreign == 1
+    assert bench.log == []
+
+
+def test_a_relay_of_parity_asks_for_nothing_by_itself():
+    """What it never got may be what a short group left out."""
+    bench = bench_of()
+    bench.hear(Train.of(data_packet(7 * SIZE, payload_of(1))), UP, SOURCE)
+    bench.wait(SECOND)
+    assert bench.sent(T.NAK) == []
+
+
+def test_parity_goes_to_whoever_asked_for_single_packets_of_the_group():
+    """A source may answer so."""
+    bench = bench_of()
+    bench.nak(B, 9)
+    bench.log.clear()
+    parity(bench, 8, 0)
+    assert passed(bench) == ["b"]
