@@ -23,7 +23,7 @@ from pgm.parameters import ROWS, Parameters
 from pgm.units import format_octets
 
 if TYPE_CHECKING:
-    from pgm.archive.reader import ArchiveReader
+    from pgm.archive.collection import Archives
     from pgm.archive.requests import Holding
     from pgm.archive.service import Publish
 
@@ -31,19 +31,19 @@ _WRITE_ROWS = 1000
 _SHOW_S = 0.5
 
 
-def _open(directory: Path) -> ArchiveReader:
+def _open(directory: Path) -> Archives:
     need_arrow()
-    from pgm.archive.reader import ArchiveReader
+    from pgm.archive.collection import Archives
 
-    return ArchiveReader(directory)
+    return Archives(directory)
 
 
 def _ls(directory: Path, as_json: bool) -> int:
-    reader = _open(directory)
-    holdings = reader.holdings()
+    archives = _open(directory)
+    holdings = archives.holdings()
     if as_json:
         print_json(
-            {"holdings": [one.as_json() for one in holdings], "damage": [str(one.message) for one in reader.damage]}
+            {"holdings": [one.as_json() for one in holdings], "damage": [str(one.message) for one in archives.damage]}
         )
     else:
         from deploy.tables import Column, console, table
@@ -52,9 +52,9 @@ def _ls(directory: Path, as_json: bool) -> int:
         heads = ("session", "stream", "source", "node", "segment", "oldest", "next sqn", "rows", "size", "until")
         columns = [Column(head, rank) for head, rank in zip(heads, (0, 0, 2, 1, 3, 0, 0, 4, 5, 6), strict=True)]
         terminal.print(table("Held", columns, [_row(one) for one in holdings], terminal.width))
-        for error in reader.damage:
+        for error in archives.damage:
             warn(error.message)
-    return EXIT_FAILED if reader.damage else 0
+    return EXIT_FAILED if archives.damage else 0
 
 
 def _row(one: Holding) -> list[str]:
@@ -68,17 +68,17 @@ def _verify(directory: Path, as_json: bool) -> int:
     """Read every batch, with its checksum, and see that sessions have no gaps."""
     from pgm.archive.segment import SegmentFile
 
-    reader = _open(directory)
+    archives = _open(directory)
     batches = rows = octets = 0
-    problems = [error.message for error in reader.damage]
+    problems = [error.message for error in archives.damage]
     shown = 0.0
-    for session in reader.sessions():
+    for reader, session in archives.sessions():
         at = session.oldest
         for entry in session.entries:
             if entry.first != at:
                 problems.append(f"session {session.session.tsi} has no rows for the sqns {at} to {entry.first - 1}")
             at = entry.end
-            with SegmentFile(directory, entry.segment) as file:
+            with SegmentFile(reader.directory, entry.segment) as file:
                 try:
                     file.batch_of(entry)
                 except _corrupt() as error:
@@ -105,19 +105,19 @@ def _corrupt() -> type[Any]:
     return CorruptSegment
 
 
-def _cat(directory: Path, as_json: bool, tsi: str | None, first: int | None, end: int | None) -> int:
+def _cat(directory: Path, as_json: bool, tsi: str | None, node: str | None, first: int | None, end: int | None) -> int:
     """Write the messages of a session, or its rows as JSON."""
     from pgm.archive.requests import RangeRequest
 
-    reader = _open(directory)
+    archives = _open(directory)
     if tsi is None:
-        known = [one.tsi for one in reader.holdings()]
+        known = sorted({one.tsi for one in archives.holdings()})
         if len(known) != 1:
             raise UsageError(
                 f"{directory} holds {len(known)} sessions", remedy=f"name one with --tsi: {', '.join(known)}"
             )
         tsi = known[0]
-    for batch in reader.read(RangeRequest(tsi, first=first, end=end)).batches():
+    for batch in archives.read(RangeRequest(tsi, first=first, end=end, node=node)).batches():
         for at in range(0, batch.num_rows, _WRITE_ROWS):
             rows = batch.slice(at, _WRITE_ROWS).to_pylist()
             if as_json:
@@ -143,11 +143,14 @@ def _write(octets: bytes) -> None:
 @click.argument("action", type=click.Choice(["ls", "verify", "cat"]))
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--tsi", help="cat: the session, if there are several.")
+@click.option("--node", help="cat: whose archive, if DIRECTORY holds several.")
 @click.option("--first", type=click.IntRange(0), help="cat: the first sqn; the oldest held without it.")
 @click.option("--end", type=click.IntRange(0), help="cat: the sqn behind the last.")
 @command
-def archive(action: str, directory: Path, tsi: str | None, first: int | None, end: int | None, as_json: bool) -> None:
-    """Look into the archive in DIRECTORY, also while it is written.
+def archive(
+    action: str, directory: Path, tsi: str | None, node: str | None, first: int | None, end: int | None, as_json: bool
+) -> None:
+    """Look into the archive in DIRECTORY, or in its subdirectories, also while it is written.
 
     \b
     pgm archive ls archive
@@ -162,7 +165,7 @@ def archive(action: str, directory: Path, tsi: str | None, first: int | None, en
     elif action == "verify":
         code = _verify(directory, as_json)
     else:
-        code = _cat(directory, as_json, tsi, first, end)
+        code = _cat(directory, as_json, tsi, node, first, end)
     sys.exit(code)
 
 
@@ -189,7 +192,7 @@ def archive(action: str, directory: Path, tsi: str | None, first: int | None, en
 )
 @command
 def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_json: bool, **options: Any) -> None:
-    """Serve the archive in DIRECTORY over Arrow Flight, to Spark or to any Flight client.
+    """Serve the archive in DIRECTORY, or those in its subdirectories, over Arrow Flight, to Spark or to any Flight client.
 
     \b
     pgm serve archive --listen 0.0.0.0:3057 --token-file token
@@ -198,14 +201,14 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     It reads what a recorder writes, while it is written or afterwards; docs/archive.md describes requests and answers. With
     --publish what clients put is sent as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
     """
-    reader = _open(directory)
+    archives = _open(directory)
     with ExitStack() as stack:
         publish = _publisher(stack, options)
-        _serve(reader, listen, node, _parameters(overrides), options, publish, as_json)
+        _serve(archives, listen, node, _parameters(overrides), options, publish, as_json)
 
 
 def _serve(
-    reader: ArchiveReader,
+    archives: Archives,
     listen: str,
     node: str,
     parameters: Parameters,
@@ -224,7 +227,13 @@ def _serve(
     scheme = "grpc" if certificate is None else "grpc+tls"
     try:
         service = RangeService(
-            reader, f"{scheme}://{listen}", parameters, node=node, certificate=certificate, token=token, publish=publish
+            archives,
+            f"{scheme}://{listen}",
+            parameters,
+            node=node,
+            certificate=certificate,
+            token=token,
+            publish=publish,
         )
     except (ArrowException, OSError) as error:
         raise ProcessError(
@@ -235,8 +244,8 @@ def _serve(
         signal.signal(number, lambda *_: ended.set())
     location = f"{scheme}://{listen.rpartition(':')[0]}:{service.port}"
     if as_json:
-        print_json({"location": location, "directory": str(reader.directory)})
-    log("ready", f"serves {reader.directory} on {location}")
+        print_json({"location": location, "directory": str(archives.directory)})
+    log("ready", f"serves {archives.directory} on {location}")
     ended.wait()
     service.end()
 

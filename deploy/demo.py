@@ -20,10 +20,11 @@ from deploy.codes import EXIT_FAILED
 from deploy.demo_account import build_account
 from deploy.demo_tree import DemoTree, demo_topology
 from deploy.output import command, print_json, warn
+from deploy.record import need_arrow
 from deploy.supervise import Child, Supervisor, heed_signals
 from deploy.up import start_order
 from deploy.workload import digest
-from pgm.errors import ProcessError, UnitError
+from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.status import ask_status
 from pgm.parameters import ROWS
@@ -68,6 +69,8 @@ class Demo:
 
     async def _run(self, supervisor: Supervisor, folder: Path) -> dict[str, Any]:
         elements, receivers, sources = start_order(self.plans)
+        recorders = [name for name in receivers if self.plans[name].record_directory is not None]
+        receivers = [name for name in receivers if name not in recorders]
         work = ["--generate", str(self.messages), "--size", str(self.size), "--data-seed", str(self.seed)]
         seed = ["--seed", str(self.seed)]
         if self.telemetry is not None:
@@ -75,12 +78,13 @@ class Demo:
         self._show(f"starting {len(self.plans)} processes")
         await supervisor.start_all(elements, seed)
         await supervisor.start_all(receivers, [*seed, *work, "--until-closed"])
+        await supervisor.start_all(recorders, ["--seed", str(self.seed), "--until-closed"], verb="record")
         source = await supervisor.start(sources[0], [*seed, *work, "--hold"], has_stdin=True)
-        await self._until_all_know_the_path(supervisor, folder, receivers)
+        await self._until_all_know_the_path(supervisor, folder, [*receivers, *recorders])
         started = trio.current_time()
         assert source.process.stdin is not None
         await source.process.stdin.send_all(b"go\n")
-        await self._until_all_are_done(supervisor, folder, receivers)
+        await self._until_all_are_done(supervisor, folder, [*receivers, *recorders])
         seconds = trio.current_time() - started
         await self._poll(supervisor, folder)
         self._show("stopping")
@@ -100,7 +104,10 @@ class Demo:
         expected = digest(self.messages, self.size, self.seed)
         for row in results.values():
             row["sha256_ok"] = row["sha256"] == expected
-        return build_account(self.tree, self.messages, seconds, results, self.snapshots)
+        recorded = [
+            child.result for child in supervisor.children.values() if child.result and "directory" in child.result
+        ]
+        return build_account(self.tree, self.messages, seconds, results, self.snapshots, recorded)
 
     def _show(self, phase: str) -> None:
         """Show what is known, in the order of the tree."""
@@ -238,6 +245,11 @@ def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
     help="Write protocol events as Parquet files into this folder, for `pgm report`.",
 )
 @click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Record what each subnet gets into archives in this folder: one more receiver per subnet.",
+)
+@click.option(
     "--write", type=click.Path(path_type=Path, dir_okay=False), help="Only write the demo's topology to this file."
 )
 @command
@@ -255,6 +267,7 @@ def demo(
     pgm demo --messages 5000 --subnets 2 --receivers 4 --loss 10%
     pgm demo --json | jq .totals
     pgm demo --write tree.toml && pgm plan tree.toml
+    pgm demo --record archives && pgm archive ls archives
 
     How to read the account: "repaired locally" came from a repairer of the own subnet, "from above" from a higher
     tier, "late" by itself after it was missed. NAKed sqns are packets asked for, repeats included, by sequence
@@ -264,6 +277,8 @@ def demo(
     than a fifth from what was asked (by more than three standard deviations, where packets are too few for that).
     """
     shape = DemoTree(**tree)
+    if shape.record is not None:
+        _require_room(shape.record)
     text = demo_topology(shape)
     if write is not None:
         write.write_text(text)
@@ -283,6 +298,13 @@ def demo(
         terminal.print(account_view(account, terminal.width))
     if not account["ok"]:
         sys.exit(EXIT_FAILED)
+
+
+def _require_room(directory: Path) -> None:
+    """A demo records into a folder of its own, so that what is there is what was sent. Raises `UsageError`."""
+    need_arrow()
+    if directory.is_dir() and any(directory.iterdir()):
+        raise UsageError(f"{directory} is not empty", remedy="name another folder for --record, or empty this one")
 
 
 class _picture:  # noqa: N801  used as a function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploy.demo_tree import DemoTree
@@ -16,9 +16,14 @@ Snapshots = Mapping[str, Mapping[str, Any]]
 
 
 def build_account(
-    tree: DemoTree, messages: int, seconds: float, results: Mapping[str, Mapping[str, Any]], snapshots: Snapshots
+    tree: DemoTree,
+    messages: int,
+    seconds: float,
+    results: Mapping[str, Mapping[str, Any]],
+    snapshots: Snapshots,
+    recorded: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The object that `pgm demo --json` ends with. `results` are the receivers' own, `snapshots` everybody's last."""
+    """The object that `pgm demo --json` ends with. `results` and `recorded` are the receivers' and recorders' own, `snapshots` everybody's last."""
     by_role: dict[str, list[dict[str, Any]]] = {"source": [], "aggregator": [], "repairer": []}
     for name, snapshot in snapshots.items():
         if snapshot["role"] in by_role:
@@ -33,6 +38,9 @@ def build_account(
         "receivers": receivers,
         "loss": _losses(tree, snapshots),
     }
+    if recorded:
+        keys = ("node", "segment", "directory", "messages", "lost", "octets")
+        account["recorders"] = [{key: row[key] for key in keys} for row in recorded]
     account["totals"] = _totals(account)
     account["problems"] = find_problems(account)
     account["ok"] = not account["problems"]
@@ -134,6 +142,11 @@ def find_problems(account: Mapping[str, Any]) -> list[str]:
             wrong.append("checksum differs")
         if wrong:
             problems.append(f"{row['node']}: {', '.join(wrong)}")
+    for row in account.get("recorders", ()):
+        if row["messages"] != account["messages"] or row["lost"]:
+            problems.append(
+                f"{row['node']}: recorded {row['messages']} of {account['messages']}, lost {row['lost'] or 0}"
+            )
     for kind in ("last_hop", "uplink"):
         loss = account["loss"][kind]
         if abs(loss["measured"] - loss["asked"]) > loss["tolerance"] * loss["asked"]:

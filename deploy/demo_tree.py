@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 
 import attrs
 
@@ -12,6 +14,7 @@ from pgm.units import format_fraction, format_rate
 
 _BURST_LENGTH = 8
 _FIRST_RELAY = 21  # last number of the address that a subnet's relay has upstream: below the receivers of that segment
+_RECORDER_ADDRESS = 90
 _FIRST_RECEIVER = 100
 _LEAST_RATE = 250_000  # octets/s to which the source slows down: even a crowded machine takes as much
 _MOST_RECEIVERS = 255 - _FIRST_RECEIVER  # of one subnet
@@ -27,6 +30,7 @@ class DemoTree:
     burst_loss: float = 0.02  # in bursts of mean 8, on every last hop
     uplink_loss: float = 0.002
     rate: int = 4_500_000  # octets/s: twenty processes share a few cores
+    record: Path | None = None  # where a recorder on each subnet puts what it gets
 
     @property
     def losses(self) -> dict[str, Impairment]:
@@ -91,13 +95,16 @@ def demo_topology(tree: DemoTree) -> str:
         }
         parts.append(_SEGMENT.format(**values))
         parts.append((_RELAYING_REPAIRER if subnet % 3 == 2 else _AGGREGATOR_AND_REPAIRER).format(**values))
+        parents = (
+            f'["subnet-{subnet}-repairer"]'
+            if subnet % 3 == 2
+            else f'["subnet-{subnet}-aggregator", "subnet-{subnet}-repairer"]'
+        )
         if values["count"]:
-            parents = (
-                f'["subnet-{subnet}-repairer"]'
-                if subnet % 3 == 2
-                else f'["subnet-{subnet}-aggregator", "subnet-{subnet}-repairer"]'
-            )
             parts.append(_RECEIVERS.format(parents=parents, **values))
+        if tree.record is not None:
+            directory = json.dumps(str(tree.record.resolve() / f"subnet-{subnet}"))
+            parts.append(_RECORDER.format(parents=parents, recorder=_RECORDER_ADDRESS, directory=directory, **values))
     return "".join(parts)
 
 
@@ -179,4 +186,14 @@ count = {count}
 addresses = "{net}.{n}.{first}-{net}.{n}.{last}"
 streams = ["numbers"]
 parents = {parents}
+"""
+
+_RECORDER = """
+[nodes.recorder-{n}]               # a receiver like the others that keeps what it gets
+role = "receiver"
+segment = "subnet-{n}"
+address = "{net}.{n}.{recorder}"
+streams = ["numbers"]
+parents = {parents}
+record = {{ directory = {directory} }}
 """

@@ -100,6 +100,8 @@ def account_view(account: Mapping[str, Any], width: int) -> RenderableType:
         else "nothing had to be repaired",
         f"sqns NAKed at the source: {source:,}, by receivers: {asked:,} {ratio}",
     ]
+    for row in account.get("recorders", ()):
+        lines.append(f"{row['messages']:,} messages of {row['segment']} recorded in {row['directory']}")
     verdict = Text("everything arrived everywhere, in order, once", style="bold green")
     if account["problems"]:
         verdict = Text("\n".join(["not as it should be:", *account["problems"]]), style="bold red")

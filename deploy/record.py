@@ -28,6 +28,7 @@ from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import driven, resolve
 from pgm.net.process import cancel_on_signal
 from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.url import is_url
 
@@ -102,23 +103,25 @@ async def record_node(
         application = _Recording(core, recorder, until_closed)
         driver = Driver(core, links, application, rest_ivl=plan.parameters.rx_rest_ivl)
         await stack.enter_async_context(driven(driver, plan))
-        await _until_done(plan, driver, application)
+        snapshot = await _until_done(plan, driver, application)
     account = recorder.account()
     return {
         "node": plan.name,
         "role": plan.role.value,
+        "segment": plan.upstream.name,
         "directory": str(directory),
         "packets": application.packets,
         "rows": account["rows"],
+        "messages": account["messages"],
         "lost": account["lost"],
         "octets": account["octets"],
         "syncs": account["syncs"],
         "seconds": round(time.monotonic() - since, 3),
-        "counters": core.counters.snapshot(),
+        "snapshot": snapshot,
     }
 
 
-async def _until_done(plan: NodePlan, driver: Driver, application: _Recording) -> None:
+async def _until_done(plan: NodePlan, driver: Driver, application: _Recording) -> Snapshot:
     started_ns = driver.now_ns()
     for link in driver.links:
         if link.sockets.buffers.complaint:
@@ -132,6 +135,7 @@ async def _until_done(plan: NodePlan, driver: Driver, application: _Recording) -
         log("ready", f"{plan.name} records")
         await application.has_ended.wait()
         nursery.cancel_scope.cancel()
+    return snapshot_of(plan, driver, started_ns)
 
 
 async def _show(application: _Recording) -> None:

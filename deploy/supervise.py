@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,11 @@ class Supervisor:
         self._environment[LIFE] = str(self._life)
         self.children: dict[str, Child] = {}
 
-    async def start(self, node: str, options: Sequence[str] = (), *, has_stdin: bool = False) -> Child:
-        """Start a node and wait until it runs. Raises `ProcessError` with what it said if it does not."""
-        command = [sys.executable, "-m", "deploy", "run", str(self._file), "--node", node, "--json", *options]
+    async def start(
+        self, node: str, options: Sequence[str] = (), *, has_stdin: bool = False, verb: str = "run"
+    ) -> Child:
+        """Start a node, by `pgm run` or another command, and wait until it runs. Raises `ProcessError` with what it said if it does not."""
+        command = [sys.executable, "-m", "deploy", verb, str(self._file), "--node", node, "--json", *options]
         process = await trio.lowlevel.open_process(
             command,
             stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
@@ -92,11 +95,11 @@ class Supervisor:
             raise ProcessError(f"node {node} did not start within {_START_S:.0f} s")
         return child
 
-    async def start_all(self, nodes: Sequence[str], options: Sequence[str] = ()) -> None:
+    async def start_all(self, nodes: Sequence[str], options: Sequence[str] = (), *, verb: str = "run") -> None:
         """Start several nodes at once."""
         async with open_plain_nursery() as nursery:
             for node in nodes:
-                nursery.start_soon(self.start, node, options)
+                nursery.start_soon(partial(self.start, node, options, verb=verb))
 
     async def _watch(self, child: Child) -> None:
         async with open_plain_nursery() as nursery:

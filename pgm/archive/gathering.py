@@ -57,6 +57,7 @@ class Recording:
         self._retry_at_ns: int | None = None  # the disk takes nothing until then
         self.counters = Counters()
         self.rows = 0
+        self._loss_rows = 0
         self.lost: dict[str, int] = {}
 
     # What comes
@@ -142,6 +143,7 @@ class Recording:
         self.counters.recorded_rows = self.rows
         for part in parts:
             if part.lost is not None:
+                self._loss_rows += 1
                 self.lost[part.lost] = self.lost.get(part.lost, 0) + part.end - part.first
         self.counters.recorder_lost = self.lost.get(_RECORDER, 0)
 
@@ -242,4 +244,10 @@ class Recording:
 
     def account(self) -> dict[str, Any]:
         """What was recorded, with stable keys."""
-        return {"rows": self.rows, "lost": dict(self.lost), "octets": self._writer.octets, "syncs": self._writer.syncs}
+        return {
+            "rows": self.rows,
+            "messages": self.rows - self._loss_rows,
+            "lost": dict(self.lost),
+            "octets": self._writer.octets,
+            "syncs": self._writer.syncs,
+        }

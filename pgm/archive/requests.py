@@ -58,6 +58,7 @@ class RangeRequest:
     end: int | None = None  # the next sqn to come, now
     columns: tuple[str, ...] | None = None
     subjects: tuple[str, ...] | None = None
+    node: str | None = None  # needed only where the archives of several nodes are served
     tail: bool = False
     parts: int = 1  # of a descriptor: how many tickets to make of it, at most
 
@@ -88,6 +89,7 @@ _KINDS = {
     "end": "a whole number",
     "columns": "a list of texts",
     "subjects": "a list of texts",
+    "node": "text",
     "tail": "true or false",
     "parts": "a whole number",
 }

@@ -18,8 +18,9 @@ import attrs
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from pgm.archive.collection import Archives
 from pgm.archive.errors import BadRequest, TooManyStreams
-from pgm.archive.reader import ArchiveReader, Range
+from pgm.archive.reader import Range
 from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, RangeRequest, read_json
 from pgm.archive.schema import served_schema
 from pgm.errors import PgmError
@@ -66,14 +67,14 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class RangeService(flight.FlightServerBase):  # type: ignore[misc]
-    """Serves one archive. `port` says where; `shutdown()` ends it.
+    """Serves one archive, or several. `port` says where; `shutdown()` ends it.
 
     `location` is `grpc://HOST:PORT`, or `grpc+tls://` with a certificate and its key as PEM.
     """
 
     def __init__(
         self,
-        reader: ArchiveReader,
+        archives: Archives,
         location: str,
         parameters: Parameters,
         *,
@@ -83,7 +84,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         publish: Publish | None = None,
     ) -> None:
         """Listen. Raises OSError or `pa.ArrowException` where the address cannot be had."""
-        self._reader = reader
+        self._archives = archives
         self._parameters = parameters
         self._node = node
         self._publish = publish
@@ -107,11 +108,11 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         """`holdings` or `sqn_at`."""
         with _telling():
             asked = read_json(action.body.to_pybytes())
-            self._reader.refresh()
+            self._archives.refresh()
             if action.type == ACTION_HOLDINGS:
                 found: dict[str, Any] = {
                     "node": self._node,
-                    "holdings": [one.as_json() for one in self._reader.holdings() if _matches(one.as_json(), asked)],
+                    "holdings": [one.as_json() for one in self._archives.holdings() if _matches(one.as_json(), asked)],
                 }
             elif action.type == ACTION_SQN_AT:
                 found = {"sqns": self._sqns_at(asked)}
@@ -133,9 +134,10 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         if not isinstance(time_us, int):
             raise BadRequest("time_us is missing, or no whole number", remedy="microseconds since 1970")
         found = []
-        for session in self._reader.sessions(asked.get("tsi")):
-            sqn = self._reader.sqn_at(session, time_us)
-            found.append({"tsi": session.session.tsi, "epoch_us": session.session.epoch_us, "sqn": sqn})
+        for reader, session in self._archives.sessions(asked.get("tsi")):
+            one = session.session
+            sqn = reader.sqn_at(session, time_us)
+            found.append({"tsi": one.tsi, "epoch_us": one.epoch_us, "node": one.node, "sqn": sqn})
         return found
 
     # Flights
@@ -144,21 +146,21 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         """A flight for each session."""
         with _telling():
             asked = read_json(criteria)
-            self._reader.refresh()
-            for one in self._reader.holdings():
+            self._archives.refresh()
+            for one in self._archives.holdings():
                 if _matches(one.as_json(), asked):
-                    yield self._info(RangeRequest(one.tsi, one.epoch_us))
+                    yield self._info(RangeRequest(one.tsi, one.epoch_us, node=one.node))
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         """The tickets of a range."""
         with _telling():
-            self._reader.refresh()
+            self._archives.refresh()
             return self._info(RangeRequest.from_bytes(descriptor.command or b""))
 
     def _info(self, request: RangeRequest) -> Any:
-        found = self._reader.read(request)
+        found = self._archives.read(request)
         entries = [
-            one for one in self._reader.entries(found.session, found.at) if found.end is None or one.first < found.end
+            one for one in found.reader.entries(found.session, found.at) if found.end is None or one.first < found.end
         ]
         octets = sum(entry.octets for entry in entries)
         cuts, seen = [found.at], 0
@@ -167,7 +169,14 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 cuts.append(entry.first)
             seen += entry.octets
         tickets = [
-            attrs.evolve(request, first=first, end=end, parts=1, epoch_us=found.session.session.epoch_us)
+            attrs.evolve(
+                request,
+                first=first,
+                end=end,
+                parts=1,
+                epoch_us=found.session.session.epoch_us,
+                node=found.session.session.node,
+            )
             for first, end in zip(cuts, [*cuts[1:], found.end], strict=True)
         ]
         return flight.FlightInfo(
@@ -184,8 +193,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         """The rows of a ticket."""
         with _telling():
             request = RangeRequest.from_bytes(ticket.ticket)
-            self._reader.refresh()
-            found = self._reader.read(request)
+            self._archives.refresh()
+            found = self._archives.read(request)
         return flight.GeneratorStream(found.schema, self._stream(context, found, request.tail))
 
     def _stream(self, context: Any, found: Range, is_tail: bool) -> Iterator[Any]:
@@ -195,7 +204,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             while is_tail and not found.is_over and not context.is_cancelled():
                 if self._ends.wait(self._parameters.archive_poll_ivl / SECOND):
                     return
-                if self._reader.refresh():
+                if self._archives.refresh():
                     yield from _joined(found.batches())
 
     @contextmanager
@@ -256,8 +265,8 @@ def _values_of(batch: pa.RecordBatch) -> list[bytes]:
 
 def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
     for name in asked:
-        if name not in ("tsi", "stream"):
-            raise BadRequest(f"sessions are not chosen by {name!r}", remedy="by tsi or stream")
+        if name not in ("tsi", "stream", "node"):
+            raise BadRequest(f"sessions are not chosen by {name!r}", remedy="by tsi, stream or node")
     return all(holding[name] == value for name, value in asked.items())
 
 

@@ -21,7 +21,7 @@ from pgm.impairments import Impairment, Injector
 from pgm.topology.load import loads
 from pgm.topology.node_plan import Role
 from pgm.topology.plan import plan_all
-from tests.cli.command import PATIENCE_S, command, environment, marked, pgm, unprivileged
+from tests.cli.command import PATIENCE_S, command, environment, invoked, marked, pgm, unprivileged
 from tests.cli.test_json import documented
 from tests.net.lab import ROOT
 
@@ -95,7 +95,7 @@ def test_the_losses_are_those_that_were_asked_for(account: dict[str, Any]) -> No
 
 
 def test_its_keys_are_documented(account: dict[str, Any]) -> None:
-    documented("demo", account)
+    documented("demo", account, optional=("recorders",))
     documented("demo.totals", account["totals"])
     documented("demo.source", account["source"])
     for row in (*account["aggregators"], *account["repairers"]):
@@ -206,3 +206,19 @@ def test_the_tree_is_good_at_every_size(subnets: int, receivers: int) -> None:
     assert roles.count(Role.RECEIVER) == receivers
     assert len(plans) == 2 + subnets + sum(number % 3 != 2 for number in range(1, subnets + 1)) + receivers
     assert digest(3, 100, 1) == digest(3, 100, 1) != digest(3, 100, 2)
+
+
+def test_a_recorded_demo_has_every_message_in_the_archive_of_every_subnet(tmp_path: Path) -> None:
+    archives = tmp_path / "archives"
+    done = pgm("demo", "--messages", "1000", "--subnets", "2", "--receivers", "2", "--record", archives, "--json")
+    assert done.code == 0, done
+    documented("demo", done.json)
+    for row in done.json["recorders"]:
+        documented("demo.recorders[]", row)
+        assert (row["messages"], row["lost"]) == (1000, {})
+    listed = invoked("archive", "ls", archives, "--json").json["holdings"]
+    assert [(one["segment"], one["rows"], one["closed"]) for one in listed] == [
+        ("subnet-1", 1000, True),
+        ("subnet-2", 1000, True),
+    ]
+    invoked("demo", "--record", archives).complains(2, "is not empty", "another folder")

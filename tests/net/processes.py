@@ -101,9 +101,9 @@ class Processes:
         self.running: dict[str, Process] = {}
         self.all: list[Process] = []
 
-    def start(self, node: str, *options: str, host: Host | None = None, **settings: Any) -> Process:
-        """Start a node without waiting for it."""
-        arguments = ["run", str(self.file), "--node", node, "--json", *options]
+    def start(self, node: str, *options: str, host: Host | None = None, verb: str = "run", **settings: Any) -> Process:
+        """Start a node, by `pgm run` or another command, without waiting for it."""
+        arguments = [verb, str(self.file), "--node", node, "--json", *options]
         environment = {"PGM_RUNTIME_DIR": str(self.folder)}
         process = Process(node, arguments, host, env=environment, **settings)
         self.running[node] = process

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from pgm.archive.reader import ArchiveReader
+from pgm.archive.collection import Archives
 from pgm.archive.requests import RangeRequest
 from pgm.archive.schema import SCHEMA
 from pgm.archive.segment import path_of
@@ -29,7 +29,7 @@ _SHORT = {"archive_poll_ivl": MILLISECOND}
 @contextmanager
 def _serving(directory: Path, parameters: Any = None, **options: Any) -> Iterator[tuple[RangeService, Any]]:
     service = RangeService(
-        ArchiveReader(directory), "grpc://127.0.0.1:0", parameters or small(**_SHORT), node="recorder-1", **options
+        Archives(directory), "grpc://127.0.0.1:0", parameters or small(**_SHORT), node="recorder-1", **options
     )
     thread = threading.Thread(target=service.serve)
     thread.start()
@@ -76,7 +76,7 @@ def test_holdings_ranges_and_times(writer: ArchiveWriter) -> None:
         check_rows(client.do_get(_ticket(first=95, end=205)).read_all(), 95, 205)
         assert client.do_get(_ticket(columns=("value", "sqn"))).read_all().schema.names == ["value", "sqn"]
         assert _ask(client, "sqn_at", time_us=290, tsi=TSI_TEXT)["sqns"] == [
-            {"tsi": TSI_TEXT, "epoch_us": 1_000_000, "sqn": 290}
+            {"tsi": TSI_TEXT, "epoch_us": 1_000_000, "node": "recorder-1", "sqn": 290}
         ]
         assert {kind.type for kind in client.list_actions()} == {"holdings", "sqn_at"}
 
@@ -195,3 +195,24 @@ def test_what_is_put_is_published(writer: ArchiveWriter) -> None:
         with pytest.raises(flight.FlightServerError, match="no column value"):
             _put(client, [b"three"], column="valeu")
     assert published == [("quotes", [b"one"]), ("quotes", [b"two"])]
+
+
+def test_several_archives_are_served_as_one_and_new_ones_are_found(tmp_path: Path) -> None:
+    def record(node: str, first: int) -> None:
+        writer = ArchiveWriter(tmp_path / node, small(), log_to([]))
+        append(writer, [messages(first, 10)], attrs.evolve(SESSION, node=node))
+        writer.close()
+
+    record("left", 0)
+    with _serving(tmp_path) as (_, client):
+        assert client.do_get(_ticket()).read_all().num_rows == 10
+        record("right", 5)
+        told = [(one["node"], one["oldest"]) for one in _ask(client, "holdings")["holdings"]]
+        assert told == [("left", 0), ("right", 5)]
+        with pytest.raises(flight.FlightServerError, match="several nodes have recorded") as several:
+            client.do_get(_ticket()).read_all()
+        assert "name a node: left, right" in str(several.value)
+        check_rows(client.do_get(_ticket(node="right")).read_all(), 5, 15)
+        assert [one["node"] for one in _ask(client, "holdings", node="left")["holdings"]] == ["left"]
+        for flight_ in client.list_flights():
+            assert client.do_get(flight_.endpoints[0].ticket).read_all().num_rows == 10

@@ -1,0 +1,167 @@
+"""Recording for real: a repairer and a recorder on a lossy segment, SIGKILL in the middle, and the range service behind it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from deploy.workload import digest
+from pgm.archive.reader import ArchiveReader
+from pgm.archive.requests import RangeRequest
+from tests.cli.command import invoked
+from tests.cli.test_json import documented
+from tests.net.places import Place, one_segment
+from tests.net.processes import Processes, processes
+
+MESSAGES = 4000
+SIZE = 1000
+_WORK = ("--generate", str(MESSAGES), "--size", str(SIZE))
+
+
+def _tree(place: Place, folder: Path, rate: str = "100Mbit/s") -> str:
+    repairer = f'''
+[nodes.repairer]
+role = "repairer"
+segment = "lan"
+address = "{place.address(50)}"
+parents = ["source"]
+record = {{ directory = "{folder}/repairer", bytes = "100MiB", segment_bytes = "1MiB" }}
+'''
+    text = one_segment(place, loss='{ loss = "2%" }', rate=rate)
+    return text.replace('parents = ["source"]', 'parents = ["repairer", "source"]') + repairer
+
+
+def _rows(directory: Path) -> pa.Table:
+    reader = ArchiveReader(directory)
+    (held,) = reader.holdings()
+    found = reader.read(RangeRequest(held.tsi))
+    return pa.Table.from_batches(list(found.batches()), found.schema)
+
+
+def _sha(rows: pa.Table) -> str:
+    found = hashlib.sha256()
+    for value in rows["value"].to_pylist():
+        found.update(value)
+    return found.hexdigest()
+
+
+def _record(tree: Processes, directory: Path) -> None:
+    process = tree.start("desk-1", "--dir", str(directory), "--until-closed", verb="record")
+    process.line_with("ready:")
+
+
+def test_a_repairer_and_a_recorder_have_every_message_once_and_serve_it(tmp_path: Path) -> None:
+    place = Place.new()
+    with processes(_tree(place, tmp_path), f"t{place.number}") as tree:
+        tree.start_all(["repairer"])
+        _record(tree, tmp_path / "desk")
+        source = tree.start("source", *_WORK, "--hold", stdin=-1)
+        tree.until("desk-1", lambda snapshot: snapshot["sessions"])
+        tree.until("repairer", lambda snapshot: snapshot["sessions"])
+        assert source.process.stdin is not None
+        source.process.stdin.write(b"go\n")
+        source.process.stdin.flush()
+        account = tree.running["desk-1"].account()
+        documented("record", account)
+        assert (account["messages"], account["lost"]) == (MESSAGES, {})
+        assert source.wait() == 0
+        tree.running["repairer"].process.terminate()
+        counters = tree.running["repairer"].account()["snapshot"]["counters"]
+        assert counters["recorded_rows"] == MESSAGES
+    for name, node, repaired in (
+        ("desk", "desk-1", account["snapshot"]["counters"]["repaired_sqns"]),
+        ("repairer", "repairer", None),
+    ):
+        rows = _rows(tmp_path / name)
+        assert (rows.num_rows, rows["lost"].null_count) == (MESSAGES, MESSAGES)
+        assert _sha(rows) == digest(MESSAGES, SIZE, 1)
+        assert rows["node"].unique().to_pylist() == [node]
+        assert rows["source"].unique().to_pylist() == ["source"]
+        assert rows["epoch"].null_count == 0
+        if repaired is not None:
+            assert sum(rows["repaired"].to_pylist()) == repaired > 0
+    listed = invoked("archive", "ls", tmp_path, "--json")
+    documented("archive ls", listed.json)
+    assert [one["closed"] for one in listed.json["holdings"]] == [True, True]
+    documented("archive ls.holdings[]", listed.json["holdings"][0])
+    assert "desk-1" in invoked("archive", "ls", tmp_path).out
+    sound = invoked("archive", "verify", tmp_path, "--json")
+    documented("archive verify", sound.json)
+    assert (sound.code, sound.json["ok"], sound.json["rows"]) == (0, True, 2 * MESSAGES)
+    _read_over_flight(tmp_path)
+
+
+def _read_over_flight(directory: Path) -> None:
+    from tests.net.processes import Process
+
+    (directory / "token").write_text("secret\n")
+    service = Process(
+        "serve",
+        ["serve", str(directory), "--listen", "127.0.0.1:0", "--token-file", str(directory / "token"), "--json"],
+    )
+    try:
+        service.line_with("ready:")
+        told = json.loads(service.printed[0])
+        documented("serve", told)
+        with flight.connect(told["location"]) as client:
+            options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret")])
+            (answer,) = client.do_action(flight.Action("holdings", b""), options)
+            held = json.loads(answer.body.to_pybytes())["holdings"]
+            assert [(one["node"], one["rows"]) for one in held] == [("desk-1", MESSAGES), ("repairer", MESSAGES)]
+            assert held[0]["epoch_us"] == held[1]["epoch_us"]
+            for one in held:
+                ticket = flight.Ticket(RangeRequest(one["tsi"], node=one["node"], columns=("value",)).to_bytes())
+                assert _sha(client.do_get(ticket, options).read_all()) == digest(MESSAGES, SIZE, 1)
+        assert service.stop() == 0
+    finally:
+        service.close()
+
+
+def _recorded(archive: Path) -> int:
+    """The sqn up to which it is on disk."""
+    return max((one.next_sqn for one in ArchiveReader(archive).holdings()), default=0)
+
+
+def test_a_repairer_that_is_killed_goes_on_behind_a_loss_that_is_told(tmp_path: Path) -> None:
+    place = Place.new()
+    with processes(_tree(place, tmp_path, "20Mbit/s"), f"t{place.number}") as tree:
+        archive = tmp_path / "repairer"
+        tree.start_all(["repairer"])
+        source = tree.start("source", *_WORK)
+        source.line_with("ready:")
+        tree.until("repairer", lambda _: _recorded(archive) > 300)
+        tree.running["repairer"].kill()
+        before = _recorded(archive)
+        (again,) = tree.start_all(["repairer"])
+        assert source.wait() == 0
+        tree.until("repairer", lambda _: ArchiveReader(archive).holdings()[0].closed)
+        again.process.terminate()
+        again.account()
+    rows = _rows(archive)
+    sqns, counts = rows["sqn"].to_numpy(), rows["count"].to_numpy()
+    assert (sqns[1:] == sqns[:-1] + counts[:-1]).all()
+    assert (sqns[-1] + counts[-1], before > 300) == (MESSAGES, True)
+    lost = [(row["sqn"], row["lost"]) for row in rows.to_pylist() if row["lost"]]
+    assert {cause for _, cause in lost} <= {"recorder"}, lost
+    assert all(sqn >= before for sqn, _ in lost)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("record", "tree.toml"), "say which one with --node"),
+        (("record", "pgm://239.1.1.1:3056?interface=lo&data_port=7500"), "--dir DIRECTORY"),
+        (("archive", "ls", "nowhere"), "nowhere is no directory"),
+        (("serve", ".", "--tls-cert", "x"), "--tls-key"),
+        (("serve", ".", "--set", "archive_strems=3"), "archive_streams"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told(arguments: tuple[str, ...], says: str) -> None:
+    done = invoked(*arguments)
+    assert done.code in (1, 2)
+    assert says in done.err, done
