@@ -289,10 +289,13 @@ def alike(rows: Octets, layout: Layout) -> int:
     """How many of the first rows, each a batch, look like row 0, which has this layout."""
     if len(rows) == 1 or not layout.fits(rows[1]):
         return 1
+    columns = [(rows[:, begin:end], rows[0, begin:end]) for begin, end in layout.fixed]
+    if all((found == wanted).all() for found, wanted in columns):
+        return len(rows)
     same = np.ones(len(rows), bool)
-    for begin, end in layout.fixed:
-        same &= (rows[:, begin:end] == rows[0, begin:end]).all(axis=1)
-    return len(rows) if same.all() else int(np.argmin(same))
+    for found, wanted in columns:
+        same &= (found == wanted).all(axis=1)
+    return int(np.argmin(same))
 
 
 def columns_of(rows: Octets, layout: Layout) -> Columns:

@@ -19,6 +19,7 @@ from pgm.errors import UsageError
 ANY_LEVEL = "*"
 THE_REST = "..."
 MOST_OCTETS = 1024
+_CACHED_TABLES = 64  # of batches, whose verdicts are remembered: those of a stream with few subjects are all alike
 _CACHED_NAMES = 65_536  # subjects whose verdict is remembered; beyond it all are asked anew
 
 
@@ -84,6 +85,7 @@ class SubjectFilter:
         self._all: dict[Subscription, None] = {}
         self._takes_all = patterns is None
         self._verdicts: dict[str, bool] = {}
+        self._tables: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}  # verdicts of whole tables
         for pattern in patterns or ():
             self.add(pattern)
 
@@ -106,7 +108,7 @@ class SubjectFilter:
         self._all[subscription] = None
         self._place(pattern, make=True).append(subscription)
         self._takes_all = False
-        self._verdicts.clear()
+        self._forget_verdicts()
         return subscription
 
     def remove(self, which: Subscription | str) -> None:
@@ -120,7 +122,7 @@ class SubjectFilter:
         del self._all[found]
         self._place(found.pattern, make=False).remove(found)
         self._prune(found.pattern)
-        self._verdicts.clear()
+        self._forget_verdicts()
 
     def _place(self, pattern: str, *, make: bool) -> list[Subscription]:
         level = self._root
@@ -175,4 +177,13 @@ class SubjectFilter:
 
     def wanted(self, subjects: tuple[str, ...]) -> npt.NDArray[np.bool_]:
         """For a batch's table: whether each is wanted, behind what holds for messages without a subject."""
-        return np.array([self._takes_all, *map(self.wants, subjects)], bool)
+        found = self._tables.get(subjects)
+        if found is None:
+            if len(self._tables) >= _CACHED_TABLES:
+                self._tables.clear()
+            found = self._tables[subjects] = np.array([self._takes_all, *map(self.wants, subjects)], bool)
+        return found
+
+    def _forget_verdicts(self) -> None:
+        self._verdicts.clear()
+        self._tables.clear()

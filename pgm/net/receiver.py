@@ -19,6 +19,7 @@ from pgm.net.handles import ReceiverHandle
 from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker, batch_of
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
+from pgm.wire.train import Run
 
 T = TypeVar("T")
 
@@ -29,6 +30,17 @@ class _Queued:
 
     found: Messages | LargeMessage | Lost | Opened | Closed
     frees_octets: int
+
+    def is_continued_by(self, tsi: Tsi, run: Run) -> bool:
+        """Whether a run goes on in sqns and memory where this ends."""
+        found = self.found
+        return isinstance(found, Messages) and found.run.is_continued_by(run) and found.tsi == tsi
+
+    def extend(self, run: Run) -> None:
+        """Take in a run that goes on where this ends."""
+        assert isinstance(self.found, Messages)
+        self.found = Messages(self.found.tsi, self.found.run.with_more(run))
+        self.frees_octets += run.octets
 
 
 class Inbox:
@@ -83,7 +95,12 @@ class Inbox:
         return found
 
     def _take_run(self, deliver: Deliver) -> None:
-        found = list(self._reassembler(deliver.tsi).add(deliver.run))
+        run, last = deliver.run, self._queue[-1] if self._queue else None
+        if last is not None and last.is_continued_by(deliver.tsi, run):
+            # The application is behind: the more there is at a time, the less each message costs it.
+            last.extend(run)
+            return
+        found = list(self._reassembler(deliver.tsi).add(run))
         self._queue.extend(_Queued(one, 0) for one in found)
         if found:
             self._queue[-1].frees_octets = deliver.run.octets

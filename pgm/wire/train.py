@@ -122,6 +122,10 @@ class Run:
             and other.payload_at == self.payload_at == DATA_HEADER_OCTETS
         )
 
+    def with_more(self, other: Run) -> Run:
+        """This and `other`, by which it is continued, as one."""
+        return Run(self.first, self.count + other.count, self.buffer, self.offset, self.stride, self.payload_at)
+
 
 @attrs.define(eq=False)
 class _Keeping:
