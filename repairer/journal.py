@@ -31,10 +31,8 @@ class Journal:
             self._at = self._arrivals.first
         missing = next(self._recovery.missing.reaching(self._at), None)
         end = self._arrivals.end if missing is None else max(self._at, missing.first)
-        if end <= self._at:
-            return NOTHING
-        effects = self._up_to(self._at, end)
-        self._at = end
+        effects = self._up_to(self._at, end) if end > self._at else []
+        self._at = max(self._at, end)
         fin = self._path.fin_lead
         if fin is not None and end > fin and not self._is_closed:
             self._is_closed = True
