@@ -36,6 +36,16 @@ def axes(height: float) -> tuple[Any, Any]:
     return figure, axis
 
 
+def logarithmic(axis: Any, set_scale: Any) -> None:
+    """A logarithmic axis with plain numbers at it."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    set_scale("log")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def svg(figure: Any) -> str:
     """The picture as an element of a page."""
     from matplotlib import pyplot

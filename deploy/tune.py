@@ -160,7 +160,7 @@ def _tuned(
         say(text)
 
     sweep = Sweep(spark, run, seconds, lambda done, of: say(f"{what[0]}: {done:,} of {of:,} simulations"))
-    search = Search(sweep, place, all_knobs, how["seed"], how["runs"], told)
+    search = Search(sweep, place, all_knobs, topology, how["seed"], how["runs"], told)
     return search.go(shapes_of(topology), known), place, all_knobs, sweep.usage
 
 
@@ -253,7 +253,7 @@ def _reasons(found: Found, all_knobs: list[Knob]) -> dict[tuple[str, str], str]:
 
 def _effect(key: str, is_shorter: bool) -> str:
     effects = {
-        ("nak_bo_ivl", True): "the first request leaves sooner, and others still hear it in time",
+        ("nak_bo_ivl", True): "requests leave sooner; what more of them cost is in the figures above",
         ("nak_bo_ivl", False): "more of the others hear a request before they make it too",
         ("nak_rpt_ivl", True): "a lost request is made again sooner",
         ("nak_rpt_ivl", False): "fewer requests while the answer is on its way",
@@ -327,7 +327,7 @@ def _picture(found: Found) -> str:
         (found.best, "chosen", pictures.COLOURS[2]),
     ):
         axis.scatter([score.outcome.p99_ms], [score.outcome.traffic], s=70, color=colour, label=name, zorder=3)
-    axis.set_xscale("log")
+    pictures.logarithmic(axis.xaxis, axis.set_xscale)
     axis.set_xlabel("99 % of the repairs took at most, ms")
     axis.set_ylabel("packets that repairing takes, for each one missed")
     axis.legend(frameon=False)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from deploy.tune_space import Knob, child_of, draw
+from deploy.tune_space import Knob, child_of, draw, sound
 from deploy.tune_trial import Candidate, Outcome, Place, Trial
 from pgm.spark.sweep import Sweep
+from pgm.topology.model import Topology
 
 _FIRST_SHARE, _SECOND_SHARE, _SHAPE_SHARE = 0.45, 0.3, 0.1  # of the runs; the rest is for the finalists
 _FIRST_SEEDS, _SECOND_SEEDS, _LEAST_SEEDS = 2, 4, 4
@@ -85,6 +86,7 @@ class Search:
     sweep: Sweep
     place: Place
     knobs: list[Knob]
+    topology: Topology
     seed: int
     runs: int
     say: Callable[[str], None] = lambda _: None
@@ -97,14 +99,16 @@ class Search:
         rng = random.Random(self.seed)
         first = max(_PARENTS, int(self.runs * _FIRST_SHARE / _FIRST_SEEDS))
         self.say("any settings")
-        drawn = [Candidate(), *known, *(draw(rng, self.knobs) for _ in range(first - 1 - len(known)))]
+        drawn = [
+            Candidate(),
+            *known,
+            *(self._sound(lambda: draw(rng, self.knobs)) for _ in range(first - 1 - len(known))),
+        ]
         tried = self._round(drawn, _FIRST_SEEDS, 1)
         parents = [one.candidate for one in sorted(tried, key=lambda one: one.value)[:_PARENTS]]
         self.say("neighbours of the best")
         second = max(_PARENTS, int(self.runs * _SECOND_SHARE / _SECOND_SEEDS))
-        children = [
-            child_of(rng, parents[index % len(parents)], self.knobs) for index in range(second - len(parents) - 1)
-        ]
+        children = [self._child(rng, parents[index % len(parents)]) for index in range(second - len(parents) - 1)]
         better = self._round([Candidate(), *parents, *children], _SECOND_SEEDS, 2)
         ranked = sorted(better, key=lambda one: one.value)
         finalists = list(dict.fromkeys(one.candidate for one in ranked[:_FINALISTS]))
@@ -114,6 +118,12 @@ class Search:
         finals = self._round(compared, max(_LEAST_SEEDS, int(left / len(compared))), 3)
         best = min(finals, key=lambda one: one.value)
         return Found(finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate))
+
+    def _sound(self, make: Callable[[], Candidate]) -> Candidate:
+        return sound(make, self.topology)
+
+    def _child(self, rng: random.Random, parent: Candidate) -> Candidate:
+        return self._sound(lambda: child_of(rng, parent, self.knobs))
 
     def _shapes(self, shapes: Sequence[str], best: Candidate) -> list[tuple[str, Score]]:
         """The tree with the best timers and one more repairer, scored against that without; best first."""

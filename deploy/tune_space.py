@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 
-from deploy.tune_trial import Candidate, Choices
+from deploy.tune_trial import Candidate, Choices, applied
 from pgm.parameters import ROWS
+from pgm.topology.check import check
 from pgm.topology.model import Node, Topology
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import settings_of, value_of
@@ -26,6 +27,7 @@ _LEAST = {
     "rdata_hold_ivl": 100 * MICROSECOND,
 }
 _IGNORE_PART = 4  # rdata_ignore_ivl stays below nak_rdata_ivl by this factor
+_MOST_TRIES = 30
 _MUTATED = 0.4  # share of the knobs that differ between a good candidate and its child
 
 
@@ -95,14 +97,19 @@ def _candidate(chosen: dict[tuple[str, str], int]) -> Candidate:
 
 
 def overrides_of(by_segment: dict[str, dict[str, int]]) -> Choices:
-    """Sorted, with what must follow from what was chosen."""
-    rows = []
-    for segment, values in sorted(by_segment.items()):
-        whole = dict(values)
-        if "nak_rdata_ivl" in whole:
-            # Of whoever answers here: a repeat must not be taken for an echo.
-            whole["rdata_ignore_ivl"] = min(
-                whole["nak_rdata_ivl"] // _IGNORE_PART, int(ROWS["rdata_ignore_ivl"].default)
-            )
-        rows.append((segment, tuple(sorted(whole.items()))))
-    return tuple(rows)
+    """Sorted, with what must follow from what was chosen: nobody, however far up, may take a repeat for an echo."""
+    waits = [values["nak_rdata_ivl"] for values in by_segment.values() if "nak_rdata_ivl" in values]
+    ignore = min([int(ROWS["rdata_ignore_ivl"].default), *(wait // _IGNORE_PART for wait in waits)])
+    return tuple(
+        (segment, tuple(sorted({**values, "rdata_ignore_ivl": ignore}.items())))
+        for segment, values in sorted(by_segment.items())
+    )
+
+
+def sound(make: Callable[[], Candidate], topology: Topology) -> Candidate:
+    """What `make` gives, made again until it is a valid tree; the tree as it is when that takes too long."""
+    for _ in range(_MOST_TRIES):
+        candidate = make()
+        if not check(applied(topology, candidate)).errors:
+            return candidate
+    return Candidate()

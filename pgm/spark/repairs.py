@@ -20,16 +20,17 @@ def _sum_of(kind: str, what: str = "count") -> Column:
     return F.coalesce(F.sum(F.when(F.col("kind") == kind, F.col(what))), F.lit(0))
 
 
-def latencies(events: DataFrame, *keys: str) -> DataFrame:
-    """How long repairs took from when the loss was found: keys, repaired (sqns), p50_ms ... p99_ms, worst_ms.
-
-    Every packet counts, not every row. Values are two per cent apart, so that a histogram is all that is moved.
-    """
+def latency_histogram(events: DataFrame, *keys: str) -> DataFrame:
+    """How many packets waited how long for their repair: keys, step (of latency, two per cent apart), sqns, worst (us)."""
     repaired = of_kind(events, "repaired").where("value_us IS NOT NULL AND role = 'receiver'")
     step = F.round(F.log(F.greatest(F.col("value_us"), F.lit(1))) * _STEPS_PER_E)
-    histogram = repaired.groupBy(*keys, step.alias("step")).agg(
+    return repaired.groupBy(*keys, step.alias("step")).agg(
         F.sum("count").alias("sqns"), F.max("value_us").alias("worst")
     )
+
+
+def quantiles_of(histogram: DataFrame, *keys: str) -> DataFrame:
+    """What `latencies` gives, from a histogram with these keys or more."""
     latency = F.exp(F.col("step") / _STEPS_PER_E) / 1000
     quantiles = F.percentile(latency, F.array(*(F.lit(share) for share in QUANTILES.values())), F.col("sqns"))
     table = histogram.groupBy(*keys).agg(
@@ -37,6 +38,17 @@ def latencies(events: DataFrame, *keys: str) -> DataFrame:
     )
     picked = [F.col("q")[index].alias(f"{name}_ms") for index, name in enumerate(QUANTILES)]
     return table.select(*keys, "repaired", *picked, "worst_ms")
+
+
+def latencies(events: DataFrame, *keys: str) -> DataFrame:
+    """How long repairs took from when the loss was found: keys, repaired (sqns), p50_ms ... p99_ms, worst_ms.
+
+    Every packet counts, not every row. Values are two per cent apart, so that a histogram is all that is moved.
+    """
+    return quantiles_of(latency_histogram(events, *keys), *keys)
+
+
+_COUNTED = ("missing", "repaired", "local", "late", "lost", "nak_sqns", "suppressed")
 
 
 def shares(events: DataFrame, *keys: str) -> DataFrame:
@@ -59,8 +71,18 @@ def shares(events: DataFrame, *keys: str) -> DataFrame:
             _sum_of("suppressed").alias("suppressed"),
         )
     )
+    return _with_shares(table)
+
+
+def shares_again(table: DataFrame, *keys: str) -> DataFrame:
+    """`shares` with fewer keys, from its own result with more."""
+    return _with_shares(table.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in _COUNTED)))
+
+
+def _with_shares(table: DataFrame) -> DataFrame:
+    asked = F.col("suppressed") + F.col("nak_sqns")
     return table.withColumn("local_share", _ratio("local", "repaired")).withColumn(
-        "suppressed_share", F.try_divide(F.col("suppressed"), F.col("suppressed") + F.col("nak_sqns"))
+        "suppressed_share", F.try_divide(F.col("suppressed"), asked)
     )
 
 

@@ -1,4 +1,8 @@
-"""The same questions while the events come: windows by event time, closed by a watermark. Give these what `read_stream` gives."""
+"""The same questions while the events come: windows by event time, closed by a watermark. Give these what `read_stream` gives.
+
+Spark looks at the kind of an event before it looks at its time, so it is the events that a job is about which move its
+watermark: a window closes when something of that kind happened `late` after its end.
+"""
 
 from __future__ import annotations
 

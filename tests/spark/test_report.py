@@ -1,0 +1,59 @@
+"""`pgm report` on the telemetry of a simulation: the page has everything in it and says what happened."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from deploy.cli import main
+from deploy.report_page import page
+from deploy.roles import build_core
+from deploy.simulate import with_losses
+from pgm.impairments import Impairment
+from pgm.sim.report import simulate
+from pgm.spark import events, summary
+from pgm.topology.load import load_checked
+from pgm.topology.plan import plan_all
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> summary.Summary:
+    folder = tmp_path_factory.mktemp("events")
+    plans = plan_all(load_checked(Path("deploy/topologies/two-subnets.toml")), {"north-*": 4, "south-*": 2})
+    plans = {name: with_losses(plan, Impairment(loss=0.03), 0.01) for name, plan in plans.items()}
+    plans["north-1"] = with_losses(plans["north-1"], Impairment(loss=0.2), None)
+    simulate(plans, build_core, seed=2, messages=3000, size=500, telemetry=str(folder))
+    return summary.summarise(events.read(spark, folder))
+
+
+def test_the_page_is_whole_and_names_the_worst_link(told: summary.Summary) -> None:
+    text = page(told, "A <test>")
+    HTMLParser().feed(text)
+    assert "A &lt;test&gt;" in text
+    assert text.count("<svg") >= 3
+    assert not re.search(r'(src|href)="(?!#)http', text.replace("http://www.w3.org", "")), (
+        "needs nothing from elsewhere"
+    )
+    assert text.index("north &gt; north-1") < text.index("north &gt; north-2")
+    assert "packets lost for good" in text
+
+
+def test_the_summary_is_json_and_names_the_models(told: summary.Summary) -> None:
+    assert json.loads(json.dumps(told)) == told
+    models = summary.models(told)
+    assert models["north", "north-1"].loss == pytest.approx(0.2, rel=0.15)
+    assert models["north", "north-2"].loss == pytest.approx(0.03, rel=0.4)
+    assert told["left_out"] == []
+
+
+def test_no_telemetry_is_a_clear_error(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # the session is the tests'
+    done = CliRunner().invoke(main, ["report", str(tmp_path), "--json"])
+    assert done.exit_code == 2
+    assert "there is no telemetry" in json.loads(done.stdout)["error"]["message"]

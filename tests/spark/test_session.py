@@ -1,0 +1,47 @@
+"""What is missing is said in one line, with what to install."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgm.errors import UsageError
+from pgm.spark import events, fit, session
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(UsageError, match="there is none") as told:
+        session._require_java()
+    assert "openjdk-17" in told.value.remedy
+
+
+def test_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=r'17 or later.*version "1.8'):
+        session._require_java()
+
+
+def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(UsageError, match="pyspark is missing") as told:
+        session.start()
+    assert "[spark]" in told.value.remedy
+
+
+def test_a_folder_without_telemetry(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no telemetry in"):
+        events.read(None, tmp_path)  # type: ignore[arg-type]  # never reached
+
+
+def test_a_link_that_loses_nothing_or_all() -> None:
+    assert fit.gilbert_elliott(1000, 0, {1: 0, 2: 0, 4: 0, 8: 0}).is_lossless
+    assert fit.gilbert_elliott(0, 0, {1: 0, 2: 0, 4: 0, 8: 0}).is_lossless
+    assert fit.gilbert_elliott(10, 10, {1: 9, 2: 8, 4: 6, 8: 2}).loss == 1

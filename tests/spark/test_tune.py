@@ -1,0 +1,115 @@
+"""`pgm tune`: the search is decided by its seed, its file is valid and better, and its candidates are what they say."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from deploy.tune import delays_of, shapes_of
+from deploy.tune_file import tuned_text
+from deploy.tune_search import Score, Search, front, value_of
+from deploy.tune_space import child_of, draw, knobs, sound
+from deploy.tune_trial import Candidate, Outcome, Place, Trial, applied, run
+from pgm.spark.sweep import Sweep
+from pgm.topology.load import load_checked, loads
+from pgm.topology.plan import plan_all
+from pgm.units import MILLISECOND
+
+HALL = Path("deploy/topologies/lossy-hall.toml")
+
+
+def place(messages: int = 120) -> Place:
+    topology = load_checked(HALL)
+    return Place(
+        HALL.read_text(), str(HALL), messages, 600, tuple(delays_of(topology, {}, ()).items()), (), (("device-*", 4),)
+    )
+
+
+def test_a_candidate_is_what_the_nodes_run_with() -> None:
+    topology = load_checked(HALL)
+    all_knobs = knobs(topology, dict(place().delays))
+    rng = random.Random(1)
+    for _ in range(40):
+        candidate = sound(lambda: child_of(rng, draw(rng, all_knobs), all_knobs), topology)
+        plans = plan_all(applied(topology, candidate))
+        chosen = {(segment, key): value for segment, values in candidate.overrides for key, value in values}
+        assert plans["device-1"].parameters.nak_bo_ivl == chosen["hall", "nak_bo_ivl"]
+        assert plans["hall-repairer"].parameters.rdata_hold_ivl == chosen["hall", "rdata_hold_ivl"]
+        assert plans["tracker"].parameters.rdata_hold_ivl == chosen["wire", "rdata_hold_ivl"]
+
+
+@pytest.mark.parametrize("file", sorted(Path("deploy/topologies").glob("*.toml")), ids=lambda file: file.stem)
+def test_the_file_that_is_written_says_what_was_chosen(file: Path) -> None:
+    topology = load_checked(file)
+    all_knobs = knobs(topology, delays_of(topology, {}, ()))
+    rng = random.Random(3)
+    candidate = sound(lambda: draw(rng, all_knobs), topology)
+    why = {(knob.segment, knob.key): f"because of {knob.key}" for knob in all_knobs}
+    text = tuned_text(file.read_text(), topology, candidate, ["Made by a test."], why)
+    again = loads(text)
+    for segment, values in candidate.overrides:
+        for key, value in values:
+            assert again.segments[segment].parameters[key] == value
+    assert text.startswith("# Made by a test.\n")
+    assert "# because of nak_bo_ivl" in text
+    assert {name: plan.parameters for name, plan in plan_all(again).items()} == {
+        name: plan.parameters for name, plan in plan_all(applied(topology, candidate)).items()
+    }
+
+
+def test_one_more_repairer_is_a_tree_that_works() -> None:
+    file = Path("deploy/topologies/lossy-wan.toml")
+    topology = load_checked(file)
+    assert shapes_of(topology) == ["lisbon", "oslo"]
+    plans = plan_all(applied(topology, Candidate(repairer_on="lisbon")))
+    extra = plans["lisbon-extra-repairer"]
+    assert plans["lisbon-1"].parents[0] == extra.segments[0].address
+    assert len({seat.address for plan in plans.values() for seat in plan.segments if seat.address}) == 6
+
+
+def test_a_run_is_decided_by_its_seed() -> None:
+    one = run(Trial(place(), Candidate(), 5))
+    assert one == run(Trial(place(), Candidate(), 5))
+    assert one != run(Trial(place(), Candidate(), 6))
+    assert one.missed > 0
+    assert one.mean_ms < one.p99_ms <= one.worst_ms
+
+
+def outcome(p99: float, traffic: float, lost: int = 0) -> Outcome:
+    return Outcome(p99 / 2, p99, p99, traffic, 0.1, lost, 100)
+
+
+def test_what_loses_more_or_costs_far_more_never_wins() -> None:
+    file = outcome(100, 2)
+    assert value_of(file, file) == 1
+    assert value_of(outcome(50, 2), file) < 1 < value_of(outcome(200, 2), file)
+    assert value_of(outcome(1, 2, lost=1), file) == value_of(outcome(1, 3), file) == float("inf")
+
+
+def test_the_front_is_what_nothing_beats_in_both() -> None:
+    points = [(10, 3), (20, 2), (15, 3.5), (30, 1), (30, 2.5)]
+    scores = [Score(Candidate(), outcome(*point), 1.0, 1) for point in points]
+    assert [(one.outcome.p99_ms, one.outcome.traffic) for one in front(scores)] == [(10, 3), (20, 2), (30, 1)]
+
+
+def test_a_search_on_spark_finds_better_and_the_same_again(spark: SparkSession) -> None:
+    where = place(60)
+    said: list[str] = []
+
+    def search() -> tuple[Score, Score]:
+        sweep = Sweep(spark, run, 0.02)
+        all_knobs = knobs(load_checked(HALL), dict(where.delays))
+        found = Search(sweep, where, all_knobs, load_checked(HALL), 1, 100, said.append).go([])
+        assert sweep.usage.runs > 80
+        assert sweep.usage.cpu_s > 0
+        return found.file, found.best
+
+    file, best = search()
+    assert best.value < 0.9
+    assert best.outcome.p99_ms < file.outcome.p99_ms
+    assert search() == (file, best)
+    assert said[:3] == ["any settings", "neighbours of the best", "the finalists"]
+    assert delays_of(load_checked(HALL), {}, ("hall=3ms",))["hall"] == 3 * MILLISECOND
