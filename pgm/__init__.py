@@ -7,6 +7,7 @@ from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.errors import PgmError, TopologyError, TransportError, UsageError
 from pgm.messages.subjects import Subscription
 from pgm.net.items import Batch, Message, MultipartBatch
+from pgm.net.objects import Object
 from pgm.net.open import open_receiver, open_source
 from pgm.net.packed import PackedBatch
 from pgm.net.receiver import Receiver
@@ -21,6 +22,7 @@ __all__ = [
     "Lost",
     "Message",
     "MultipartBatch",
+    "Object",
     "Opened",
     "PackedBatch",
     "PgmError",

@@ -23,12 +23,14 @@ from pgm.core.counters import Counters
 from pgm.core.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads
+from pgm.messages.objects import CBOR, Codec
 from pgm.messages.subjects import Subscription
 from pgm.net import busy_handles
 from pgm.net import open as _open
 from pgm.net import receiver as _receiver
 from pgm.net import source as _source
 from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker
+from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target
 from pgm.wire.formats import Tsi
 
@@ -148,6 +150,18 @@ class Source:
         """Send one message of several parts, with ZeroMQ's framing; waits for room. Returns the sqn of its first packet."""
         return self._background.call(self._inner.send_parts, parts)
 
+    def send_object(
+        self,
+        value: Any,
+        *,
+        codec: Codec = CBOR,
+        subject: str | None = None,
+        to: str | None = None,
+        flush: bool = False,
+    ) -> int:
+        """Send a value as one message, in CBOR unless `codec` says otherwise; waits for room."""
+        return self.send(codec.encode(value), subject=subject, to=to, flush=flush)
+
     def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = False) -> int:
         """Send many messages in one call; waits for room. Returns the first sqn."""
         return self._background.call(partial(self._inner.send_batch, payloads, subject=subject, to=to, flush=flush))
@@ -221,6 +235,10 @@ class Receiver:
     async def _unsubscribe(self, which: str | bytes | Subscription) -> None:
         self._inner.put_back(self._unpacker.take_rest())
         self._inner.unsubscribe(which)
+
+    def objects(self, codec: Codec = CBOR) -> Iterator[ObjectItem]:
+        """Messages as the values that they carry, in stream order with what befell the stream."""
+        return (object_of(item, codec, self.counters) for item in self)
 
     def __iter__(self) -> Iterator[Item]:
         while (item := self.recv()) is not None:

@@ -36,6 +36,9 @@ class Counters:
     delivered_octets: int = _count("octets", "Payload octets handed to the application.")
     lost_sqns: int = _count("sqns", "Reported to the application as lost.")
     framing_rejects: int = _count("packets", "Packets that arrived and are not in the stream's framing.")
+    object_rejects: int = _count(
+        "messages", "Messages that arrived and that the codec of objects() did not understand."
+    )
     messages_skipped: int = _count(
         "messages", "Messages in batches that were for other nodes, or of subjects that nobody has subscribed."
     )

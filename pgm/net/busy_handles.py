@@ -14,12 +14,14 @@ from pgm.core.fragments import LargeMessage, Messages
 from pgm.core.receiver import ReceiverCore
 from pgm.core.transmit_window import Payload
 from pgm.messages.arguments import Names, Payloads
+from pgm.messages.objects import CBOR, Codec
 from pgm.net.busy_poll import BusyPollDriver, pinned
 from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
 from pgm.net.items import AnyBatch, Batch, BatchItem, Item, Message, batch_of
 from pgm.net.link import open_links
+from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.receiver import Inbox
 from pgm.telemetry.observer import observing
@@ -46,6 +48,10 @@ class Source(SourceHandle[BusyPollDriver]):
         sqn = self._accept(payload, subject, to, flush=True)
         self._send_all()
         return sqn
+
+    def send_object(self, value: Any, *, codec: Codec = CBOR, subject: str | None = None, to: str | None = None) -> int:
+        """Send a value as one message, now, in CBOR unless `codec` says otherwise; else as `send`."""
+        return self.send(codec.encode(value), subject=subject, to=to)
 
     def send_parts(self, parts: Sequence[Payload]) -> int:
         """Send one message of several parts, now; for streams with ZeroMQ's framing. Returns the sqn of its first packet."""
@@ -154,6 +160,10 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
     def __iter__(self) -> Iterator[Item]:
         while (item := self.recv()) is not None:
             yield item
+
+    def objects(self, codec: Codec = CBOR) -> Iterator[ObjectItem]:
+        """Messages as the values that they carry, in stream order with what befell the stream."""
+        return (object_of(item, codec, self.counters) for item in self)
 
     def poll(self) -> None:
         """Take in what has come, and send what is due: NAKs. One turn, without waiting."""

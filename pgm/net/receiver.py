@@ -13,10 +13,12 @@ from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effec
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
 from pgm.core.loose_fragments import LooseReassembler
 from pgm.core.receiver import ReceiverCore
+from pgm.messages.objects import CBOR, Codec
 from pgm.net.codings import Unwrapping
 from pgm.net.driver import Driver
 from pgm.net.handles import ReceiverHandle
 from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker, batch_of
+from pgm.net.objects import ObjectItem, object_of
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
 from pgm.wire.train import Run
@@ -157,6 +159,15 @@ class Receiver(ReceiverHandle[Driver]):
     def batches(self) -> AsyncIterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""
         return _Steps(self.next_batch)
+
+    def objects(self, codec: Codec = CBOR) -> AsyncIterator[ObjectItem]:
+        """Messages as the values that they carry, in stream order with what befell the stream."""
+
+        async def step() -> ObjectItem | None:
+            item = await self._next_item()
+            return None if item is None else object_of(item, codec, self.counters)
+
+        return _Steps(step)
 
     def __aiter__(self) -> AsyncIterator[Item]:
         return _Each(self._unpacker, self._next_item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import trio
 
@@ -11,6 +12,7 @@ from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads
+from pgm.messages.objects import CBOR, Codec
 from pgm.net.driver import Driver
 from pgm.net.handles import SourceHandle, SourceOutbox
 
@@ -94,6 +96,21 @@ class Source(SourceHandle[Driver]):
         sqn = self._accept_batch(payloads, subject, to, flush=flush)
         self._driver.poke()
         return sqn
+
+    async def send_object(
+        self,
+        value: Any,
+        *,
+        codec: Codec = CBOR,
+        subject: str | None = None,
+        to: str | None = None,
+        flush: bool = False,
+    ) -> int:
+        """Send a value as one message, in CBOR unless `codec` says otherwise; else as `send`.
+
+        Raises `UsageError` for a value that the codec has no octets for.
+        """
+        return await self.send(codec.encode(value), subject=subject, to=to, flush=flush)
 
     async def _wait_for_room(self) -> None:
         self._sends += 1

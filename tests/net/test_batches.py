@@ -16,6 +16,7 @@ import pgm
 import pgm.blocking
 from pgm import Closed, LossCause, Lost, Message, Opened
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
+from pgm.messages.objects import ARROW
 from pgm.net.packed import PackedBatch
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
@@ -325,3 +326,52 @@ async def test_streams_that_are_delivered_as_they_arrive(place: Place, order: st
     assert receiver.counters.nak_packets == 0
     assert {one.cause for one in got.lost} == {LossCause.UNREPAIRED, LossCause.FRAGMENT}
     assert receiver.counters.lost_sqns == sum(one.count for one in got.lost if one.cause is LossCause.UNREPAIRED) > 0
+
+
+@pytest.mark.parametrize("framing", ["plain", "batch"])
+async def test_values_are_sent_and_received_and_what_is_none_is_told(place: Place, framing: str) -> None:
+    tree = loads(one_segment(place).replace("data_port = 7500", f'data_port = 7500\nframing = "{framing}"'))
+    values = [1, "text", b"octets", {"price": 12.5, "sizes": [1, 2, {"deep": None}]}, [], None]
+    found: list[pgm.Object] = []
+    async with (
+        pgm.open_receiver(tree, node="desk-1") as receiver,
+        pgm.open_source(tree, node="source") as source,
+    ):
+        for value in values:
+            await source.send_object(value)
+        for bad in (b"", b"\x9f" * 5000, b"\xc5\x82\x1b" + b"\xff" * 8 + b"\x01", b"\xa1"):
+            await source.send(bad)
+        await source.send_object("good", flush=True)
+        with pytest.raises(UsageError, match="that CBOR does not know"):
+            await source.send_object(object())
+        with trio.fail_after(PATIENCE_S):
+            async for item in receiver.objects():
+                if isinstance(item, pgm.Object):
+                    found.append(item)
+                    if item.value == "good":
+                        break
+    assert [one.value for one in found if not one.error] == [*values, "good"]
+    assert receiver.counters.object_rejects == 4
+
+
+async def test_arrow_tables_are_sent_and_received(place: Place) -> None:
+    tree = topology(place)
+    table = pa.table({"price": [1.5, 2.5], "symbol": ["a", "b"]})
+    async with (
+        pgm.open_receiver(tree, node="desk-1") as receiver,
+        pgm.open_source(tree, node="source") as source,
+    ):
+        await source.send_object(table, codec=ARROW, subject="/tables")
+        await source.send(b"no table", flush=True)
+        with pytest.raises(UsageError, match="is no Arrow table"):
+            await source.send_object({}, codec=ARROW)
+        with trio.fail_after(PATIENCE_S):
+            found = []
+            async for item in receiver.objects(ARROW):
+                if isinstance(item, pgm.Object):
+                    found.append(item)
+                    if item.error:
+                        break
+    assert found[0].value == table
+    assert found[0].subject == "/tables"
+    assert len(found) == 2
