@@ -7,13 +7,16 @@ import time
 from typing import Any
 
 import attrs
+import numpy as np
 
 from pgm.archive.recovery import Log
-from pgm.archive.rows import Rows, Session, batch_of, rows_of, rows_of_loss
+from pgm.archive.rows import Rows, Session, batch_of, repaired_of, rows_of, rows_of_batch, rows_of_loss
 from pgm.archive.writer import ArchiveWriter, WriteFailed
 from pgm.core.counters import Counters
 from pgm.core.effects import LossCause, Lost
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
+from pgm.messages.batch_decoder import BatchDecoder, Unreadable
+from pgm.messages.subjects import SubjectFilter
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.train import Run
@@ -29,6 +32,7 @@ class Feed:
 
     session: Session
     shift: int = 0
+    has_batches: bool = False  # messages share packets and have subjects (framing = "batch")
 
 
 @attrs.define(eq=False)
@@ -38,6 +42,7 @@ class _Gathered:
     session: Session
     reassembler: Reassembler
     next_sqn: int | None
+    decoder: BatchDecoder | None = None
     parts: list[Rows] = attrs.field(factory=list)
     octets: int = 0
     since_ns: int = 0
@@ -85,6 +90,8 @@ class Recording:
             known = self._writer.index.sessions.get(key)
             reassembler = Reassembler(b"", self._parameters.max_apdu)
             one = self._sessions[key] = _Gathered(feed.session, reassembler, known.next_sqn if known else None)
+            if feed.has_batches:
+                one.decoder = BatchDecoder(None, SubjectFilter(None))
         return one
 
     def _add_found(self, one: _Gathered, found: Messages | LargeMessage | Lost, shift: int, at_us: int) -> None:
@@ -105,8 +112,27 @@ class Recording:
                 found = Lost(b"", start - shift, rest, cause)
         if isinstance(found, Lost):
             self._add_rows(one, rows_of_loss(found.first + shift, found.count, found.cause.value, at_us))
-        else:
+        elif one.decoder is None:
             self._add_rows(one, rows_of(found, shift, at_us))
+        else:
+            self._add_batches(one, one.decoder, found, shift, at_us)
+
+    def _add_batches(
+        self, one: _Gathered, decoder: BatchDecoder, found: Messages | LargeMessage, shift: int, at_us: int
+    ) -> None:
+        """Take packets that hold batches; one that holds none is a loss."""
+        if isinstance(found, LargeMessage):
+            first, each, repaired = found.first, found.count, np.zeros(1, np.bool_)
+            packets = np.frombuffer(found.payload, np.uint8).reshape(1, -1)
+        else:
+            first, each, repaired, packets = found.run.first, 1, repaired_of(found.run), found.run.payloads
+        for item in decoder.add(first, packets):
+            if isinstance(item, Unreadable):
+                count = item.count * each
+                self._add_rows(one, rows_of_loss(item.first + shift, count, LossCause.MALFORMED.value, at_us))
+            else:
+                places = item.sqns - first
+                self._add_rows(one, rows_of_batch(item, shift, at_us, repaired[places], each))
 
     def _add_rows(self, one: _Gathered, rows: Rows) -> None:
         one.next_sqn = rows.end

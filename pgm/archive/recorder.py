@@ -37,6 +37,7 @@ class Names:
     segment: str | None
     streams: dict[int, str] = attrs.Factory(dict)
     sources: dict[int, str] = attrs.Factory(dict)
+    batched: frozenset[int] = frozenset()  # data ports of streams with batches
 
 
 def feed_of(tsi: Tsi, path: Path | None, names: Names) -> Feed:
@@ -52,7 +53,7 @@ def feed_of(tsi: Tsi, path: Path | None, names: Names) -> Feed:
         node=names.node,
         segment=names.segment,
     )
-    return Feed(session, (path.epoch_shift or 0) if epoch_us is not None else 0)
+    return Feed(session, (path.epoch_shift or 0) if epoch_us is not None else 0, path.data_port in names.batched)
 
 
 class Recorder:

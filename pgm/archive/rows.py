@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from pgm.archive.schema import COLUMNS, STORED_SCHEMA
 from pgm.core.fragments import LargeMessage, Messages
+from pgm.messages.batch_decoder import Unpacked
 from pgm.wire.formats import PacketType
-from pgm.wire.train import Octets
+from pgm.wire.train import Octets, Run
 
 Longs = npt.NDArray[np.int64]
 
@@ -54,6 +55,11 @@ class Rows:
     received_us: int
     repaired: npt.NDArray[np.bool_]
     lost: str | None = None
+    indices: Longs | None = None  # places of the messages in their packets; None: all 0
+    subjects: tuple[str, ...] = ()
+    subject: npt.NDArray[np.unsignedinteger] | int = (
+        0  # for each message, or for all, 0 for none, i for subjects[i - 1]
+    )
 
     @property
     def size(self) -> int:
@@ -69,8 +75,7 @@ def rows_of(found: Messages | LargeMessage, shift: int, received_us: int) -> Row
         sqns, counts, lengths = np.array([[first], [found.count], [payload.size]], np.int64)
         return Rows(first, first + found.count, sqns, counts, lengths, (payload,), received_us, _NO)
     run = found.run
-    packets = run.rows
-    payloads = packets[:, run.payload_at :]
+    payloads = run.payloads
     first, count = run.first + shift, run.count
     return Rows(
         first,
@@ -80,7 +85,37 @@ def rows_of(found: Messages | LargeMessage, shift: int, received_us: int) -> Row
         np.full(count, payloads.shape[1], np.int64),
         (payloads,),
         received_us,
-        (packets[:, _TYPE_AT] & _TYPE_BITS) == PacketType.RDATA.value,
+        repaired_of(run),
+    )
+
+
+def repaired_of(run: Run) -> npt.NDArray[np.bool_]:
+    """Which packets of a run came as repairs."""
+    found: npt.NDArray[np.bool_] = (run.rows[:, _TYPE_AT] & _TYPE_BITS) == PacketType.RDATA.value
+    return found
+
+
+def rows_of_batch(
+    found: Unpacked, shift: int, received_us: int, repaired: npt.NDArray[np.bool_], packets_each: int
+) -> Rows:
+    """The rows of messages that share packets, of which each has one at least. `repaired` says it of each packet."""
+    columns, sqns = found.columns, found.sqns + shift
+    begins = np.cumsum(found.counts) - found.counts
+    counts = np.zeros(columns.count, np.int64)
+    counts[begins] = packets_each
+    ends = columns.ends
+    return Rows(
+        first=int(sqns[0]),
+        end=int(sqns[-1]) + packets_each,
+        sqns=np.repeat(sqns, found.counts),
+        counts=counts,
+        lengths=columns.sizes,
+        octets=(columns.data[ends[0] : ends[-1]],),
+        received_us=received_us,
+        repaired=np.repeat(repaired, found.counts),
+        indices=np.arange(columns.count) - np.repeat(begins, found.counts),
+        subjects=columns.subjects,
+        subject=columns.subject,
     )
 
 
@@ -117,6 +152,32 @@ def _per_part(values: Iterable[object], lengths: Sequence[int], kind: pa.DataTyp
     return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(kept, kind))
 
 
+def _indices(parts: Sequence[Rows]) -> pa.Array:
+    if all(part.indices is None for part in parts):
+        return constant(0, sum(len(part.sqns) for part in parts), pa.int32())
+    zeros = (np.zeros(len(part.sqns), np.int64) if part.indices is None else part.indices for part in parts)
+    return _encoded(np.concatenate(list(zeros)), pa.int32())
+
+
+def _subjects(parts: Sequence[Rows]) -> pa.Array:
+    """Subjects by the tables of the parts, joined to one."""
+    names: list[str | None] = [None]
+    indexes = []
+    for part in parts:
+        if isinstance(part.subject, int):
+            index = len(names) if part.subject else 0
+            names += [part.subjects[part.subject - 1]] if part.subject else []
+            indexes.append(np.full(len(part.sqns), index, np.int64))
+        else:
+            found = part.subject.astype(np.int64)
+            indexes.append(np.where(found > 0, found + len(names) - 1, 0))
+            names += part.subjects
+    if len(names) == 1:
+        return constant(None, sum(map(len, indexes)), pa.string())
+    encoded = _encoded(np.concatenate(indexes), pa.int64())
+    return pa.RunEndEncodedArray.from_arrays(encoded.run_ends, pa.array(names, pa.string()).take(encoded.values))
+
+
 def _values(parts: Sequence[Rows]) -> pa.Array:
     lengths = np.concatenate([part.lengths for part in parts])
     offsets = np.zeros(len(lengths) + 1, np.int32)
@@ -143,8 +204,6 @@ def batch_of(session: Session, parts: Sequence[Rows]) -> pa.RecordBatch:
         "node": session.node,
         "segment": session.segment,
         "epoch": session.epoch_us,
-        "index": 0,
-        "subject": None,
         "sent": None,
     }
     columns = {
@@ -157,6 +216,8 @@ def batch_of(session: Session, parts: Sequence[Rows]) -> pa.RecordBatch:
     columns["sqn"] = pa.array(np.concatenate([part.sqns for part in parts]))
     columns["count"] = _encoded(np.concatenate([part.counts for part in parts]), pa.int64())
     columns["repaired"] = _encoded(np.concatenate([part.repaired for part in parts]), pa.bool_())
+    columns["index"] = _indices(parts)
+    columns["subject"] = _subjects(parts)
     columns["received"] = _per_part(
         (part.received_us for part in parts), sizes, STORED_SCHEMA.field("received").type.value_type
     )

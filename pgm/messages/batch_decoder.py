@@ -36,9 +36,12 @@ class Unreadable:
 
 
 class BatchDecoder:
-    """Reads the batches of one session. Messages for other nodes, and of subjects nobody wants, are left out unread."""
+    """Reads the batches of one session. Messages for other nodes, and of subjects nobody wants, are left out unread.
 
-    def __init__(self, node: str, subjects: SubjectFilter) -> None:
+    Without a `node` messages for any node are taken.
+    """
+
+    def __init__(self, node: str | None, subjects: SubjectFilter) -> None:
         self._node = node
         self._subjects = subjects
         self._layouts: dict[int, Layout] = {}  # of batches seen last, by their octets: the next one's, as a rule
@@ -100,7 +103,7 @@ class BatchDecoder:
         chosen: npt.NDArray[np.bool_] | None = None
         if not self._subjects.takes_all:
             chosen = _looked_up(self._subjects.wanted(columns.subjects), columns.subject, columns.count)
-        if columns.nodes:
+        if columns.nodes and self._node is not None:
             ours = np.array([True, *(name == self._node for name in columns.nodes)], bool)
             for_us = _looked_up(ours, columns.to, columns.count)
             if for_us is not None:
