@@ -6,7 +6,7 @@ it cannot tell what a short group leaves out from what was lost; whoever is belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import attrs
 
@@ -138,11 +138,11 @@ class ParityElement:
 
     # From above
 
-    def on_ncf(self, ncf: Nak, now_ns: int, answers: Callable[[Nla | None], bool], *, anticipate: bool) -> None:
-        """An NCF for counts of packets."""
+    def on_ncf(self, ncf: Nak, now_ns: int, of: Nla | None) -> None:
+        """An NCF for counts of packets, which answers what was asked of one node, or of all above (None)."""
         for group, count in self._asked(ncf) if self.size else ():
             if self._path.reveals(group + 1):
-                self.elimination.confirm(group, count, now_ns, answers, anticipate=anticipate)
+                self.elimination.confirm(group, count, now_ns, of)
 
     def on_rdata(self, data: Data) -> list[Effect]:
         """On-demand parity goes down, packet by packet, to the segments that lack more than came (FEC-44, FEC-45).

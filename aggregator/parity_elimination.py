@@ -6,8 +6,6 @@ Each parity RDATA counts down. States and timers are those of `aggregator.elimin
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import attrs
 
 from aggregator.elimination import ElementState
@@ -104,20 +102,21 @@ class ParityElimination:
     def _repeat_later(self, repair: ParityRepair, route: Parents, now_ns: int) -> None:
         self.repairs.arm(repair, min(now_ns + route.patience.ivl_ns, repair.repeat_until_ns))
 
-    def confirm(
-        self, group: int, count: int, now_ns: int, answers: Callable[[Nla | None], bool], *, anticipate: bool
-    ) -> None:
-        """Take an NCF (FEC-46, FEC-47): it cancels a request for as many packets or fewer, and stands for one of its own count."""
+    def confirm(self, group: int, count: int, now_ns: int, of: Nla | None = None) -> None:
+        """Take an NCF (FEC-46, FEC-47): it cancels a request for as many packets or fewer.
+
+        One from above, `of` nobody else, stands for a request of its own count too.
+        """
         found = self.repairs.at(group)
         if found is None:
-            new = self._new(group) if anticipate else None
+            new = self._new(group) if of is None else None
             if new is not None:
                 new.largest = count
                 self._confirmed(new, now_ns)
             return
-        if answers(found.target) and count >= found.largest:
+        if of in (None, found.target) and count >= found.largest:
             self._confirmed(found, now_ns)
-        if anticipate:
+        if of is None:
             found.largest = max(found.largest, count)
 
     def _confirmed(self, repair: ParityRepair, now_ns: int) -> None:

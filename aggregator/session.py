@@ -263,8 +263,7 @@ class AggregatorSession:
             return confirms_all or repair.target == peer
 
         if ncf.parity:
-            of_target = (lambda _: True) if confirms_all else peer.__eq__
-            self.parity.on_ncf(ncf, now_ns, of_target, anticipate=confirms_all)
+            self.parity.on_ncf(ncf, now_ns, None if confirms_all else peer)
             return effects
         spans = [(low, end) for low, end in self.path.spans_of(ncf) if self.path.reveals(end)]
         self.elimination.confirm(spans, now_ns, answers, anticipate=confirms_all)

@@ -272,7 +272,7 @@ class Parameters:
     fec_proactive: int = _count(0, _SOURCE, "11.4", "Parity packets sent with every group, unasked. They spare as many losses in each group a NAK, and take their part of txw_max_rte.", high=127)
     fec_on_demand: bool = _row(Unit.SWITCH, True, _SOURCE, "11.4", "Answer NAKs for numbers of packets of a group by parity. Off, fec_proactive must not be 0.", high=1)
     fec_close_ivl: int = _ivl(20 * MILLISECOND, _SOURCE, "11.4", "A source that has had nothing to send for this long ends its group, so that nobody waits for the rest.", low=MILLISECOND)
-    fec_serves_single: bool = _row(Unit.SWITCH, False, _SERVERS, "11.4", "Repair packets of complete groups one by one for whoever asks so, as those do that know no parity. The RFC wants parity then.", high=1)
+    fec_serves_single: bool = _row(Unit.SWITCH, False, _SOURCE, "11.4", "Repair packets of complete groups one by one for whoever asks so, as those do that know no parity. The RFC wants parity then.", high=1)
     fec_hold_ivl: int = _ivl(100 * MILLISECOND, ("receiver", "repairer"), "11.5", "How long a loss in a group that has not ended waits for its end, or for the rest of its parity, before it is asked for. Above fec_close_ivl.", low=MILLISECOND)
     fec_retries: int = _count(3, ("receiver", "repairer"), "11.5", "Parity NAKs in vain after which single packets are asked for, as often, and so in turns: the group may be gone above, or nobody there may know parity.", low=1, high=1000)
     fec_groups: int = _count(512, ("receiver", "repairer"), "11.5", "Groups for which parity is kept at a time; the oldest gives way.", low=1, high=1 << 16)

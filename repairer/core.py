@@ -15,10 +15,10 @@ from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 from repairer.cache import Cache
 from repairer.journal import Journal
-from repairer.session import RepairerSession
+from repairer.parity_session import ParitySession
 
 
-class RepairerCore(ElementCore[RepairerSession]):
+class RepairerCore(ElementCore[ParitySession]):
     """A designated local repairer, relaying or on-LAN, for any number of sessions.
 
     With `records` what the sessions keep also comes as effects for an archive: `Deliver`, `Lost` and `Closed` in order.
@@ -59,7 +59,13 @@ class RepairerCore(ElementCore[RepairerSession]):
 
     def _on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         is_repair_below = channel.segment.downstream and data.type is PacketType.RDATA
-        if data.parity or not (channel.segment.upstream or is_repair_below):
+        if not (channel.segment.upstream or is_repair_below):
+            self.counters.foreign_packets += data.count
+            return NOTHING
+        if data.parity:
+            known = self.sessions.get(data.tsi)
+            if known is not None:
+                return known.on_parity(data, channel, peer, now_ns)
             self.counters.foreign_packets += data.count
             return NOTHING
         session, effects = self._session(data, now_ns)
@@ -97,7 +103,7 @@ class RepairerCore(ElementCore[RepairerSession]):
             self.counters.foreign_packets += 1
         return NOTHING
 
-    def _on_spmr(self, known: RepairerSession, channel: Channel, now_ns: int) -> Effects:
+    def _on_spmr(self, known: ParitySession, channel: Channel, now_ns: int) -> Effects:
         if channel.segment.upstream:
             known.on_spmr_heard(now_ns)
         if not channel.segment.downstream:
@@ -107,11 +113,11 @@ class RepairerCore(ElementCore[RepairerSession]):
             return known.relay.answer_spmr(channel.segment)
         return NOTHING
 
-    def _session(self, item: Data | Spm, now_ns: int) -> tuple[RepairerSession, Effects]:
+    def _session(self, item: Data | Spm, now_ns: int) -> tuple[ParitySession, Effects]:
         session = self.sessions.get(item.tsi)
         if session is not None:
             return session, NOTHING
-        session = RepairerSession(
+        session = ParitySession(
             item.tsi,
             item.data_port,
             self._setup,
@@ -127,7 +133,7 @@ class RepairerCore(ElementCore[RepairerSession]):
         evicted = self.sessions.add(item.tsi, session)
         return session, self._gone(evicted, "evicted") if evicted is not None else NOTHING
 
-    def _gone(self, session: RepairerSession, how: str) -> Effects:
+    def _gone(self, session: ParitySession, how: str) -> Effects:
         journal = self._journals.pop(session.path.tsi, None) if self._journals is not None else None
         ending = journal.end(CloseCause(how)) if journal is not None else NOTHING
         self.cache.close_session(session.cache)

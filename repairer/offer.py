@@ -41,6 +41,7 @@ class Offer:
         self._parameters = parameters
         self._counters = counters
         self._is_upstream = not setup.is_relay and parameters.dlr_mode in ("upstream", "both")
+        self.has_parity = False  # whether this session can be repaired by parity here
         self._is_redirecting = False  # whether anybody was told to ask here
         self._free_at_ns = 0
 
@@ -59,6 +60,7 @@ class Offer:
             data_port=self._path.data_port,
             poll_sqn=0,  # it answers no poll (E-17)
             poll_round=0,
+            parity=self.has_parity,
             options=(Redirect(dlr_nla=self._segment.address),),
         )
         return (control(self._segment, encode(offer)),)

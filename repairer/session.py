@@ -285,6 +285,8 @@ class RepairerSession:
         self._counters.ncf_packets_in += 1
         self.path.heard_at_ns = now_ns
         self._parents.answered(peer)
+        if ncf.parity:
+            return self._on_parity_ncf(ncf, channel, peer, now_ns)
         spans = self.path.spans_of(ncf)
         effects = self._offer.on_ncf(spans, self._recovery, now_ns) if channel.is_group else NOTHING
         self._reveal(spans[-1][1], now_ns)
@@ -292,6 +294,10 @@ class RepairerSession:
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             effects = [*effects, *self._assist(spans, channel.segment, now_ns)]
         return effects if unreachable_neighbour(ncf) is None else [*effects, *self.relay.tell_unreachable(now_ns)]
+
+    def _on_parity_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Numbers of packets are promised."""
+        return NOTHING
 
     def _assist(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Effect]:
         """Repair what others have lost: at once, or when those before us have had their turn and were not heard.

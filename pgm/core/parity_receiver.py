@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import attrs
 
@@ -49,7 +49,7 @@ def offer_of(spm: Spm) -> ParityPrm | None:
 class ParityReceiver:
     """The groups of one session. `store` has the packets; `kept` is the same where they must be kept for this alone.
 
-    `reveal` is told up to where packets were sent, `skip` which sqns never were.
+    What was missing and turns out never to have been sent is for `take_skipped`, after every call that is told something.
     """
 
     def __init__(
@@ -64,8 +64,6 @@ class ParityReceiver:
         *,
         store: Store,
         kept: RunStore | None,
-        reveal: Callable[[int, int], None],
-        skip: Callable[[list[Span]], None],
     ) -> None:
         self.size = offer.tgsize
         self._is_on_demand = offer.on_demand
@@ -77,8 +75,7 @@ class ParityReceiver:
         self._counters = counters
         self._store = store
         self._kept = kept
-        self._reveal = reveal
-        self._skip = skip
+        self._skipped: list[Span] = []
         self._open_from = group_of(arrivals.end, self.size)  # the first group that has not ended, when looked at last
         self._hold_until_ns = 0  # of that group
         self._shorts: OrderedDict[int, int] = OrderedDict()  # packets in short groups
@@ -122,6 +119,10 @@ class ParityReceiver:
         """Whether all packets of a group were sent (FEC-25, FEC-31)."""
         return self._arrivals.end >= group + self._actual(group)
 
+    def ended_size(self, group: int) -> int | None:
+        """Packets in a group; None while not all of them were sent."""
+        return self._actual(group) if self._has_ended(group) else None
+
     @property
     def _first_open(self) -> int:
         """The first group whose losses may not be asked for yet.
@@ -155,7 +156,7 @@ class ParityReceiver:
         for group in self._holes:
             spans = self._recovery.arrived(group + self._actual(group), min(end, group + self.size))
             self._counters.skipped_sqns += sum(high - low for low, high in spans)
-            self._skip(spans)
+            self._skipped += spans
             if end < group + self.size:
                 left.append(group)
         self._holes = left
@@ -193,6 +194,11 @@ class ParityReceiver:
         self._kept.drop_before(group_of(needed, self.size))
         while self._kept.pinned_octets > self._parameters.rxw_bytes and self._kept.oldest is not None:
             self._kept.cut_oldest(self._kept.oldest.count)
+
+    def take_skipped(self) -> list[Span]:
+        """Sqns that were missing and never were."""
+        spans, self._skipped = self._skipped, []
+        return spans
 
     # Asking
 
@@ -262,7 +268,10 @@ class ParityReceiver:
         for packet in packets:
             if packet.actual is not None:
                 self._learn(packet.group, packet.actual)
-            self._reveal(packet.group + self._actual(packet.group), now_ns)
+            end = packet.group + self._actual(packet.group)
+            if self._path.reveals(end):
+                self._arrivals.reveal(end, now_ns)
+                self._path.revealed(end)
             if data.type is PacketType.ODATA:
                 self._usual = max(self._usual, packet.index + 1)
             if not self._collect(packet):

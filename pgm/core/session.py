@@ -225,6 +225,9 @@ class Session:
         return [*effects, *self._advance()]
 
     def _take_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:
+        assert self._parity is not None
+        self.window.reveal(self.window.arrivals.end, now_ns)  # parity may have revealed more gaps than are allowed
+        self.window.skip(self._parity.take_skipped())
         for run in runs:
             self._count_repairs(self.window.add(run, now_ns), PacketType.RDATA, peer)
 
@@ -243,8 +246,6 @@ class Session:
                 self._counters,
                 store=self.window.kept,
                 kept=self.window.kept,
-                reveal=self._reveal_to,
-                skip=self.window.skip,
             )
 
     def _note_start(self, data: Data, first: int) -> list[Effect]:
@@ -298,6 +299,7 @@ class Session:
         self.window.reveal(self.path.lead + 1, now_ns)
         if self._parity is not None:
             self._parity.on_spm(spm, now_ns)
+            self.window.skip(self._parity.take_skipped())
         if self.path.fin_lead is not None:
             self._recovery.source_leaves(now_ns)
         self._follow_reset()
@@ -361,9 +363,7 @@ class Session:
         self._spm_request.heard_request(now_ns)
 
     def _reveal_by_ncf(self, spans: Iterable[Span], now_ns: int) -> None:
-        self._reveal_to(max((end for _, end in spans), default=0), now_ns)
-
-    def _reveal_to(self, newest: int, now_ns: int) -> None:
+        newest = max((end for _, end in spans), default=0)
         if self.path.reveals(newest):
             self.window.reveal(newest, now_ns)
             self.path.revealed(newest)

@@ -64,3 +64,34 @@ def test_aggregators_gather_and_constrain_parity(mode):
         assert at_source < 0.8 * asked
     if mode == "proactive":
         assert asked == at_source == 0
+
+
+def with_repairers(**changes):
+    """A repairing relay, a repairer beside the receivers of its segment, and an aggregator that asks a repairer first."""
+    tree = Tree(parameters(**changes))
+    tree.source("source", "core")
+    tree.repairer("relay", "core", "floor", parents=("source",))
+    tree.repairer("beside", "floor", parents=("relay",))
+    tree.aggregator("below", "core", "room", parents=("source",), repairers=("local",))
+    tree.repairer("local", "room", parents=("below",))
+    for place in range(4):
+        tree.receiver(f"receiver-0-{place}", "floor", "beside", "relay")
+        tree.receiver(f"receiver-1-{place}", "room", "local", "below")
+    return tree
+
+
+@pytest.mark.rfc("DLR-03")
+@pytest.mark.parametrize("mode", MODES)
+def test_repairers_keep_requests_from_the_source(mode):
+    ways = {
+        "receiver": lossy(0.05),
+        "relay": lossy(0.02),
+        "below": lossy(0.02),
+        "local": lossy(0.01),
+        "beside": lossy(0.01),
+    }
+    world = make_world(with_repairers(**MODES[mode]), traffic(600, size=100, burst=20), wirings=ways)
+    finish(world)
+    asked = sum(node.counters[0].nak_sqns for node in world.receivers)
+    at_source = world.nodes["source"].counters[0].nak_sqns_in
+    assert at_source < 0.5 * asked

@@ -16,10 +16,11 @@ from pgm.core.receive_window import Room
 from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup, Session
 from pgm.units import SECOND
+from pgm.wire.options import Join, ParityPrm
 from repairer.cache import Cache
-from repairer.session import RepairerSession
+from repairer.parity_session import ParitySession
 from tests.reference import DATA_PORT, TSI
-from tests.unit.core.makers import SEGMENT, parameters, spm_packet
+from tests.unit.core.makers import PEER, SEGMENT, parameters, spm_packet
 
 SETTINGS = parameters(poll_ivl=SECOND, poll_dlr_ivl=SECOND, nak_bo_tuning="polls", dup_nak_max=3)
 RNG = random.Random(1)
@@ -33,14 +34,21 @@ def receiver():
 
 def repairer():
     cache, pacers = Cache(SETTINGS).open_session(), [Pacer(SETTINGS)]
-    return RepairerSession(TSI, DATA_PORT, SETUP, cache, pacers, SETTINGS, RNG, NODE_ID, Counters())
+    return ParitySession(TSI, DATA_PORT, SETUP, cache, pacers, SETTINGS, RNG, NODE_ID, Counters())
 
 
 def aggregator():
     return AggregatorSession(spm_packet(1, 0, 0), SETUP, SETTINGS, RNG, NODE_ID, Counters())
 
 
-@pytest.mark.parametrize("make", [receiver, repairer, aggregator])
+def with_parity(made, now=SECOND):
+    made.on_spm(spm_packet(1, 0, 0, ParityPrm(8, on_demand=True), Join(0)), PEER, now)
+    return made
+
+
+@pytest.mark.parametrize(
+    "make", [receiver, repairer, aggregator, lambda: with_parity(receiver()), lambda: with_parity(repairer())]
+)
 def test_a_session_goes_at_once(make):
     gc.disable()
     try:

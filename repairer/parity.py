@@ -1,0 +1,191 @@
+"""Parity at a repairer: it recovers by parity like a receiver, and makes parity of what it keeps for those below (RFC 11.7).
+
+What it sends has numbers of its own, from the upper part of what there are, where a source comes last: a receiver that holds
+parity of both has different packets.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from pgm.core.arrivals import Arrivals
+from pgm.core.channel import Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import Effect
+from pgm.core.pacer import Pacer
+from pgm.core.parity_receiver import ParityReceiver, offer_of
+from pgm.core.parity_responder import ParityFormat, ParityResponder, whole_group
+from pgm.core.path import Path
+from pgm.core.ranges import Span
+from pgm.core.recovery import Recovery
+from pgm.core.relay import ElementSetup
+from pgm.fec import code
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.packets import Nak, Spm
+from pgm.wire.parity import counts_of, read_parity
+from pgm.wire.train import Data, Run
+from repairer.cache import SessionCache
+
+_SOURCE_SHARE = 4  # the source begins with the first numbers; a repairer leaves it a quarter of them
+
+
+class RepairerParity:
+    """The parity of one session. Nothing until an SPM tells of it."""
+
+    def __init__(
+        self,
+        path: Path,
+        setup: ElementSetup,
+        cache: SessionCache,
+        arrivals: Arrivals,
+        recovery: Recovery,
+        pacers: Mapping[int, Pacer],
+        parameters: Parameters,
+        rng: random.Random,
+        counters: Counters,
+    ) -> None:
+        self.receiver: ParityReceiver | None = None
+        self._path = path
+        self._setup = setup
+        self._cache = cache
+        self._arrivals = arrivals
+        self._recovery = recovery
+        self._pacers = pacers
+        self._parameters = parameters
+        self._rng = rng
+        self._counters = counters
+        self._responders: dict[int, ParityResponder] = {}  # by segment below
+        self._wanted: OrderedDict[int, dict[int, int]] = OrderedDict()  # group -> packets by segment, until it is whole
+
+    def on_spm(self, spm: Spm, now_ns: int) -> ParityReceiver | None:
+        """Learn what is offered, once, and where groups end. Returns what the session asks with, when it is new."""
+        new: ParityReceiver | None = None
+        offer = offer_of(spm) if self.receiver is None else None
+        if offer is not None:
+            new = self.receiver = ParityReceiver(
+                offer,
+                self._path,
+                self._arrivals,
+                self._recovery,
+                self._parameters,
+                self._rng,
+                self._counters,
+                store=self._cache,
+                kept=None,
+            )
+            limit = code.parity_limit(offer.tgsize)
+            own = range(limit // _SOURCE_SHARE, limit)
+            form = ParityFormat(self._path.tsi, self._path.data_port, offer.tgsize, own, self._rng.choice(own))
+            self._responders = {
+                down.index: ParityResponder(self._cache, down, form, self._parameters, self._counters)
+                for down in self._setup.downs
+            }
+        if self.receiver is not None:
+            self.receiver.on_spm(spm, now_ns)
+        return new
+
+    # Receiving
+
+    def on_parity(self, data: Data, first: int, segment: Segment, now_ns: int) -> list[Run]:
+        """Parity of somebody else, which may be what this node owes there; returns what it makes up for here."""
+        assert self.receiver is not None
+        responder = self._responders.get(segment.index)
+        if responder is not None:
+            for packet in read_parity(data, first, self.receiver.size):
+                responder.heard(packet.group, packet.index, now_ns)
+        return self.receiver.on_parity(data, first, now_ns)
+
+    def serve_whole(self, now_ns: int) -> None:
+        """Something came: owe parity of groups that children wait for and that are whole now."""
+        for group, counts in list(self._wanted.items()):
+            if self._is_whole(group):
+                del self._wanted[group]
+                for index, count in counts.items():
+                    self._owe(group, count, index, now_ns, 0)
+
+    def _is_whole(self, group: int) -> bool:
+        assert self.receiver is not None
+        actual = self.receiver.ended_size(group)
+        return actual is not None and whole_group(self._cache, group, actual) is not None
+
+    def _owe(self, group: int, count: int, segment: int, now_ns: int, hold_ns: int | None) -> bool:
+        assert self.receiver is not None
+        actual = self.receiver.ended_size(group)
+        return actual is not None and self._responders[segment].request(group, count, actual, now_ns, hold_ns)
+
+    # Serving
+
+    def asked(self, nak: Nak) -> list[tuple[int, int]] | None:
+        """Groups and counts of a parity NAK; None if it is about none that were sent."""
+        if self.receiver is None or not self._path.has_edges:
+            return None
+        asked = counts_of([self._path.unwrap(sqn) for sqn in nak.sqns], self.receiver.size)
+        return asked if all(group <= self._path.lead for group, _ in asked) else None
+
+    def on_nak(self, asked: list[tuple[int, int]], segment: Segment, now_ns: int, *, is_relied_on: bool) -> None:
+        """Owe what the cache can make; recover first what it lacks."""
+        assert self.receiver is not None
+        for group, count in asked:
+            if self._owe(group, count, segment.index, now_ns, None):
+                continue
+            wanted = self._wanted.setdefault(group, {})
+            wanted[segment.index] = max(count, wanted.get(segment.index, 0))
+            if len(self._wanted) > self._parameters.repair_states:
+                self._wanted.popitem(last=False)
+                self._counters.states_refused += 1
+            self._fetch(group, now_ns, is_relied_on=is_relied_on)
+
+    def _fetch(self, group: int, now_ns: int, *, is_relied_on: bool) -> None:
+        """Ask above for what this node lacks of a group, if that has ended."""
+        assert self.receiver is not None
+        actual = self.receiver.ended_size(group)
+        if actual is None:
+            return
+        first = group if self._setup.asks_below_trail else max(group, self._path.trail)
+        for low, high in self._lacking(first, group + actual):
+            self._counters.cache_misses += high - low
+            self._recovery.hurry(low, high, now_ns, is_relied_on=is_relied_on)
+            self._recovery.detect(low, high, now_ns, at_once=True)
+
+    def _lacking(self, first: int, end: int) -> list[Span]:
+        gaps, at = [], first
+        for part in self._cache.parts(first, end):
+            if part.first > at:
+                gaps.append((at, part.first))
+            at = part.end
+        return [*gaps, (at, end)] if at < end else gaps
+
+    def assist(self, asked: list[tuple[int, int]], segment: Segment, hold_ns: int, now_ns: int) -> None:
+        """Repair what an NCF reveals as lost, for those who know no repairer."""
+        for group, count in asked:
+            self._owe(group, count, segment.index, now_ns, hold_ns)
+
+    # Time
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the next parity may leave; NEVER when none is owed."""
+        return min((self._ready_ns(index) for index in self._responders), default=NEVER)
+
+    def _ready_ns(self, segment: int) -> int:
+        responder = self._responders[segment]
+        due_ns = responder.deadline_ns
+        return (
+            due_ns if due_ns == NEVER else max(due_ns, self._pacers[segment].repair_ready_at(responder.next_octets()))
+        )
+
+    def next_repair(self, now_ns: int) -> Effect | None:
+        """One train of parity, if one is due and the rate allows it."""
+        for index, responder in self._responders.items():
+            if self._ready_ns(index) > now_ns:
+                continue
+            pacer = self._pacers[index]
+            room, packets = pacer.repair_room(now_ns), pacer.packet_room(now_ns)
+            send = responder.next_train(room, self._path.trail, now_ns, packets)
+            if send is not None:
+                pacer.repair_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
+                return send
+        return None

@@ -1,0 +1,171 @@
+"""A session at a repairer whose source may offer parity: what `RepairerSession` does, and the same by parity."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from pgm.core.channel import Channel, Segment
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, control
+from pgm.core.pacer import Pacer
+from pgm.core.poll_answers import NodeId
+from pgm.core.relay import ElementSetup
+from pgm.parameters import Parameters
+from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.packets import Nak, Spm, with_addresses
+from pgm.wire.train import Data, Run
+from repairer.cache import SessionCache
+from repairer.parity import RepairerParity
+from repairer.session import RepairerSession
+
+
+class ParitySession(RepairerSession):
+    """The repairer's side of one TSI, parity included."""
+
+    def __init__(
+        self,
+        tsi: Tsi,
+        data_port: int,
+        setup: ElementSetup,
+        cache: SessionCache,
+        pacers: Sequence[Pacer],
+        parameters: Parameters,
+        rng: random.Random,
+        node_id: NodeId,
+        counters: Counters,
+    ) -> None:
+        super().__init__(tsi, data_port, setup, cache, pacers, parameters, rng, node_id, counters)
+        self.parity = RepairerParity(
+            self.path,
+            setup,
+            cache,
+            self._arrivals,
+            self._recovery,
+            self._pacers,
+            parameters,
+            rng,
+            counters,
+        )
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return min(super().deadline_ns, self.parity.deadline_ns)
+
+    # Receiving
+
+    def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
+        """An SPM from above; it may tell of parity."""
+        effects = super().on_spm(spm, peer, now_ns)
+        if spm.options and self.path.spm is spm:
+            new = self.parity.on_spm(spm, now_ns)
+            if new is not None:
+                self._asker.parity, self._offer.has_parity = new, True
+            self._forget_skipped()
+        return effects
+
+    def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Data of any kind; with it a group may be complete."""
+        effects = super().on_data(data, channel, peer, now_ns)
+        receiver = self.parity.receiver
+        if receiver is None or not self._arrivals.has_begun:
+            return effects
+        rebuilt = self._take_rebuilt(receiver.on_data(data, self.path.unwrap(data.wire_sqn), now_ns), now_ns)
+        self._keep_bounds()
+        return [*effects, *rebuilt]
+
+    def on_parity(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Parity of the source, of an element above, or of another repairer of the segment."""
+        effects: list[Effect] = []
+        if data.type is PacketType.ODATA and channel.segment.upstream:
+            effects += self.relay.on_data(data)
+        first, _ = self.path.place(data.wire_sqn, data.wire_trail)
+        is_placed = self.parity.receiver is not None and self._arrivals.has_begun
+        if not is_placed or self.path.is_jump(first + data.count - 1):
+            self._counters.parity_packets_in += data.count
+            self._counters.parity_packets_unused += data.count
+            return effects
+        self.path.heard_at_ns = now_ns
+        (self._parents.answered if data.type is PacketType.RDATA else self._parents.heard)(peer)
+        effects += self._take_rebuilt(self.parity.on_parity(data, first, channel.segment, now_ns), now_ns)
+        self._keep_bounds()
+        return effects
+
+    def _forget_skipped(self) -> None:
+        if self.parity.receiver is not None:
+            self._forget_given_up(self.parity.receiver.take_skipped())
+
+    def _take_rebuilt(self, runs: list[Run], now_ns: int) -> list[Effect]:
+        """What parity has made up for is as if it had come as a repair: kept, passed down, sent to who waits for it."""
+        self._forget_skipped()
+        sends: list[Effect] = []
+        for run in runs:
+            parts, filled = self._arrivals.accept(run, now_ns)
+            self._counters.repaired_sqns += filled
+            for part in parts:
+                self.cache.add(part, now_ns)
+                if self.relay.speaks and part.first >= self._arrivals.first:
+                    sends += self.relay.pass_down(part.rows.reshape(-1), part.stride, self._setup.downs)
+            self._serve_wanted(parts, now_ns)
+        self.parity.serve_whole(now_ns)
+        return sends
+
+    def _on_parity_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        asked = self.parity.asked(ncf)
+        if self.parity.receiver is None or asked is None:
+            return NOTHING
+        spans = [(group, group + self.parity.receiver.size) for group, _ in asked]
+        effects = self._offer.on_ncf(spans, self._recovery, now_ns) if channel.is_group else NOTHING
+        self._recovery.confirmed(self.parity.receiver.answered(ncf), now_ns, peer)
+        if not (self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group):
+            return effects
+        hold = self._setup.assist_rank * self._parameters.rdata_hold_ivl
+        self.parity.assist(asked, channel.segment, hold, now_ns)
+        repair = self.parity.next_repair(now_ns) if not hold else None
+        return effects if repair is None else [*effects, repair]
+
+    # Serving
+
+    def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Confirm, repair what the cache can, ask above for what it lacks."""
+        if not nak.parity:
+            return super().on_nak(nak, segment, peer, now_ns)
+        asked = self.parity.asked(nak)
+        if asked is None or self._offer.is_off_tree_for(peer):
+            self._counters.nak_packets_foreign += 1
+            return NOTHING
+        if not self.brakes.admit_nak(peer, now_ns):
+            return NOTHING
+        self._counters.nak_packets_in += 1
+        self._counters.parity_naks_in += 1
+        self._counters.nak_sqns_in += sum(count for _, count in asked)
+        self.path.asked_at_ns = now_ns
+        is_parent = self._parents.is_parent(peer)
+        self.parity.on_nak(asked, segment, now_ns, is_relied_on=is_parent)
+        self._keep_bounds()
+        return self._confirmer.confirm(nak, segment, now_ns, peer if is_parent else None)
+
+    def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
+        """A repairer further down tells the source what it repairs."""
+        if not nak.parity:
+            return super().on_null_nak(nak, peer, now_ns)
+        if self.parity.asked(nak) is None:
+            self._counters.nak_packets_foreign += 1
+            return NOTHING
+        self._counters.nnak_packets_in += 1
+        to = self._parents.current
+        if to in (None, peer) or not self.brakes.admit_nak(peer, now_ns):
+            self._counters.nnak_packets_eliminated += 1
+            return NOTHING
+        self._counters.nnak_packets += 1
+        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._setup.up.group)
+        return (control(self._setup.up, packet, to=to),)
+
+    def next_repair(self, now_ns: int) -> Effect | None:
+        """One train of repairs: parity, or single packets."""
+        if self.parity.deadline_ns <= now_ns:
+            parity = self.parity.next_repair(now_ns)
+            if parity is not None:
+                return parity
+        return super().next_repair(now_ns)
