@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol
 
 import cbor2
 
 from pgm.errors import PgmError, UsageError
+
+# Heads of tag 29, a reference to a value around it or before it.
+_REFERENCE = re.compile(rb"\xd8\x1d|\xd9\x00\x1d|\xda\x00{3}\x1d|\xdb\x00{7}\x1d")
 
 
 class BadObject(PgmError):
@@ -38,9 +42,12 @@ class CborCodec:
             ) from error
 
     def decode(self, payload: bytes) -> Any:
-        """The value, which takes up all octets. Raises `BadObject`."""
+        """The value; what follows it is passed over. Raises `BadObject`."""
         try:
-            return cbor2.loads(payload)
+            value = cbor2.loads(payload)
+            if _REFERENCE.search(payload) is not None:
+                cbor2.dumps(value)  # which refuses a value that holds itself: whoever walks it would not come back
+            return value
         except Exception as error:  # tags make values of many classes, each with complaints of its own
             raise BadObject(f"{type(error).__name__}: {error}") from error
 
