@@ -89,7 +89,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         if isinstance(item, Nak) and item.kind is PacketType.NCF:
             return known.on_ncf(item, peer, False, now_ns)
         if isinstance(item, Nak) and not channel.is_group:
-            return known.on_nak(item, channel.segment, peer, now_ns)
+            return [*known.acks.on_nak(item), *known.on_nak(item, channel.segment, peer, now_ns)]
         if isinstance(item, Polr) and not channel.is_group:
             return known.on_polr(item, channel.segment, peer, now_ns)
         if isinstance(item, Spmr):

@@ -189,6 +189,11 @@ class Parameters:
     ack_full: str = _row(Unit.CHOICE, "wait", _SOURCE, "-", "What a source does whose window is full: it waits for its slowest member, or goes on and keeps the acks for stable() alone.", choices=("wait", "go-on"))
     ack_quorum: int = _count(1, _SOURCE, "-", "Members below which no message counts as stable.", low=1, high=1_000_000)
 
+    # Congestion control (flow = "pgmcc")
+    cc_hysteresis: float = _row(Unit.FRACTION, 0.75, _SOURCE, "12", "A receiver becomes the acker when its throughput would be below this share of the acker's, so that two of about the same do not take turns.", low=0.1, high=1)
+    cc_timeout_ivl: int = _ivl(500 * MILLISECOND, _SOURCE, "12", "Least wait for acks before the window begins anew; four round trips where that is longer.", low=10 * MILLISECOND, high=60 * SECOND)
+    cc_bo_ivl: int = _ivl(250 * MILLISECOND, _RECEIVER, "12", "Bound of the random delay before a receiver offers to be the acker of a stream that has none.", high=60 * SECOND)
+
     # SPMs (RFC 5.1.4 - 5.1.6, 13)
     ambient_spm_ivl: int = _ivl(500 * MILLISECOND, _SOURCE, "5.1.4", "Interval of SPMs between data. Half a second lets a late joiner repair at once.", low=MILLISECOND)
     ihb_min: int = _ivl(50 * MILLISECOND, _PARENTS, "5.1.5", "First heartbeat SPM after data, and the least interval between two answers to SPMRs.", low=MILLISECOND)

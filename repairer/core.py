@@ -90,7 +90,7 @@ class RepairerCore(ElementCore[ParitySession]):
         elif isinstance(item, Nak) and item.kind is PacketType.NNAK:
             return known.on_null_nak(item, peer, now_ns)
         elif isinstance(item, Nak) and channel.segment.downstream and not channel.is_group:
-            return known.on_nak(item, channel.segment, peer, now_ns)
+            return [*known.acks.on_nak(item), *known.on_nak(item, channel.segment, peer, now_ns)]
         elif isinstance(item, Ack):
             return known.acks.on_packet(item, channel, peer, now_ns)
         elif isinstance(item, Spmr):

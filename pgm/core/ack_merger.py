@@ -13,6 +13,7 @@ from pgm.core.ack_parent import AckParent, Heard
 from pgm.core.ack_sender import AckSender
 from pgm.core.ack_terms import AckTerms
 from pgm.core.channel import Channel
+from pgm.core.congestion_reports import ReportRelay
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.parents import Parents
@@ -22,8 +23,8 @@ from pgm.core.status import AckStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
-from pgm.wire.options import Flow, Members, find
-from pgm.wire.packets import Ack, Spm
+from pgm.wire.options import Flow, Members, PgmccFeedback, find
+from pgm.wire.packets import Ack, Nak, Spm
 
 _SETTLED = -1
 _SETTLES = 2  # signs of life of every child before what they say together counts
@@ -49,6 +50,7 @@ class AckMerger:
         self._counters = counters
         self._below: AckParent | None = None
         self._above: AckSender | None = None
+        self._reports = ReportRelay(path, parents, setup.up, counters)
         self._settles_ns: int | None = None  # until then not every child has been heard; -1 from then on
 
     @property
@@ -72,6 +74,7 @@ class AckMerger:
 
     def on_spm(self, spm: Spm) -> None:
         """Learn that the stream is acknowledged, and how."""
+        self._reports.on_spm(spm)
         flow = find(spm.options, Flow)
         if flow is None:
             return
@@ -87,6 +90,9 @@ class AckMerger:
 
     def on_packet(self, ack: Ack, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """An ack of a child, or a confirmation of the parent."""
+        feedback = find(ack.options, PgmccFeedback)
+        if feedback is not None and channel.segment.downstream and not channel.is_group:
+            return self._reports.on_ack(ack, feedback)
         said, below, above = find(ack.options, Members), self._below, self._above
         if said is None or below is None or above is None or not self._path.has_edges:
             self._counters.foreign_packets += 1
@@ -106,6 +112,10 @@ class AckMerger:
             below.forget(segment, peer)
             self._follow(above, below, now_ns)
         return effects
+
+    def on_nak(self, nak: Nak) -> Effects:
+        """What a NAK says of congestion, for whoever is above."""
+        return self._reports.on_nak(nak) if nak.options else NOTHING
 
     def _follow(self, above: AckSender, below: AckParent, now_ns: int) -> None:
         low = below.table.low

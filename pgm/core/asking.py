@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
@@ -44,6 +45,14 @@ def nak_packet(
     )
 
 
+class HasNakOptions(Protocol):
+    """Whoever has something to say on NAKs."""
+
+    @property
+    def nak_options(self) -> Options:
+        """Options besides the list."""
+
+
 class Asker:
     """Runs a session's recovery against its parents."""
 
@@ -57,6 +66,7 @@ class Asker:
         self._counters = counters
         self.parity: ParityReceiver | None = None  # of a session whose source offers it
         self.redirect_has_parity = False
+        self.more: HasNakOptions | None = None  # what NAKs carry besides
         self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
 
     def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], list[Span]]:
@@ -96,8 +106,9 @@ class Asker:
         self, lists: Iterable[list[int]], segment: Segment, parent: Nla | None, *, parity: bool = False
     ) -> list[Effect]:
         naks: list[Effect] = []
+        options = NO_OPTIONS if self.more is None else self.more.nak_options
         for sqns in lists:
-            packet = nak_packet(self.path, segment.group, sqns, parity=parity)
+            packet = nak_packet(self.path, segment.group, sqns, options=options, parity=parity)
             naks.append(control(segment, packet, to=parent))
             if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg it would ask everybody
                 naks.append(control(segment, packet, hops=1))

@@ -127,6 +127,12 @@ class Counters:
     members_stuck: int = _count("events", "Receivers not waited for since they took nothing for ack_stall_ivl.")
     window_blockings: int = _count("events", "Times that the window of an acknowledged stream was full.")
     window_blocked_us: int = _count("microseconds", "How long it was, all together.")
+    # congestion control
+    cc_reports: int = _count("packets", "Acks and reports of congestion sent, or passed on.")
+    cc_reports_in: int = _count("packets", "Reports of congestion that came to the source, on acks and NAKs.")
+    cc_losses: int = _count("packets", "Packets that the acker's acks showed as lost.")
+    cc_timeouts: int = _count("events", "Times that acks were overdue and the window began anew.")
+    acker_changes: int = _count("events", "Elections of another acker, or of none.")
     # sessions and bounds
     sessions_opened: int = _count("events", "Sessions begun.")
     sessions_evicted: int = _count("events", "Sessions dropped for a new one over max_sessions.")

@@ -16,7 +16,6 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
-from pgm.wire.options import Members, find
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 
@@ -85,10 +84,8 @@ class ReceiverCore:
             known.on_offer(item, peer)
         elif isinstance(item, Poll):
             known.guidance.on_poll(item, peer, now_ns)
-        elif isinstance(item, Ack) and known.acks is not None:
-            said = find(item.options, Members)
-            if said is not None and said.confirms:
-                return known.acks.on_confirmation(peer, now_ns, is_for_us=said.joins)
+        elif isinstance(item, Ack):
+            return known.feedback.on_packet(item, peer, now_ns)
         elif isinstance(item, Spmr) and (channel.is_group or channel.segment.peers is not None):
             known.on_spmr_heard(now_ns)
         return NOTHING
@@ -121,7 +118,7 @@ class ReceiverCore:
 
     def leave(self, now_ns: int) -> Effects:
         """The application goes: say so where acks are waited for."""
-        return self._of_all(lambda session: session.leave(now_ns))
+        return self._of_all(lambda session: session.feedback.leave(now_ns))
 
     def is_missing(self, tsi: Tsi, sqn: int) -> bool:
         """Whether a sqn is being recovered now."""

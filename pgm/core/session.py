@@ -8,12 +8,11 @@ from collections.abc import Iterable
 
 import attrs
 
-from pgm.core.ack_sender import AckSender
-from pgm.core.ack_terms import AckTerms
 from pgm.core.asking import Asker
 from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened, control
+from pgm.core.feedback import Feedback
 from pgm.core.guidance import Guidance, unreachable_neighbour
 from pgm.core.loose_window import LooseWindow
 from pgm.core.parents import Parents
@@ -31,7 +30,7 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
-from pgm.wire.options import Fin, Flow, Join, Syn, find
+from pgm.wire.options import Fin, Join, Syn, find
 from pgm.wire.packets import Nak, Polr, Spm
 from pgm.wire.train import Data, Run
 
@@ -94,7 +93,10 @@ class Session:
         self._rng = rng
         self._parity: ParityReceiver | None = None  # where the source offers it
         self._starts_at: int | None = None  # the sqn that OPT_SYN was on
-        self.acks: AckSender | None = None  # of an acknowledged stream
+        self.feedback = Feedback(
+            self.path, parents, setup.segment, parameters, rng, counters, self._recovery.is_missing
+        )
+        self._asker.more = self.feedback
 
     @property
     def is_over(self) -> bool:
@@ -133,15 +135,14 @@ class Session:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        acks_ns = NEVER if self.acks is None else self.acks.deadline_ns
         if self._state is _State.CLOSED:
-            return min(self.path.heard_at_ns + self._parameters.session_expiry, acks_ns)
+            return min(self.path.heard_at_ns + self._parameters.session_expiry, self.feedback.deadline_ns)
         heard = self.path.heard_at_ns
         expiry = self._parameters.session_expiry if self._state is not _State.OPEN else self._parameters.peer_expiry
         if self._state is _State.ENDING:
-            return acks_ns  # only the application can bring it on
+            return self.feedback.deadline_ns  # only the application can bring it on
         return min(
-            acks_ns,
+            self.feedback.deadline_ns,
             self._recovery.deadline_ns,
             self._spm_request.deadline_ns,
             self.guidance.deadline_ns,
@@ -162,7 +163,7 @@ class Session:
             held_octets=self.window.held_octets,
             parent=self._asker.parents.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
-            acked=None if self.acks is None else self.acks.status,
+            acked=self.feedback.status,
         )
 
     # What arrives
@@ -202,6 +203,8 @@ class Session:
                 self._recovery.old_repair_ns = now_ns
         if self._parity is not None:
             self._take_rebuilt(self._parity.on_data(data, first, now_ns), peer, now_ns)
+        if self.feedback.reporter is not None and data.type is PacketType.ODATA:
+            effects += self.feedback.reporter.on_odata(first, end, now_ns)
         if data.options and find(data.options, Fin) is not None:
             self.path.fin_lead = end - 1
         return [*effects, *self._advance()]
@@ -283,7 +286,7 @@ class Session:
         self.guidance.on_spm(spm, now_ns)
         if self._parity is None and spm.options:
             self._learn_parity(spm)
-        self._follow_flow(spm)
+        self.feedback.on_spm(spm, now_ns)
         if self._state is _State.WAITING and self.path.join_at is not None:
             self.window.begin(self.path.join_at)
             effects += self._open(peer)
@@ -304,21 +307,6 @@ class Session:
             self._recovery.source_leaves(now_ns)
         self._follow_reset()
         return [*effects, *self._advance()]
-
-    def _follow_flow(self, spm: Spm) -> None:
-        """OPT_PGM_FLOW: the stream is acknowledged, from where it is now delivered on."""
-        flow = find(spm.options, Flow)
-        if flow is not None and self.acks is None:
-            parents, terms = self._asker.parents, AckTerms.of_option(flow)
-            segment, parameters = self._setup.segment, self._parameters
-            self.acks = AckSender(self.path, parents, segment, parameters, self._rng, self._counters, terms)
-
-    def leave(self, now_ns: int) -> Effects:
-        """The application goes: nobody need wait for its acks."""
-        if self.acks is None:
-            return ()
-        self.acks.leave(now_ns)
-        return self.acks.handle_deadline(now_ns)
 
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """An NCF, from whomever: it suppresses every receiver that lacks the same sqns (RCV-34, RCV-43).
@@ -433,14 +421,12 @@ class Session:
             self.window.keep_bounds()
             return []
         effects = self.window.advance(is_last=is_last)
-        if self.acks is not None:
-            self.acks.reached(self.window.next_sqn - 1)
+        self.feedback.reached(self.window.next_sqn - 1)
         fin_lead = self.path.fin_lead
         is_finished = fin_lead is not None and self.window.next_sqn > fin_lead
         if is_finished or (self._state is _State.ENDING and self.window.is_drained):
             self._state = _State.CLOSED
-            if self.acks is not None:
-                self.acks.leave()
+            self.feedback.ends()
             reset = self.path.reset if self._end_cause is CloseCause.RESET else None
             error = 0 if reset is None else reset.error
             effects.append(Closed(self.path.tsi, self.window.next_sqn, self._end_cause, error))
@@ -466,11 +452,11 @@ class Session:
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NAKs, giving up, SPMRs, silence."""
-        acks = () if self.acks is None else self.acks.handle_deadline(now_ns)
+        feedback = self.feedback.handle_deadline(now_ns)
         if self._state in (_State.CLOSED, _State.ENDING):
-            return acks
+            return feedback
         segment = self._setup.segment
-        effects: list[Effect] = list(acks)
+        effects: list[Effect] = list(feedback)
         path = self.path
         effects += self._spm_request.handle_deadline(path.tsi, path.data_port, segment, self._peer, now_ns)
         effects += self.guidance.handle_deadline(segment, now_ns)

@@ -12,6 +12,7 @@ from pgm.core.brakes import Brakes
 from pgm.core.channel import Channel, Segment
 from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
+from pgm.core.congestion import CongestionControl
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, control, data
 from pgm.core.feeder import Feeder
@@ -44,7 +45,7 @@ class SourceSetup:
     data_port: int
     first_sqn: int = 0  # upper half 0 at the start; OpenPGM's receivers want the SPM_SQN at 0 too (INT-Q2)
     started_at_ns: int = 0  # wall clock, for the epoch option
-    flow: str = "rate"  # or "acked"
+    flow: str = "rate"  # or "acked" or "pgmcc"
 
 
 class SourceCore:
@@ -90,6 +91,10 @@ class SourceCore:
             self.acked = AckedWindow(
                 setup.tsi, setup.data_port, setup.segment, parameters, self.counters, setup.first_sqn
             )
+        is_ipv6 = ":" in setup.segment.address
+        self.congestion = (
+            CongestionControl(parameters, self.counters, now_ns, is_ipv6=is_ipv6) if setup.flow == "pgmcc" else None
+        )
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
@@ -110,14 +115,14 @@ class SourceCore:
         """Take messages in. Raises `PayloadTooLarge` or `SourceClosed`; sending happens at the deadline."""
         self._refuse_if_closing()
         self.window.append(payloads)
-        if self.acked is None:  # what an acknowledged stream waits for are acks alone
+        if self.acked is None and self.congestion is None:  # these wait for acks alone
             self._is_blocked_until_ns = 0
 
     def submit_rows(self, payloads: Octets) -> None:
         """Take messages of equal size, a (count, size) array."""
         self._refuse_if_closing()
         self.window.append_rows(payloads)
-        if self.acked is None:  # what an acknowledged stream waits for are acks alone
+        if self.acked is None and self.congestion is None:  # these wait for acks alone
             self._is_blocked_until_ns = 0
 
     def _refuse_if_closing(self) -> None:
@@ -167,6 +172,8 @@ class SourceCore:
                 self.counters.foreign_packets += 1
             elif isinstance(item, Nak) and not channel.is_group:
                 effects += self._on_nak(item, peer, now_ns)
+                if self.congestion is not None:
+                    effects += self._on_report(self.congestion, item, now_ns)
             elif isinstance(item, Spmr):
                 effects += self._on_spmr(now_ns)
             elif isinstance(item, Polr) and not channel.is_group:
@@ -174,9 +181,26 @@ class SourceCore:
             elif isinstance(item, Ack) and self.acked is not None and not channel.is_group:
                 effects += self.acked.on_ack(item, self.window.lead, peer, now_ns)
                 self._follow_acks(self.acked)
+            elif isinstance(item, Ack) and self.congestion is not None and not channel.is_group:
+                effects += self._on_report(self.congestion, item, now_ns)
             else:
                 self.counters.foreign_packets += 1
         return effects
+
+    def _on_report(self, control: CongestionControl, item: Ack | Nak, now_ns: int) -> Effects:
+        (
+            control.on_ack(item, self.window.lead, now_ns)
+            if isinstance(item, Ack)
+            else control.on_nak(item, self.window.lead, now_ns)
+        )
+        self._is_blocked_until_ns = 0
+        return self._acker_told(control, now_ns)
+
+    def _acker_told(self, control: CongestionControl, now_ns: int) -> Effects:
+        if not control.wants_spm:
+            return NOTHING
+        control.wants_spm = False
+        return (self._spm(now_ns),)
 
     def _follow_acks(self, acked: AckedWindow) -> None:
         self.window.unstable_from = acked.unstable_from
@@ -238,6 +262,8 @@ class SourceCore:
         options: list[Option] = [Join(min_sqn=wrap(self.setup.first_sqn if is_young else window.lead + 1))]
         if self.acked is not None:
             options.append(self.acked.option)
+        if self.congestion is not None:
+            options += self.congestion.options
         if self._parameters.private_options:
             start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
             options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
@@ -274,6 +300,7 @@ class SourceCore:
             self.window.deadline_ns,
             self._children.deadline_ns,
             NEVER if self.acked is None else self.acked.deadline_ns,
+            NEVER if self.congestion is None else self.congestion.deadline_ns,
         )
         if not self._has_left:
             at = min(at, self._leave_at_ns)
@@ -308,6 +335,10 @@ class SourceCore:
         if self.acked is not None and self.acked.deadline_ns <= now_ns:
             effects += self.acked.handle_deadline(self.window.lead, now_ns)
             self._follow_acks(self.acked)
+        if self.congestion is not None and self.congestion.deadline_ns <= now_ns:
+            self.congestion.handle_deadline(now_ns)
+            self._is_blocked_until_ns = 0
+            effects += self._acker_told(self.congestion, now_ns)
         self.window.advance(now_ns)
         self._has_left = self.is_finished(now_ns)
         is_ending = self._is_closing and self._fin_at_ns is None and not self.window.has_unsent
@@ -375,12 +406,16 @@ class SourceCore:
         packets = pacer.packet_room(now_ns)
         if self.acked is not None:
             packets = min(packets, self.acked.room(window.lead, now_ns))
+        elif self.congestion is not None:
+            packets = min(packets, self.congestion.room(window.lead, now_ns))
         rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
         if rows is None:
             self._is_blocked_until_ns = window.retry_at()
             return None
         if self.acked is not None:
             window.unstable_from = self.acked.unstable_from
+        elif self.congestion is not None:
+            self.congestion.sent(window.lead + 1 - rows.shape[0], window.lead + 1, now_ns)
         pacer.data_sent(rows.size, now_ns, rows.shape[0])
         self.counters.odata_packets += rows.shape[0]
         self.counters.odata_octets += rows.size

@@ -295,6 +295,15 @@ class Members(Option):
     joins: bool = False
 
 
+@_option
+@attrs.frozen
+class Acker(Option):
+    """Ours alone: the stream has congestion control, and this receiver acknowledges it."""
+
+    TYPE, NAME, CARRIERS = 0x68, "OPT_PGM_ACKER", frozenset({_T.SPM})
+    acker: Nla = nla("elected acker, 0.0.0.0 or :: for none")
+
+
 @attrs.frozen
 class Unknown(Option):
     """An option we have no row for, kept octet for octet."""

@@ -14,6 +14,7 @@ from pgm.wire.options import (
     OPT_END,
     OPT_INVALID,
     OPTIONS,
+    Acker,
     Cr,
     Crqst,
     CurrTgsize,
@@ -144,6 +145,7 @@ VECTORS = [
      "e6 18 00 00 00000001 00000002 00000003 00000004 00000005"),
     (Members(members=7, holder="10.1.2.3", is_element=True, joins=True), T.ACK,
      "e7 10 00 09 00000007 0001 0000 0a010203"),
+    (Acker(acker="10.1.2.3"), T.SPM, "e8 0c 00 00 0001 0000 0a010203"),
 ]  # fmt: skip
 
 
@@ -185,6 +187,7 @@ def test_option_numbers_and_network_significance_are_those_of_the_table():
         "OPT_PGM_EPOCH": 0x65,
         "OPT_PGM_FLOW": 0x66,
         "OPT_PGM_MEMBERS": 0x67,
+        "OPT_PGM_ACKER": 0x68,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
         "OPT_FRAGMENT",
@@ -198,6 +201,7 @@ def test_option_numbers_and_network_significance_are_those_of_the_table():
         "OPT_PGM_EPOCH",
         "OPT_PGM_FLOW",
         "OPT_PGM_MEMBERS",
+        "OPT_PGM_ACKER",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
 

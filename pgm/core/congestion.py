@@ -1,0 +1,126 @@
+"""Congestion control of a source (flow = "pgmcc"): elects the receiver with the worst path, and goes at the pace that its acks allow.
+
+Reports come in acks of the acker, in NAKs with OPT_CR, and in acks that acknowledge nothing, which is how elements pass on what they
+hear. Round trips are measured by sqns (implicit time stamps, draft 2.5.2), and SPMs name the acker, so that data packets are
+built as for any other stream.
+"""
+
+from __future__ import annotations
+
+from pgm.core.congestion_window import CongestionWindow, slowness
+from pgm.core.counters import Counters
+from pgm.parameters import Parameters
+from pgm.units import MILLISECOND, NEVER, SECOND
+from pgm.wire.formats import Nla
+from pgm.wire.options import Acker, Cr, Crqst, Option, PgmccFeedback, find
+from pgm.wire.packets import Ack, Nak
+from pgm.wire.serial import unwrap
+
+ALL_LOST = 0xFFFF  # a loss rate of one (CC-03)
+_TIMEOUTS = 2  # in a row: then another acker is looked for (CC-38)
+_MOST_AT_ONCE = 16  # packets of a train: an ack's map tells of two such trains
+_RTT_WEIGHT = 0.125
+
+
+class CongestionControl:
+    """Window and election of one source."""
+
+    def __init__(self, parameters: Parameters, counters: Counters, now_ns: int, *, is_ipv6: bool = False) -> None:
+        self.window = CongestionWindow()
+        self._parameters = parameters
+        self._counters = counters
+        self._nobody = "::" if is_ipv6 else "0.0.0.0"
+        self.acker: Nla | None = None
+        self.rtt_ns = 0  # of the acker, smoothed
+        self.loss = 0.0  # as the acker says it
+        self._slowness = 0.0
+        self._timeouts = 0
+        self._waits_since_ns = now_ns  # when the last ack came, or the first packet since left
+        self.wants_spm = False  # the acker is another one: say so at once
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """What SPMs say: who acknowledges, and that reports are wanted (CC-01)."""
+        return (Acker(acker=self.acker or self._nobody), Crqst(wants_rx_wp=True))
+
+    @property
+    def unstable_from(self) -> int:
+        """Nothing is held."""
+        return NEVER
+
+    def room(self, lead: int, now_ns: int) -> int:
+        """Packets that may be sent now."""
+        return max(0, min(int(self.window.tokens), _MOST_AT_ONCE))
+
+    def sent(self, first: int, end: int, now_ns: int) -> None:
+        """Note ODATA."""
+        if not self.window.has_in_flight:
+            self._waits_since_ns = now_ns
+        self.window.sent(first, end, now_ns)
+
+    # Reports
+
+    def on_ack(self, ack: Ack, lead: int, now_ns: int) -> None:
+        """An ack of the acker, or somebody's report."""
+        feedback, sqn = find(ack.options, PgmccFeedback), unwrap(ack.rx_max, lead)
+        if feedback is None or sqn > lead:
+            self._counters.foreign_packets += 1
+            return
+        self._counters.cc_reports_in += 1
+        loss = feedback.loss_rate / ALL_LOST
+        self._report(feedback.reporter, sqn, loss, now_ns - feedback.timestamp_ms * MILLISECOND)
+        if feedback.reporter != self.acker or not ack.bitmap:
+            return
+        self.loss = loss
+        got, lost = self.window.acked(sqn, ack.bitmap, lead)
+        self._counters.cc_losses += lost
+        if got or lost:
+            self._timeouts, self._waits_since_ns = 0, now_ns
+
+    def on_nak(self, nak: Nak, lead: int, now_ns: int) -> None:
+        """OPT_CR on a NAK: the worst receiver that whoever sent it knows of (CC-08)."""
+        cr = find(nak.options, Cr)
+        if cr is not None and cr.has_rx_wp:
+            self._counters.cc_reports_in += 1
+            self._report(cr.receiver, min(unwrap(cr.lead, lead), lead), cr.rx_wp / ALL_LOST, now_ns)
+
+    def _report(self, reporter: Nla, sqn: int, loss: float, at_ns: int) -> None:
+        sent_ns = self.window.sent_at(sqn)
+        rtt_ns = max(0, at_ns - sent_ns) if sent_ns is not None else self.rtt_ns
+        if reporter == self.acker:
+            if sent_ns is not None:
+                self.rtt_ns = round((1 - _RTT_WEIGHT) * self.rtt_ns + _RTT_WEIGHT * rtt_ns) if self.rtt_ns else rtt_ns
+            self._slowness = slowness(self.rtt_ns / SECOND, loss)
+            return
+        found = slowness(rtt_ns / SECOND, loss)
+        # T_i < C * T_acker, of squares of the inverse (CC-35).
+        if self.acker is None or found * self._parameters.cc_hysteresis**2 > self._slowness:
+            self._elect(reporter, rtt_ns, loss, found)
+
+    def _elect(self, reporter: Nla | None, rtt_ns: int, loss: float, found: float) -> None:
+        self._counters.acker_changes += 1
+        self.acker, self.rtt_ns, self.loss, self._slowness = reporter, rtt_ns, loss, found
+        self.wants_spm = True
+
+    # Time
+
+    @property
+    def deadline_ns(self) -> int:
+        """When acks are overdue."""
+        return self._waits_since_ns + self._patience_ns if self.window.has_in_flight else NEVER
+
+    @property
+    def _patience_ns(self) -> int:
+        return max(self._parameters.cc_timeout_ivl, 4 * self.rtt_ns) << min(self._timeouts, _TIMEOUTS)
+
+    def handle_deadline(self, now_ns: int) -> None:
+        """Acks are overdue: begin anew, and the second time with another acker."""
+        if now_ns < self.deadline_ns:
+            return
+        self._counters.cc_timeouts += 1
+        self.window.timed_out()
+        self._waits_since_ns = now_ns
+        self._timeouts += 1
+        self.wants_spm = True
+        if self._timeouts >= _TIMEOUTS and self.acker is not None:
+            self._elect(None, self.rtt_ns, 0.0, 0.0)
