@@ -25,8 +25,8 @@ START = 1000 * SECOND
 QUIET = {"ambient_spm_ivl": 3600 * SECOND, "ihb_min": 3600 * SECOND, "ihb_max": 3600 * SECOND}
 
 
-def source(first=0, **changes):
-    setup = SourceSetup(TSI, SEGMENT, DATA_PORT, first_sqn=first, started_at_ns=1_700_000_000 * SECOND + 7)
+def source(first=0, flow="rate", **changes):
+    setup = SourceSetup(TSI, SEGMENT, DATA_PORT, first_sqn=first, started_at_ns=1_700_000_000 * SECOND + 7, flow=flow)
     return SourceCore(setup, parameters(**changes), START)
 
 
