@@ -25,7 +25,7 @@ except ImportError:  # the extra is not installed; whoever needs it is told
 MOST_ROWS = 255  # data and parity together: the field has that many points but 0, and OpenPGM's limit is the same
 LARGEST_GROUP = 128  # the largest power of two that leaves as many parity packets as there are data packets
 
-REMEDY = "pip install 'pgm[fec]', which brings zfec"
+REMEDY = "pip install 'pgm-repair-network[fec]', which brings zfec"
 
 
 def is_available() -> bool:

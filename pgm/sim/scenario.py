@@ -7,6 +7,7 @@ whoever may lose something is named in `may_lose`. Everything else must arrive.
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import attrs
 
@@ -24,6 +25,8 @@ from pgm.units import KIB, MIB, MICROSECOND, MILLISECOND, SECOND
 START_NS = 2 * SECOND  # traffic begins when every relay has found its voice and everybody has heard an SPM
 _MOST_PACKETS = 1500  # in a run, so that each takes about a second
 _REPAIR_NS = 8 * SECOND  # from the last fault and the last message to the close of the sources
+_ON_DEMAND = 0.7  # of the scenarios with parity that sends some unasked
+_SERVES_SINGLE = 0.3  # of those with parity
 _CARRIED_OTHERWISE = 0.2  # of the segments are unicast legs, and as many are IPv6
 
 
@@ -55,19 +58,19 @@ class Scenario:
         return "\n".join(lines)
 
 
-def scenario(seed: int) -> Scenario:
-    """Draw a scenario. The same seed gives the same one."""
-    return _Artist(seed).draw()
+def scenario(seed: int, *, parity: bool = False) -> Scenario:
+    """Draw a scenario. The same seed gives the same one; with `parity` its streams have parity of some kind."""
+    return _Artist(seed, parity=parity).draw()
 
 
 class _Artist:
     """Draws one scenario, step by step."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, parity: bool = False) -> None:
         self._seed = seed
         self._rng = random.Random(f"scenario:{seed}")
         self._worst = self._rng.choice([0.0, 0.02, 0.02, 0.1, 0.1, 0.3])
-        self._parameters = self._draw_parameters()
+        self._parameters = attrs.evolve(self._draw_parameters(), **(self._draw_parity() if parity else {}))
         self._tree = Tree(self._parameters, legs=self._some_segments("legs"), ipv6=self._some_segments("ipv6"))
         self._sources: list[str] = []
         self._receivers: list[str] = []
@@ -146,6 +149,20 @@ class _Artist:
             "session_expiry": 30 * SECOND,
         }
         return Parameters(**(profile | drawn))
+
+    def _draw_parity(self) -> dict[str, Any]:
+        """By a generator of its own: everything else is drawn as without it."""
+        rng = random.Random(f"parity:{self._seed}")
+        size = rng.choice([2, 8, 16, 32, 128])
+        proactive = rng.choice([0, 0, 1, 3, 9])
+        return {
+            "fec_group": size,
+            "fec_proactive": proactive,
+            "fec_on_demand": not proactive or rng.random() < _ON_DEMAND,
+            "fec_close_ivl": rng.choice([5, 20, 80]) * MILLISECOND,
+            "fec_serves_single": rng.random() < _SERVES_SINGLE,
+            "fec_groups": rng.choice([4, 512]),
+        }
 
     # The tree
 

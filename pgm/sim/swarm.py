@@ -37,9 +37,9 @@ class Outcome:
     causes: dict[LossCause, int]
 
 
-def repeat_command(seed: int) -> str:
+def repeat_command(seed: int, *, parity: bool = False) -> str:
     """What repeats a run of the swarm."""
-    return f"python tests/sim/run_seeds.py --first {seed} --seeds 1 --verbose"
+    return f"python tests/sim/run_seeds.py --first {seed} --seeds 1 --verbose{' --parity' if parity else ''}"
 
 
 def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFactory:
@@ -63,7 +63,7 @@ def build(drawn: Scenario, factory: CoreFactory) -> World:
         with_first_sqns(factory, drawn.first_sqns),
         seed=drawn.seed,
         timer_slack_ns=drawn.timer_slack_ns,
-        repeat=repeat_command(drawn.seed),
+        repeat=repeat_command(drawn.seed, parity=any(plan.parameters.fec_group for plan in drawn.plans.values())),
     )
     for checker in all_checkers():
         world.add_checker(checker)

@@ -1,4 +1,4 @@
-"""Run drawn scenarios: `python tests/sim/run_seeds.py --seeds 200 [--first N] [--verbose]`.
+"""Run drawn scenarios: `python tests/sim/run_seeds.py --seeds 200 [--first N] [--parity] [--verbose]`.
 
 Prints a line per seed when asked, always the failing ones, and ends with 1 if there were any.
 """
@@ -6,6 +6,7 @@ Prints a line per seed when asked, always the failing ones, and ends with 1 if t
 from __future__ import annotations
 
 import argparse
+import functools
 import multiprocessing
 import sys
 import time
@@ -22,15 +23,18 @@ from pgm.sim.scenario import scenario  # noqa: E402
 from pgm.sim.swarm import Outcome, repeat_command, run  # noqa: E402
 
 
-def attempt(seed: int) -> tuple[int, float, Outcome | None, str]:
+def attempt(seed: int, parity: bool = False) -> tuple[int, float, Outcome | None, str]:
     """One seed: how long it took, and what came of it or what went wrong."""
     begun = time.perf_counter()
     try:
-        outcome, wrong = run(seed, build_core), ""
+        outcome, wrong = run(seed, build_core, drawn=scenario(seed, parity=parity)), ""
     except InvariantBroken as broken:
         outcome, wrong = None, str(broken)
     except Exception:  # a core that raises is a failing seed like any other
-        outcome, wrong = None, f"seed {seed} raised\n{traceback.format_exc()}  repeat: {repeat_command(seed)}"
+        outcome, wrong = (
+            None,
+            f"seed {seed} raised\n{traceback.format_exc()}  repeat: {repeat_command(seed, parity=parity)}",
+        )
     return seed, time.perf_counter() - begun, outcome, wrong
 
 
@@ -39,15 +43,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first one")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--parity", action="store_true", help="streams with parity of some kind")
     parser.add_argument("--verbose", action="store_true", help="describe each scenario and its outcome")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.seeds)
     failed = []
     begun = time.perf_counter()
     with multiprocessing.Pool(options.jobs) as pool:
-        for seed, seconds, outcome, wrong in pool.imap(attempt, seeds):
+        for seed, seconds, outcome, wrong in pool.imap(functools.partial(attempt, parity=options.parity), seeds):
             if options.verbose:
-                print(scenario(seed).describe())
+                print(scenario(seed, parity=options.parity).describe())
             if wrong:
                 failed.append(seed)
                 print(f"FAILED after {seconds:.1f} s: {wrong}", flush=True)

@@ -94,4 +94,4 @@ def test_where_zfec_is_missing_the_remedy_is_named(monkeypatch):
     assert not code.is_available()
     with pytest.raises(UsageError, match="zfec") as failure:
         code.encode(np.zeros((4, 1), np.uint8), [0])
-    assert "pgm[fec]" in failure.value.remedy
+    assert "pgm-repair-network[fec]" in failure.value.remedy
