@@ -38,69 +38,74 @@ def heard(events: DataFrame) -> DataFrame:
 
 
 def lost_sqns(events: DataFrame) -> DataFrame:
-    """A row for each packet that a node lacked until a repair, or for good: segment, node, tsi, sqn, era, time (first seen).
+    """A row for each packet that a node lacked until a repair, or for good: segment, node, tsi, sqn, era, time.
 
-    What came as ODATA after all was late, not lost.
+    What came as ODATA after all was late, not lost. Receivers tell the application what is lost, others only give it up.
     """
-    lacked = by_sqn(of_kind(events, "repaired", "gave_up", "lost").where("cause != 'malformed'"))
-    return lacked.groupBy("segment", "node", "tsi", "sqn", "era").agg(F.min("time").alias("time"))
+    ended = of_kind(events, "repaired", "gave_up", "lost").where(
+        "kind = 'repaired' OR (kind = 'lost') = (role = 'receiver') AND cause NOT IN ('malformed', 'fragment')"
+    )
+    return by_sqn(ended.select("segment", "node", "tsi", "first", "count", "time"))
 
 
 def attributed(events: DataFrame) -> DataFrame:
     """`lost_sqns`, each once, with the `link` that lost it: "floor-2 > desk-7", or "relay > floor-2" for what nobody there got."""
-    lost = lost_sqns(events)
     listeners = heard(events).groupBy("segment").agg(F.count("node").alias("listeners"))
-    all_feeders = feeders(events)
-    given_up = lost_sqns(of_kind(events, "gave_up"))
-    above = given_up.select(F.col("node").alias("feeder"), "tsi", "sqn", "era", F.lit(True).alias("is_above"))
-    same = Window.partitionBy("segment", "tsi", "sqn", "era")
+    places = listeners.join(feeders(events).drop("sent"), "segment", "left")
+    given_up = by_sqn(of_kind(events, "gave_up").where("role != 'receiver'"))
+    above = given_up.select(F.col("node").alias("feeder"), "tsi", "sqn", "era")
+    # One number for all that says which packet it is on which segment: sorting by text takes several times as long.
+    same = Window.partitionBy("packet")
     known = (
-        lost.join(F.broadcast(listeners), "segment", "left")
-        .join(F.broadcast(all_feeders.drop("sent")), "segment", "left")
-        .withColumn("lacking", F.count("node").over(same))
-        .withColumn("order", F.row_number().over(same.orderBy("node")))
-        .join(above.distinct(), ["feeder", "tsi", "sqn", "era"], "left")
-        .where("is_above IS NULL")
+        lost_sqns(events)
+        .join(F.broadcast(places), "segment", "left")
+        .join(F.broadcast(above), ["feeder", "tsi", "sqn", "era"], "left_anti")
+        .withColumn("packet", F.xxhash64("segment", "tsi", "sqn", "era"))
+        .withColumns({"lacking": F.count("node").over(same), "one": F.min("node").over(same)})
     )
     by_feeder = (
         (F.col("lacking") >= F.col("listeners"))
         & (F.col("listeners") >= _FEWEST_TO_BLAME_THE_FEEDER)
         & F.col("feeder").isNotNull()
     )
+    by_feeder = F.coalesce(by_feeder, F.lit(False))
     own = F.concat_ws(" > ", "segment", "node")
-    link = F.when(by_feeder, F.concat_ws(" > ", "feeder", "segment")).otherwise(own)
-    once = known.withColumn("link", link).where(~by_feeder | (F.col("order") == 1))
-    node = F.when(by_feeder, F.lit(None)).otherwise(F.col("node"))
-    return once.select("link", "segment", node.alias("node"), "tsi", "sqn", "era", "time")
+    link = F.when(by_feeder, F.concat_ws(" > ", "feeder", "segment")).otherwise(own).alias("link")
+    node = F.when(by_feeder, F.lit(None)).otherwise(F.col("node")).alias("node")
+    once = known.where(~by_feeder | (F.col("node") == F.col("one")))
+    return once.select(link, "segment", node, "tsi", "sqn", "era", "time")
 
 
 def runs(lost: DataFrame) -> DataFrame:
-    """The bursts of `attributed`: link, tsi, era, first, length."""
-    in_order = Window.partitionBy("link", "tsi", "era").orderBy("sqn")
-    island = lost.withColumn("island", F.col("sqn") - F.row_number().over(in_order))
+    """The bursts of `attributed`: link, stream (a number for link, session and era), first, length."""
+    in_order = Window.partitionBy("stream").orderBy("sqn")
+    keyed = lost.select("link", F.xxhash64("link", "tsi", "era").alias("stream"), "sqn")
+    islands = keyed.withColumn("island", F.col("sqn") - F.row_number().over(in_order))
     return (
-        island.groupBy("link", "tsi", "era", "island")
-        .agg(F.min("sqn").alias("first"), F.count("sqn").alias("length"))
+        islands.groupBy("stream", "island")
+        .agg(F.first("link").alias("link"), F.min("sqn").alias("first"), F.count("sqn").alias("length"))
         .drop("island")
     )
 
 
-def burst_lengths(lost: DataFrame) -> DataFrame:
-    """How many bursts of each length a link had: link, length, bursts."""
-    return runs(lost).groupBy("link", "length").agg(F.count("first").alias("bursts"))
+def burst_lengths(bursts: DataFrame) -> DataFrame:
+    """How many of `runs` of each length a link had: link, length, bursts."""
+    return bursts.groupBy("link", "length").agg(F.count("first").alias("bursts"))
 
 
-def pairs(lost: DataFrame) -> DataFrame:
-    """What tells bursts from chance: link, lost, bursts, and pairs_K, the lost packets whose Kth successor is lost too.
+def pairs(bursts: DataFrame) -> DataFrame:
+    """What tells bursts (`runs`) from chance: link, lost, bursts, and pairs_K, the lost packets whose Kth successor is lost too.
 
     Counted on runs: within one of length n there are n - K such pairs, and between a run and its next neighbours as
     many as they overlap when one is shifted by K.
     """
-    in_order = Window.partitionBy("link", "tsi", "era").orderBy("first")
-    table = runs(lost)
-    for step in range(1, _NEIGHBOURS + 1):
-        table = table.withColumn(f"first_{step}", F.lead("first", step).over(in_order))
-        table = table.withColumn(f"length_{step}", F.lead("length", step).over(in_order))
+    in_order = Window.partitionBy("stream").orderBy("first")
+    following = {
+        f"{name}_{step}": F.lead(name, step).over(in_order)
+        for step in range(1, _NEIGHBOURS + 1)
+        for name in ("first", "length")
+    }
+    table = bursts.withColumns(following)
     sums = [F.sum("length").alias("lost"), F.count("first").alias("bursts")]
     for lag in LAGS:
         found = F.greatest(F.col("length") - lag, F.lit(0))
@@ -114,13 +119,13 @@ def pairs(lost: DataFrame) -> DataFrame:
     return table.groupBy("link").agg(*sums)
 
 
-def links(events: DataFrame, lost: DataFrame | None = None) -> DataFrame:
+def links(events: DataFrame, bursts: DataFrame | None = None) -> DataFrame:
     """Every link on which data came: link, segment, node, packets, lost, loss (a share), bursts, pairs_K.
 
-    `node` is null for what a feeder sends. `packets` are data packets, first sendings only. `lost` is what `attributed`
+    `node` is null for what a feeder sends. `packets` are data packets, first sendings only. `bursts` is what `runs`
     gave for these events, if that is at hand.
     """
-    counted = pairs(attributed(events) if lost is None else lost)
+    counted = pairs(runs(attributed(events)) if bursts is None else bursts)
     into = heard(events).select(
         F.concat_ws(" > ", "segment", "node").alias("link"), "segment", "node", F.col("received").alias("arrived")
     )

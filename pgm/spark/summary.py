@@ -24,7 +24,7 @@ _LEAST_WINDOW_S = 1
 def summarise(events: DataFrame, *, progress: Callable[[str], None] = lambda _: None) -> Summary:
     """Every job over these events, once. `progress` is told what is being computed."""
     # Not the events, of which each job reads a few columns: what several jobs make of them.
-    lost = losses.attributed(events).persist(StorageLevel.MEMORY_AND_DISK)
+    bursts = losses.runs(losses.attributed(events)).persist(StorageLevel.MEMORY_AND_DISK)
     doubled = repairs.duplicates(events).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         progress("reading")
@@ -38,11 +38,11 @@ def summarise(events: DataFrame, *, progress: Callable[[str], None] = lambda _: 
             "window_s": window_s,
         }
         progress("links")
-        summary["links"] = [_link(row) for row in rows_of(losses.links(events, lost))]
+        summary["links"] = [_link(row) for row in rows_of(losses.links(events, bursts))]
         progress("bursts")
-        bursts = losses.burst_lengths(lost).where(F.col("length") <= _MOST_BURST_LENGTHS)
+        lengths = losses.burst_lengths(bursts).where(F.col("length") <= _MOST_BURST_LENGTHS)
         summary["burst_lengths"] = rows_of(
-            bursts.groupBy("length").agg(F.sum("bursts").alias("bursts")).orderBy("length")
+            lengths.groupBy("length").agg(F.sum("bursts").alias("bursts")).orderBy("length")
         )
         progress("repairs")
         window = F.window("time", f"{window_s} seconds")["start"]
@@ -63,7 +63,7 @@ def summarise(events: DataFrame, *, progress: Callable[[str], None] = lambda _: 
         )
         return summary
     finally:
-        lost.unpersist()
+        bursts.unpersist()
         doubled.unpersist()
 
 

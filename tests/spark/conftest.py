@@ -23,6 +23,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
+        # Tables of a few thousand rows: compiling each expression takes longer than interpreting it.
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
         # Fewer syncs; what it gives up are guarantees over crashes of the machine.
