@@ -117,12 +117,18 @@ def require_stdin() -> None:
         warn("reading from the terminal; Ctrl-D on a line of its own ends the stream")
 
 
-async def send_lines(source: Source) -> tuple[int, int]:
+async def send_lines(
+    source: Source,
+    convert: Callable[[bytes, int], bytes | None] | None = None,
+    subject: str | None = None,
+    to: str | None = None,
+) -> tuple[int, int]:
     """Send each line of standard input as a message, without its newline; returns how many and their octets.
 
-    Raises `PayloadTooLarge` for a line that is longer than any message may be, as soon as that shows.
+    `convert` makes the message of a line and its number, or None for none. Raises `PayloadTooLarge` for a line that is longer
+    than any message may be, as soon as that shows.
     """
-    sent = octets = 0
+    sent = octets = read = 0
     rest = bytearray()  # of a line that has not ended
     while chunk := await read_stdin():
         first, newline, others = chunk.partition(b"\n")
@@ -137,12 +143,16 @@ async def send_lines(source: Source) -> tuple[int, int]:
         *whole, last = others.split(b"\n")
         lines = [bytes(rest), *whole]
         rest = bytearray(last)
-        await source.send_batch(lines)
-        sent += len(lines)
-        octets += sum(map(len, lines))
-    if rest:
-        await source.send(bytes(rest))
-        sent, octets = sent + 1, octets + len(rest)
+        found = lines if convert is None else [convert(line, read + at) for at, line in enumerate(lines, 1)]
+        messages = [one for one in found if one is not None]
+        await source.send_batch(messages, subject=subject, to=to)
+        read += len(lines)
+        sent += len(messages)
+        octets += sum(map(len, messages))
+    message = bytes(rest) if convert is None else convert(bytes(rest), read + 1)
+    if rest and message is not None:
+        await source.send(message, subject=subject, to=to)
+        sent, octets = sent + 1, octets + len(message)
     await source.flush()
     return sent, octets
 

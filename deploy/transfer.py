@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import attrs
@@ -17,12 +17,14 @@ import click
 import trio
 
 from deploy.codes import EXIT_FAILED
+from deploy.formats import FORMATS, CborSequence, Writer, arrow_messages, json_message, writer_of
 from deploy.output import command, data_command, print_json, warn
 from deploy.run import has_stdin, read_stdin, require_stdin, send_lines
 from deploy.supervise import heed_signals
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import ProcessError, UsageError
+from pgm.messages.objects import BadObject
 from pgm.net.items import AnyBatch, Batch, BatchItem, MultipartBatch
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import open_receiver, open_source
@@ -32,6 +34,7 @@ from pgm.units import parse_duration
 from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
 
 _SHOW_S = 0.5
+_BATCH_OCTETS = 192  # of a packet of a stream with batches, that are not the message's: more with a long subject
 _WRITE_OCTETS = 1 << 20  # received octets that are written at a time
 
 
@@ -84,7 +87,16 @@ async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: obje
     return result
 
 
-async def _send(target: str, node: str | None, stream: str | None, lines: bool, settle_s: float) -> dict[str, Any]:
+@attrs.frozen
+class _Offer:
+    """What is sent, and how."""
+
+    form: str
+    subject: str | None
+    to: str | None
+
+
+async def _send(target: str, node: str | None, stream: str | None, offer: _Offer, settle_s: float) -> dict[str, Any]:
     meter = Meter("sent")
     async with open_source(target, node=node, stream=stream) as source:
         for link in source.links:
@@ -92,7 +104,7 @@ async def _send(target: str, node: str | None, stream: str | None, lines: bool, 
                 warn(link.sockets.buffers.complaint)
         # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
         await trio.sleep(settle_s)
-        messages, octets = await (send_lines(source) if lines else _send_octets(source, meter))
+        messages, octets = await _send_all(source, offer, meter)
         await source.flush()
         if sys.stderr.isatty():
             warn("all sent; serving repairs until nobody asks any more")
@@ -105,9 +117,38 @@ async def _send(target: str, node: str | None, stream: str | None, lines: bool, 
     }
 
 
-async def _send_octets(source: Source, meter: Meter) -> tuple[int, int]:
+async def _send_all(source: Source, offer: _Offer, meter: Meter) -> tuple[int, int]:
+    """Send standard input; returns messages and octets. Raises `UsageError` for what is not in the format."""
+    if offer.form in ("lines", "json"):
+        convert = json_message if offer.form == "json" else None
+        return await send_lines(source, convert, offer.subject, offer.to)
+    if offer.form == "octets":
+        return await _send_octets(source, offer, meter)
+    messages = octets = 0
+    async for found in _cbor() if offer.form == "cbor" else _arrow():
+        for message in found:
+            await source.send(message, subject=offer.subject, to=offer.to)
+            messages, octets = messages + 1, octets + len(message)
+            meter.show(octets)
+    return messages, octets
+
+
+async def _cbor() -> AsyncIterator[list[bytes]]:
+    sequence = CborSequence()
+    while chunk := await read_stdin():
+        yield sequence.add(chunk)
+    sequence.end()
+
+
+async def _arrow() -> AsyncIterator[list[bytes]]:
+    found = arrow_messages()
+    while (message := await trio.to_thread.run_sync(next, found, None, abandon_on_cancel=True)) is not None:
+        yield [message]
+
+
+async def _send_octets(source: Source, offer: _Offer, meter: Meter) -> tuple[int, int]:
     """Send standard input in full packets; what does not fill one waits for more only while more is there already."""
-    size = source.max_tpdu - DATA_HEADER_OCTETS
+    size = source.max_tpdu - DATA_HEADER_OCTETS - (_BATCH_OCTETS if source.has_batches else 0)
     messages = octets = 0
     rest = b""
     while chunk := await read_stdin():
@@ -116,12 +157,12 @@ async def _send_octets(source: Source, meter: Meter) -> tuple[int, int]:
         payloads = [rest[at : at + size] for at in range(0, end, size)]
         rest = rest[end:]
         for at in range(0, len(payloads), 64):
-            await source.send_batch(payloads[at : at + 64])
+            await source.send_batch(payloads[at : at + 64], subject=offer.subject, to=offer.to)
         messages += len(payloads)
         octets += end
         meter.show(octets)
     if rest:
-        await source.send(rest)
+        await source.send(rest, subject=offer.subject, to=offer.to)
         messages, octets = messages + 1, octets + len(rest)
     return messages, octets
 
@@ -130,7 +171,17 @@ async def _send_octets(source: Source, meter: Meter) -> tuple[int, int]:
 @click.argument("target")
 @click.option("--node", help="Node of the topology file to send as.")
 @click.option("--stream", help="Stream to send, if the node has several.")
-@click.option("--lines", is_flag=True, help="One message per line, instead of octets as they come.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="octets",
+    show_default=True,
+    help="What is read: octets as they come, a message per line, a JSON value per line, a CBOR sequence, an Arrow IPC stream.",
+)
+@click.option("--lines", is_flag=True, help="The same as --format lines.")
+@click.option("--subject", metavar="NAME", help="Subject of all messages, as in /nasdaq/ibm; for streams with batches.")
+@click.option("--to", metavar="NODE", help="The one node that they are for; for streams with batches.")
 @click.option(
     "--settle",
     default="500ms",
@@ -139,19 +190,31 @@ async def _send_octets(source: Source, meter: Meter) -> tuple[int, int]:
     help="Announce the stream for this long before the first message.",
 )
 @command
-def send(target: str, node: str | None, stream: str | None, lines: bool, settle: str, as_json: bool) -> None:
+def send(
+    target: str,
+    node: str | None,
+    stream: str | None,
+    form: str,
+    lines: bool,
+    subject: str | None,
+    to: str | None,
+    settle: str,
+    as_json: bool,
+) -> None:
     """Publish standard input to TARGET, a topology file or an address, as one stream with a beginning and an end.
 
     \b
     pgm send tree.toml --node exchange < data
     tail -f log | pgm send --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.10'
+    pgm send tree.toml --node exchange --format json --subject /nasdaq/ibm < quotes.jsonl
 
     After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C or SIGTERM cuts the stream
     short, which receivers are told.
     """
     _where(target, node)
     require_stdin()
-    account = trio.run(_until_signalled, _send, target, node, stream, lines, parse_duration(settle) / 1e9)
+    offer = _Offer("lines" if lines else form, subject, to)
+    account = trio.run(_until_signalled, _send, target, node, stream, offer, parse_duration(settle) / 1e9)
     if as_json:
         print_json(account)
     else:
@@ -160,8 +223,10 @@ def send(target: str, node: str | None, stream: str | None, lines: bool, settle:
 
 @attrs.define
 class _Reception:
-    lines: bool
+    form: str
     keeps_on: bool
+    writer: Writer | None = None
+    unreadable: int = 0  # messages that were not in the format
     meter: Meter = attrs.field(factory=lambda: Meter("received"))
     octets: int = 0
     messages: int = 0
@@ -204,12 +269,29 @@ class _Reception:
 
     def _text(self, batch: AnyBatch) -> bytes:
         self.messages += len(batch)
-        if isinstance(batch, Batch) and not self.lines:
+        if isinstance(batch, Batch) and self.form == "octets":
             self.octets += batch.payloads.size
             return batch.payloads.tobytes()
         payloads = [b"".join(parts) for parts in batch] if isinstance(batch, MultipartBatch) else list(batch)
         self.octets += sum(len(payload) for payload in payloads)
-        return b"".join(payload + b"\n" for payload in payloads) if self.lines else b"".join(payloads)
+        if self.writer is not None:
+            return b"".join(map(self._converted, payloads))
+        return b"".join(payload + b"\n" for payload in payloads) if self.form == "lines" else b"".join(payloads)
+
+    def _converted(self, payload: bytes) -> bytes:
+        assert self.writer is not None
+        try:
+            return self.writer.text([payload])
+        except BadObject as error:
+            self.unreadable += 1
+            self.meter.leave()
+            warn(f"a message of {len(payload)} octets is not in this format: {error.message}")
+            return b""
+
+    def end(self) -> None:
+        """Write what comes at the end."""
+        if self.writer is not None:
+            self._write([self.writer.end()])
 
     def _write(self, texts: list[bytes]) -> None:
         # To the descriptor: a write that was interrupted leaves no lock and no rest that the interpreter would wait for.
@@ -225,6 +307,7 @@ class _Reception:
             "octets": self.octets,
             "lost": self.lost,
             "cut_short": self.cut_short,
+            "unreadable": self.unreadable,
             "seconds": self.meter.end(),
             "counters": self.counters.snapshot(),
         }
@@ -244,11 +327,14 @@ async def _receive(
     node: str | None,
     stream: str | None,
     subscribe: tuple[str, ...],
+    subjects: tuple[str, ...],
     reception: _Reception,
     wait_s: float,
 ) -> None:
     prefixes = [os.fsencode(prefix) for prefix in subscribe] or None
-    async with open_receiver(target, node=node, stream=stream, subscribe=prefixes) as receiver:
+    async with open_receiver(
+        target, node=node, stream=stream, subscribe=prefixes, subjects=subjects or None
+    ) as receiver:
         reception.counters = receiver.counters
         for link in receiver.links:
             if link.sockets.buffers.complaint:
@@ -287,7 +373,22 @@ async def _first(receiver: Receiver, reception: _Reception, wait_s: float) -> No
 @click.argument("target")
 @click.option("--node", help="Node of the topology file to receive as.")
 @click.option("--stream", help="Stream to take; all of the node without it.")
-@click.option("--lines", is_flag=True, help="Write a newline behind every message.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="octets",
+    show_default=True,
+    help="What is written: octets, lines, or the values that were sent in JSON, CBOR or Arrow.",
+)
+@click.option("--lines", is_flag=True, help="The same as --format lines: a newline behind every message.")
+@click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only messages of subjects that match this, or another one named so: '/nasdaq/*', '/nasdaq/...'.",
+)
 @click.option(
     "--subscribe",
     multiple=True,
@@ -307,7 +408,9 @@ def recv(
     target: str,
     node: str | None,
     stream: str | None,
+    form: str,
     lines: bool,
+    subjects: tuple[str, ...],
     subscribe: tuple[str, ...],
     follow: bool,
     wait: str,
@@ -325,15 +428,19 @@ def recv(
     _where(target, node)
     if sys.stdout is None:
         raise UsageError("standard output is closed", remedy="send it somewhere: pgm recv ... > data")
-    reception = _Reception(lines, follow)
+    form = "lines" if lines else form
+    reception = _Reception(form, follow, writer_of(form))
     code: Any = 0
     try:
-        trio.run(_until_signalled, _receive, target, node, stream, subscribe, reception, parse_duration(wait) / 1e9)
+        trio.run(
+            _until_signalled, _receive, target, node, stream, subscribe, subjects, reception, parse_duration(wait) / 1e9
+        )
     except SystemExit as signalled:
         code = signalled.code  # Ctrl-C is the way to end --follow: the account is wanted all the same
+    reception.end()
     account = reception.account()
     if as_json:
         print_json(account, sys.stderr)
     else:
         warn(f"{account['messages']:,} messages, {account['octets']:,} octets, {account['lost']:,} lost")
-    sys.exit(code or (EXIT_FAILED if reception.lost or reception.cut_short else 0))
+    sys.exit(code or (EXIT_FAILED if reception.lost or reception.cut_short or reception.unreadable else 0))

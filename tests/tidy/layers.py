@@ -50,7 +50,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "deploy": (
         ("deploy",),
         (
-            "errors, units", "parameters", "impairments", "wire", "core", "topology",
+            "errors, units", "parameters", "impairments", "wire", "messages", "core", "topology",
             "telemetry", "elements", "net", "sim", "spark", "processes", "archive",
         ),
         ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark"),
