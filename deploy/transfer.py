@@ -206,7 +206,7 @@ def send(
     \b
     pgm send tree.toml --node exchange < data
     tail -f log | pgm send --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.10'
-    pgm send tree.toml --node exchange --format json --subject /nasdaq/ibm < quotes.jsonl
+    pgm send tree.toml --node exchange --format json --subject /a/b < quotes
 
     After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C or SIGTERM cuts the stream
     short, which receivers are told.

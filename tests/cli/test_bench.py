@@ -213,3 +213,12 @@ def test_killed_it_takes_its_processes_along() -> None:
             mark.until_nothing_runs(30.0)
         finally:
             process.close()
+
+
+def test_messages_with_subjects() -> None:
+    rows, _ = rows_of(bench("messages", "--contenders", "ours-messages", "--path", "loopback", "--json"))
+    assert [(row["contender"], row["mtu"]) for row in rows] == [("ours-messages", 1500), ("ours-messages", 9000)]
+    for row in rows:
+        documented("bench messages", row, OPTIONAL)
+        assert row["messages_per_s"] > row["packets_per_s"] > 0
+        assert row["lost"] == 0
