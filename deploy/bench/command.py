@@ -21,6 +21,7 @@ from deploy.bench.messages import messages
 from deploy.bench.peers.messages import NUMBER_OCTETS
 from deploy.bench.plot import plot, require_matplotlib
 from deploy.bench.ratios import Ratios, ratios_of
+from deploy.bench.record import record
 from deploy.bench.relay import relay
 from deploy.bench.repair import repair
 from deploy.bench.scale import scale
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
     "idle": idle,
     "scale": scale,
     "messages": messages,
+    "record": record,
 }
 _BY_DEFAULT = ("throughput", "latency", "repair")
 _RATIO_OF = {"throughput": ("mb_per_s", "size"), "latency": ("mean_us", "size"), "repair": ("mb_per_s", "part")}
@@ -149,7 +151,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 )
 @command
 def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:
-    """Measure throughput, latency, repair, relay, idle, scale or messages: throughput, latency and repair if none is named.
+    """Measure throughput, latency, repair, relay, idle, scale, messages or record: throughput, latency and repair if none is named.
 
     Contenders run one after the other on the same path with the same socket buffers, sender and receiver in a process
     each: pgm on its drivers, plain sockets as the limit and as the naive bound, and OpenPGM and ZeroMQ where they are

@@ -93,6 +93,14 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("of a core", number("cpu_share", ".2%")),
         Field("MB of memory", number("peak_mb", ".0f")),
     ),
+    "record": (
+        Field("MB/s", number("mb_per_s", ",.1f")),
+        Field("of plain", number("of_plain", ".0%")),
+        Field("disk MB/s", number("disk_mb_per_s", ",.1f")),
+        Field("lost", number("lost")),
+        Field("recorded as lost", number("recorder_lost")),
+        Field("s of CPU", number("cpu_s", ",.2f"), 1),
+    ),
     "scale": (
         Field("how", lambda row: str(row["part"])),
         Field("receivers", number("receivers")),

@@ -151,6 +151,15 @@ def test_idle_roles() -> None:
         assert row["peak_mb"] > 1
 
 
+def test_recording() -> None:
+    rows, _ = rows_of(bench("record", "--json"))
+    assert [row["part"] for row in rows] == ["plain", "recorded"]
+    for row in rows:
+        documented("bench record", row)
+        assert (row["mb_per_s"] > 0, row["lost"]) == (True, 0)
+    assert rows[0]["recorder_lost"] == 0
+
+
 def test_more_receivers() -> None:
     rows, _ = rows_of(bench("scale", "--receivers", "1,3", "--simulated", "60,120", "--json"))
     assert [(row["part"], row["receivers"]) for row in rows] == [
