@@ -125,6 +125,18 @@ class RepairerParity:
         asked = counts_of([self._path.unwrap(sqn) for sqn in nak.sqns], self.receiver.size)
         return asked if all(group <= self._path.lead for group, _ in asked) else None
 
+    def answer_for_unused(self, nak: Nak, segment: Segment, now_ns: int) -> list[int]:
+        """Single sqns that are left of a NAK when what short groups left out is answered by parity, which tells so."""
+        sqns = [self._path.unwrap(sqn) for sqn in nak.sqns]
+        if self.receiver is None or not self._path.has_edges:
+            return sqns
+        left = []
+        for sqn in sqns:
+            group = self.receiver.short_group(sqn)
+            if group is None or not self._owe(group, 1, segment.index, now_ns, None):
+                left.append(sqn)
+        return left
+
     def on_nak(self, asked: list[tuple[int, int]], segment: Segment, now_ns: int, *, is_relied_on: bool) -> None:
         """Owe what the cache can make; recover first what it lacks."""
         assert self.receiver is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import attrs
+
 from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
@@ -13,7 +15,9 @@ from pgm.core.poll_answers import NodeId
 from pgm.core.relay import ElementSetup
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.options import NakList
 from pgm.wire.packets import Nak, Spm, with_addresses
+from pgm.wire.serial import wrap
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
 from repairer.parity import RepairerParity
@@ -130,7 +134,14 @@ class ParitySession(RepairerSession):
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Confirm, repair what the cache can, ask above for what it lacks."""
         if not nak.parity:
-            return super().on_nak(nak, segment, peer, now_ns)
+            left = self.parity.answer_for_unused(nak, segment, now_ns)
+            if len(left) == len(nak.sqns):
+                return super().on_nak(nak, segment, peer, now_ns)
+            rest = super().on_nak(_about(nak, left), segment, peer, now_ns) if left else NOTHING
+            return [
+                *self._confirmer.confirm(nak, segment, now_ns, peer if self._parents.is_parent(peer) else None),
+                *rest,
+            ]
         asked = self.parity.asked(nak)
         if asked is None or self._offer.is_off_tree_for(peer):
             self._counters.nak_packets_foreign += 1
@@ -169,3 +180,9 @@ class ParitySession(RepairerSession):
             if parity is not None:
                 return parity
         return super().next_repair(now_ns)
+
+
+def _about(nak: Nak, sqns: list[int]) -> Nak:
+    """The same NAK for fewer sqns."""
+    more = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else ()
+    return attrs.evolve(nak, sqn=wrap(sqns[0]), options=more, octets=b"")

@@ -123,6 +123,11 @@ class ParityReceiver:
         """Packets in a group; None while not all of them were sent."""
         return self._actual(group) if self._has_ended(group) else None
 
+    def short_group(self, sqn: int) -> int | None:
+        """The short group that left this sqn out; None for a sqn that was used, as far as is known."""
+        group = group_of(sqn, self.size)
+        return group if sqn >= group + self._actual(group) else None
+
     @property
     def _first_open(self) -> int:
         """The first group whose losses may not be asked for yet.

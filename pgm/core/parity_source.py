@@ -109,33 +109,22 @@ class ParitySource:
 
     # Parity that nobody asked for
 
-    @property
-    def has_scheduled(self) -> bool:
-        """Whether parity waits to be sent."""
-        return bool(self._scheduled)
-
-    @property
-    def next_octets(self) -> int:
-        """Octets of the next train of it: a guess."""
-        return self._parameters.max_tpdu
-
-    def next_scheduled(self, most_octets: int, most_packets: int) -> Send | None:
-        """The next parity ODATA, one packet at least. None when the group has left the window meanwhile."""
-        if not self._made:
-            group = self._scheduled[0]
+    def scheduled_octets(self) -> int:
+        """Octets of the next parity that nobody asked for, 0 if none waits. It is made by then, once."""
+        while not self._made and self._scheduled:
+            group = self._scheduled.popleft()
             actual = self._shorts.get(group, self._size)
             parts = whole_group(self._window, group, actual)
-            if parts is None:
-                self._scheduled.popleft()
-                return None
-            indexes = range(self._proactive)
-            kind, trail = PacketType.ODATA, self._window.trail
-            self._made = parity_packets(parts, group, self._form, indexes, actual, kind, trail)
+            if parts is not None:  # else it has left the window meanwhile
+                indexes, trail = range(self._proactive), self._window.trail
+                self._made = parity_packets(parts, group, self._form, indexes, actual, PacketType.ODATA, trail)
+        return sum(map(len, self._made))
+
+    def next_scheduled(self, most_octets: int, most_packets: int) -> Send:
+        """The next parity ODATA, one packet at least."""
         stride = len(self._made[0])
         count = max(1, min(alike(self._made), most_packets, most_octets // stride))
         packets, self._made = self._made[:count], self._made[count:]
-        if not self._made:
-            self._scheduled.popleft()
         self._counters.parity_packets += count
         self._counters.odata_packets += count
         self._counters.odata_octets += count * stride
@@ -154,27 +143,27 @@ class ParitySource:
         return self.responder.request(group, count, self._actual(group), now_ns)
 
     def instead_of(self, spans: Iterable[Span], now_ns: int) -> list[Span]:
-        """Owe parity in place of single packets of complete groups; returns what is to be repaired by single packets (FEC-19)."""
-        spans = list(spans)
-        if not self._parameters.fec_on_demand or self._parameters.fec_serves_single:
-            return spans
+        """Owe parity in place of single packets of complete groups; returns what is to be repaired by single packets (FEC-19).
+
+        Whoever asks for what a short group left out gets parity in any case: it says how short the group is.
+        """
+        is_single = not self._parameters.fec_on_demand or self._parameters.fec_serves_single
         single: list[Span] = []
-        wanted: dict[int, int] = {}
+        wanted: dict[int, list[Span]] = {}
         for first, end in spans:
             while first < end:
                 group = group_of(first, self._size)
-                upto = min(end, group + self._size)
-                if self._actual(group) is None:
-                    single.append((first, upto))
-                else:
-                    wanted[group] = wanted.get(group, 0) + upto - first
+                upto, actual = min(end, group + self._size), self._actual(group)
+                if actual is not None and upto > group + actual:
+                    self.responder.request(group, 1 + self._size - actual, actual, now_ns)
+                part = (first, upto if actual is None else min(upto, group + actual))
+                if part[0] < part[1]:
+                    whose = single if actual is None or is_single else wanted.setdefault(group, [])
+                    whose.append(part)
                 first = upto
-        for group, count in wanted.items():
+        for group, parts in wanted.items():
             actual = self._shorts.get(group, self._size)
-            if not self.responder.request(group, count + self._size - actual, actual, now_ns):
-                single += [
-                    (max(first, group), min(end, group + self._size))
-                    for first, end in spans
-                    if first < group + self._size and end > group
-                ]
+            count = sum(end - first for first, end in parts) + self._size - actual
+            if not self.responder.request(group, count, actual, now_ns):
+                single += parts
         return sorted(single)

@@ -320,8 +320,9 @@ class SourceCore:
 
     def _parity_deadline_ns(self, parity: ParitySource) -> int:
         at = parity.deadline_ns
-        if parity.has_scheduled:
-            at = min(at, self._pacer.data_ready_at(parity.next_octets))
+        scheduled = parity.scheduled_octets()
+        if scheduled:
+            at = min(at, self._pacer.data_ready_at(scheduled))
         if parity.responder.deadline_ns != NEVER:
             ready = self._pacer.repair_ready_at(parity.responder.next_octets())
             at = min(at, max(ready, parity.responder.deadline_ns))
@@ -382,11 +383,11 @@ class SourceCore:
     def _next_parity(self, parity: ParitySource, now_ns: int) -> Effect | None:
         """Scheduled parity comes before new data, and counts as such; what was asked for counts as a repair (FEC-16)."""
         pacer = self._pacer
-        if parity.has_scheduled and pacer.data_ready_at(parity.next_octets) <= now_ns:
+        scheduled = parity.scheduled_octets()
+        if scheduled and pacer.data_ready_at(scheduled) <= now_ns:
             send = parity.next_scheduled(pacer.train_octets, pacer.packet_room(now_ns))
-            if send is not None:
-                pacer.data_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
-                return send
+            pacer.data_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
+            return send
         responder = parity.responder
         if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
             return None

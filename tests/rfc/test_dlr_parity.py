@@ -136,6 +136,20 @@ def test_short_groups_are_repaired_too():
     assert naks(bench) == []  # nothing between was ever sent
 
 
+def test_whoever_asks_for_what_was_left_out_is_told_so():
+    bench = relay_of(sqns=13)
+    bench.hear(spm_packet(2, 0, 12, OFFER, CurrTgsize(5)), UP, SOURCE)
+    bench.hear(data_train([16]), UP, SOURCE)
+    bench.log.clear()
+    bench.nak(A, 10, 14, 15)
+    bench.wait(50 * MS)
+    assert [nak.sqns for _, _, nak in bench.sent(T.NCF)] == [(10, 14, 15), (10,)]
+    assert [(one.group, one.actual) for _, one in packets(bench)] == [(8, 5)]
+    assert 10 in [item.wire_sqn for _, _, item in bench.sent(T.RDATA) if not item.parity]
+    bench.wait(SECOND)
+    assert naks(bench) == []
+
+
 @pytest.mark.rfc("FEC-48")
 def test_parity_that_comes_unasked_goes_down_and_is_used():
     bench = relay_of(lost=(9,))

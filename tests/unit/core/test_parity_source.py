@@ -151,6 +151,19 @@ def test_single_packets_are_sent_where_that_is_wanted():
         assert kinds_of(sent_by(core, LATER + SECOND)) == ["d", "d", "d"]
 
 
+@pytest.mark.parametrize("more", [{}, {"fec_on_demand": False, "fec_proactive": 1}, {"fec_serves_single": True}])
+def test_whoever_asks_for_what_was_left_out_is_told_so(more):
+    core = source(fec_group=8, **QUIET | more)
+    core.submit([payload_of(sqn) for sqn in range(5)])
+    sent_by(core)
+    core.submit([payload_of(8)])
+    sent_by(core)
+    receive(core, nak(6, 7), LATER)
+    effects = sent_by(core, LATER + SECOND)
+    assert [(one.group, one.actual) for one in parity_of(effects, T.RDATA, 8)] == [(0, 5)]
+    assert kinds_of(effects) == ["p"]
+
+
 @pytest.mark.rfc("FEC-20", "FEC-21", "FEC-22")
 def test_an_idle_source_ends_its_group():
     core = source(fec_group=8, fec_proactive=1, **QUIET)
