@@ -12,7 +12,8 @@ from pgm.messages.batch_format import BadBatch, Layout, alike, columns_of, read_
 from pgm.messages.columns import Columns, Octets, joined
 from pgm.messages.subjects import SubjectFilter
 
-_LAYOUTS = 8  # kept of each session: of full packets, and of ends of batches
+_LAYOUTS = 64  # kept of each session: of full packets with more or fewer messages, and of ends of batches
+_BEGINNING = 18  # octets by which they are told apart: how many messages there are comes first
 
 Sqns = npt.NDArray[np.int64]
 
@@ -44,7 +45,7 @@ class BatchDecoder:
     def __init__(self, node: str | None, subjects: SubjectFilter) -> None:
         self._node = node
         self._subjects = subjects
-        self._layouts: dict[int, Layout] = {}  # of batches seen last, by their octets: the next one's, as a rule
+        self._layouts: dict[tuple[int, bytes], Layout] = {}  # of batches seen last: the next one's, as a rule
 
     def add(self, first: int, packets: Octets) -> Iterator[Unpacked | Unreadable]:
         """Take packets `first`, `first + 1` and so on, a (count, octets) array; gives what came of them, in order."""
@@ -69,7 +70,8 @@ class BatchDecoder:
         yield from _merged(found)
 
     def _layout_of(self, octets: Octets) -> Layout | None:
-        layout = self._layouts.get(len(octets))
+        key = len(octets), octets[:_BEGINNING].tobytes()
+        layout = self._layouts.get(key)
         if layout is not None and layout.fits(octets):
             return layout
         try:
@@ -78,7 +80,7 @@ class BatchDecoder:
             return None
         if len(self._layouts) >= _LAYOUTS:
             self._layouts.clear()
-        self._layouts[len(octets)] = layout
+        self._layouts[key] = layout
         return layout
 
     def _unpack(self, layout: Layout, first: int, rows: Octets) -> Unpacked | None:

@@ -121,40 +121,55 @@ def _own_table(names: tuple[str, ...], indexes: Indexes | int) -> tuple[tuple[st
 
 @attrs.define
 class _Names:
-    """The table of a packet that is being filled, and what each of its messages has of it."""
+    """The table of a packet that is being filled, and what each of its messages has of it; empty while none has anything."""
 
     key: str
     places: dict[str, int] = attrs.field(factory=dict)
     indexes: list[int] = attrs.field(factory=list)
     octets: int = 0
+    _last: str | None = None
     _is_plain: bool = True  # all messages have the same
 
     def cost_with(self, name: str | None, count: int) -> int:
-        """Octets of table and indexes with one more message, at most."""
-        if name is None and not self.places:
-            return 0
-        octets, names = self.octets, len(self.places)
-        if name is not None and name not in self.places:
-            octets, names = octets + len(name.encode()) + len(head(0, len(name))) + 2, names + 1
-        is_plain = self._is_plain and names == 1 and (not self.indexes or self.indexes[-1] == (name is not None))
+        """Octets of table and indexes with one more message behind `count`, at most."""
+        octets, names, is_same = self.octets, len(self.places), name == self._last
+        if not is_same and name is not None and name not in self.places:
+            octets, names = octets + _octets_of(name), names + 1
+        is_plain = self._is_plain and (is_same or not count)
         return _TABLE_KEYS_OCTETS[self.key] + octets + (0 if is_plain else (count + 1) * width_of(names))
 
-    def add(self, name: str | None) -> None:
+    def add(self, name: str | None, count: int) -> None:
+        """Note what the message behind `count` others has."""
+        if name == self._last and self.indexes:
+            self.indexes.append(self.indexes[-1])
+            return
         place = 0
         if name is not None:
             place = self.places.get(name, 0)
             if not place:
                 place = self.places[name] = len(self.places) + 1
-                self.octets += len(name.encode()) + len(head(0, len(name))) + 2
-        self._is_plain = self._is_plain and (not self.indexes or self.indexes[-1] == place)
+                self.octets += _octets_of(name)
+        if len(self.indexes) < count:
+            self.indexes += [0] * (count - len(self.indexes))
+        self._is_plain = not count
+        self._last = name
         self.indexes.append(place)
 
     def take(self) -> tuple[tuple[str, ...], Indexes | int]:
+        """Table and indexes of all messages; nothing is left."""
+        if not self.places:
+            return (), 0
         names, indexes, is_plain = tuple(self.places), self.indexes, self._is_plain
-        self.places, self.indexes, self.octets, self._is_plain = {}, [], 0, True
+        self.places, self.indexes, self.octets, self._last, self._is_plain = {}, [], 0, None, True
         if is_plain:
             return names, indexes[0]
         return names, np.array(indexes, f"<u{width_of(len(names))}")
+
+
+def _octets_of(name: str) -> int:
+    """What a name adds to a table at most, its head included."""
+    octets = len(name.encode())
+    return octets + len(head(0, octets)) + 2
 
 
 class Filling:
@@ -194,8 +209,10 @@ class Filling:
             self._size = MIXED
         self._octets += size
         self._payloads.append(payload if isinstance(payload, bytes) else bytes(payload))
-        self._subjects.add(subject)
-        self._nodes.add(to)
+        if subject is not None or self._subjects.places:
+            self._subjects.add(subject, len(self._payloads) - 1)
+        if to is not None or self._nodes.places:
+            self._nodes.add(to, len(self._payloads) - 1)
 
     def take(self) -> bytes:
         """The batch of all that was put in; nothing is left. Raises ValueError if nothing was."""

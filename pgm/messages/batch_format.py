@@ -309,7 +309,7 @@ def columns_of(rows: Octets, layout: Layout) -> Columns:
         data = rows[:, begin : begin + layout.count * layout.size].flatten()
         return Columns(count, data, layout.size, None, **names)
     ends: Offsets = layout.offsets.of(rows).astype(np.int64)
-    sizes = np.diff(ends, axis=1)
+    sizes = ends[:, 1:] - ends[:, :-1]
     if ends[:, 0].any() or (sizes < 0).any() or (ends[:, -1] > layout.data.end - begin).any():
         raise BadBatch("offsets that go back, or beyond its octets")
     stretches = [rows[row, begin : begin + end] for row, end in enumerate(ends[:, -1].tolist())]
