@@ -10,6 +10,7 @@ from deploy.bench.contenders.openpgm import OpenPgm
 from deploy.bench.contenders.openpgm_blocking import OpenPgmBlocking
 from deploy.bench.contenders.openpgm_busy_poll import OpenPgmBusyPoll
 from deploy.bench.contenders.openpgm_examples import OpenPgmExamples
+from deploy.bench.contenders.ours_acked import OursAcked
 from deploy.bench.contenders.ours_busy_poll import OursBusyPoll
 from deploy.bench.contenders.ours_each import OursEach
 from deploy.bench.contenders.ours_messages import OursMessages, OursMessagesEach
@@ -24,6 +25,7 @@ from pgm.errors import UsageError
 
 CONTENDERS: tuple[Contender, ...] = (
     OursTrio(),
+    OursAcked(),
     OursEach(),
     OursBusyPoll(),
     OursMessages(),

@@ -21,7 +21,7 @@ def target(job: Mapping[str, Any], seat: str, group: int, data_port: int, *, is_
     if job["file"]:
         return {"target": job["file"], "node": "source" if is_source else "receiver"}
     where = job[seat]
-    own = f"&address={where['address']}" if is_source else ""
+    own = f"&address={where['address']}&flow={job.get('flow', 'rate')}" if is_source else ""
     query = f"interface={where['interface']}&data_port={data_port}{own}"
     return {"target": f"pgm://{job['groups'][group]}:{job['port']}?{query}"}
 
