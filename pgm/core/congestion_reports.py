@@ -104,8 +104,11 @@ class Reporter:
             # Thousands would answer at once; the first one that is heard becomes the acker (CC-37).
             self._due_ns = now_ns + self._rng.randint(0, self._parameters.cc_bo_ivl)
 
-    def on_odata(self, first: int, end: int, now_ns: int) -> Effects:
-        """Data came for the first time: count what is missing before it; the acker acknowledges at once (CC-42)."""
+    def on_data(self, first: int, end: int, now_ns: int) -> Effects:
+        """Data came: count what is missing before it; the acker acknowledges at once (CC-42), repairs too.
+
+        In a window of a few packets there are no three behind a lost one, and only its repair spares a time-out.
+        """
         if self._next is None:
             self._first = self._next = first
         if end > self._next:

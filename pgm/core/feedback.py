@@ -44,13 +44,14 @@ class Feedback:
         self._rng = rng
         self._counters = counters
         self._is_missing = is_missing
+        self.is_wanted = False  # the one look that a plain stream takes at all this
         self._acks: AckSender | None = None
         self.reporter: Reporter | None = None
 
     @property
     def deadline_ns(self) -> int:
         """When something is due."""
-        if self._acks is None and self.reporter is None:
+        if not self.is_wanted:
             return NEVER
         acks_ns = NEVER if self._acks is None else self._acks.deadline_ns
         return min(acks_ns, NEVER if self.reporter is None else self.reporter.deadline_ns)
@@ -73,6 +74,7 @@ class Feedback:
             self._acks = AckSender(*common, AckTerms.of_option(flow))
         if self.reporter is None and find(spm.options, Acker) is not None:
             self.reporter = Reporter(*common, self._is_missing)
+        self.is_wanted = self._acks is not None or self.reporter is not None
         if self.reporter is not None:
             self.reporter.on_spm(spm, now_ns)
 

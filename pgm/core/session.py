@@ -203,8 +203,8 @@ class Session:
                 self._recovery.old_repair_ns = now_ns
         if self._parity is not None:
             self._take_rebuilt(self._parity.on_data(data, first, now_ns), peer, now_ns)
-        if self.feedback.reporter is not None and data.type is PacketType.ODATA:
-            effects += self.feedback.reporter.on_odata(first, end, now_ns)
+        if self.feedback.reporter is not None:
+            effects += self.feedback.reporter.on_data(first, end, now_ns)
         if data.options and find(data.options, Fin) is not None:
             self.path.fin_lead = end - 1
         return [*effects, *self._advance()]
@@ -421,7 +421,8 @@ class Session:
             self.window.keep_bounds()
             return []
         effects = self.window.advance(is_last=is_last)
-        self.feedback.reached(self.window.next_sqn - 1)
+        if self.feedback.is_wanted:
+            self.feedback.reached(self.window.next_sqn - 1)
         fin_lead = self.path.fin_lead
         is_finished = fin_lead is not None and self.window.next_sqn > fin_lead
         if is_finished or (self._state is _State.ENDING and self.window.is_drained):

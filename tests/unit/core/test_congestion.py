@@ -189,20 +189,20 @@ def said(effects):
 def test_the_acker_acknowledges_at_once_with_a_map_and_its_loss_rate():
     one = reporter(missing={7})
     one.on_spm(spm_packet(1, 0, 4, Acker(acker=SEGMENT.address), Crqst(wants_rx_wp=True)), 0)
-    one.on_odata(5, 7, 0)
-    [ack] = said(one.on_odata(8, 10, 5 * MS))
+    one.on_data(5, 7, 0)
+    [ack] = said(one.on_data(8, 10, 5 * MS))
     assert (ack.rx_max, ack.bitmap) == (9, 0b11011)
     feedback = find(ack.options, PgmccFeedback)
     assert feedback.reporter == SEGMENT.address
     assert feedback.loss_rate == round(one.loss * ALL_LOST) > 0
     one.on_spm(spm_packet(2, 0, 4, Acker(acker=OTHER)), 0)
-    assert not one.on_odata(10, 11, 6 * MS)
+    assert not one.on_data(10, 11, 6 * MS)
 
 
 @pytest.mark.rfc("CC-37")
 def test_without_an_acker_a_receiver_offers_itself_after_a_random_delay():
     one = reporter()
-    one.on_odata(5, 7, 0)
+    one.on_data(5, 7, 0)
     one.on_spm(spm_packet(1, 0, 4, Acker(acker="0.0.0.0")), 0)
     assert 0 <= one.deadline_ns <= parameters().cc_bo_ivl
     [ack] = said(one.handle_deadline(one.deadline_ns))
@@ -217,8 +217,8 @@ def test_naks_carry_the_loss_rate_if_the_source_wants_it():
     one = reporter()
     assert one.options == ()
     one.on_spm(spm_packet(1, 0, 4, Acker(acker=OTHER), Crqst(wants_rx_wp=True)), 0)
-    one.on_odata(0, 10, 0)
-    one.on_odata(110, 120, 0)
+    one.on_data(0, 10, 0)
+    one.on_data(110, 120, 0)
     [cr] = one.options
     assert (cr.has_rx_wp, cr.has_ne_wl, cr.has_ne_wp, cr.receiver) == (True, False, False, SEGMENT.address)
     assert cr.rx_wp == pytest.approx(ALL_LOST * (1 - (1 - 500 / 65536) ** 100), rel=0.1)
@@ -229,7 +229,7 @@ def test_the_loss_rate_follows_the_losses():
     one, rng = reporter(), random.Random(3)
     for sqn in range(20_000):
         if rng.random() > 0.02:
-            one.on_odata(sqn, sqn + 1, 0)
+            one.on_data(sqn, sqn + 1, 0)
     assert one.loss == pytest.approx(0.02, abs=0.015)
 
 

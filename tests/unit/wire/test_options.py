@@ -149,7 +149,7 @@ VECTORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.rfc("W-34")
+@pytest.mark.rfc("W-34", "CC-17")
 @pytest.mark.parametrize(("option", "carrier", "octets"), VECTORS, ids=lambda value: getattr(value, "NAME", ""))
 def test_option_octets(option, carrier, octets):
     """Covers E-02, E-03, E-04, E-05, the layouts of table 1.4."""

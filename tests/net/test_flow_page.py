@@ -1,0 +1,41 @@
+"""The examples of docs/flow-control.md, run as they stand there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "flow-control.md"
+SECONDS = 60
+
+
+def block(language: str) -> str:
+    """The only example in a language."""
+    [found] = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return found
+
+
+def test_the_example_of_an_acknowledged_stream(tmp_path: Path) -> None:
+    (tmp_path / "tree.toml").write_text(block("toml"))
+    (tmp_path / "example.py").write_text(block("python"))
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "every member has them"
+    assert sorted(done.stdout.splitlines()[1:]) == ["desk-1 got 10001 messages", "desk-2 got 10001 messages"]
+
+
+def test_the_tree_of_the_page_passes_a_strict_check(tmp_path: Path) -> None:
+    (tmp_path / "tree.toml").write_text(block("toml"))
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy", "check", "tree.toml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
