@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,10 @@ from pgm.archive.writer import ArchiveWriter
 from pgm.core import path
 from pgm.topology.node_plan import NodePlan
 from pgm.wire.formats import Tsi
+
+# The recorder's thread hands the interpreter back this soon when the protocol wants it; the default, 5 ms, is half the
+# shortest default back-off of a NAK.
+_SWITCH_S = 0.0005
 
 
 def names_of(plan: NodePlan) -> Names:
@@ -33,11 +38,14 @@ def recording(
     """A recorder for the length of a block; behind it, everything that came is on disk. Raises `ArchiveError`."""
     writer = ArchiveWriter(directory, plan.parameters, log)
     recorder = Recorder(writer, plan.parameters, names_of(plan), path_of, log)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
     recorder.start()
     try:
         yield recorder
     finally:
         recorder.close()
+        sys.setswitchinterval(before)
     if recorder.failure is not None:
         raise ArchiveError(
             f"recording into {directory} ended early: {recorder.failure}",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
@@ -32,6 +33,7 @@ _LENGTH_MARK = b'"octets":"'
 _LENGTH_DIGITS = 12
 _SUM_MARK = b'"crc32":"'
 _SUM_DIGITS = 8
+_ROOM = 1024  # more than Arrow adds to the metadata, besides the text
 
 
 @attrs.frozen
@@ -71,7 +73,7 @@ def numbers_in(directory: Path) -> list[int]:
 HEAD: bytes = STORED_SCHEMA.serialize().to_pybytes()
 
 
-def encode(batch: pa.RecordBatch, entry: Entry) -> bytearray:
+def encode(batch: pa.RecordBatch, entry: Entry) -> memoryview:
     """A batch as the octets that go into a segment."""
     about = attrs.asdict(entry.session) | {
         "first": entry.first,
@@ -81,13 +83,15 @@ def encode(batch: pa.RecordBatch, entry: Entry) -> bytearray:
         "closes": entry.closes,
     }
     text = json.dumps(about | {"octets": "0" * _LENGTH_DIGITS, "crc32": "0" * _SUM_DIGITS}, separators=(",", ":"))
-    sink = pa.BufferOutputStream()
-    writer = pa.ipc.new_stream(sink, STORED_SCHEMA)
-    writer.write_batch(batch, custom_metadata={_KEY: text})
-    octets = bytearray(memoryview(sink.getvalue())[len(HEAD) :])
-    length_at = octets.index(_LENGTH_MARK) + len(_LENGTH_MARK)
+    buffer = pa.allocate_buffer(len(HEAD) + _ROOM + len(text) + pa.ipc.get_record_batch_size(batch))
+    sink = pa.FixedSizeBufferWriter(buffer)
+    sink.set_memcopy_threads(1)
+    pa.ipc.new_stream(sink, STORED_SCHEMA).write_batch(batch, custom_metadata={_KEY: text})
+    octets = np.frombuffer(buffer, np.uint8).data[len(HEAD) : sink.tell()]
+    head = bytes(octets[: _PREFIX.size + _PREFIX.unpack_from(octets)[1]])
+    length_at = head.index(_LENGTH_MARK) + len(_LENGTH_MARK)
     octets[length_at : length_at + _LENGTH_DIGITS] = b"%0*d" % (_LENGTH_DIGITS, len(octets))
-    sum_at = octets.index(_SUM_MARK, length_at) + len(_SUM_MARK)
+    sum_at = head.index(_SUM_MARK, length_at) + len(_SUM_MARK)
     octets[sum_at : sum_at + _SUM_DIGITS] = b"%08x" % zlib.crc32(octets)
     return octets
 

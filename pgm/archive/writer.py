@@ -132,7 +132,7 @@ class ArchiveWriter:
         return self._open
 
     @staticmethod
-    def _write(target: _Open, octets: bytes | bytearray) -> None:
+    def _write(target: _Open, octets: bytes | memoryview) -> None:
         view, at = memoryview(octets), target.offset
         while view:
             written = os.pwrite(target.fd, view, at)

@@ -16,7 +16,7 @@ from pgm.archive.requests import RangeRequest
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
 from tests.net.places import Place, one_segment
-from tests.net.processes import Processes, processes
+from tests.net.processes import Process, Processes, processes
 
 MESSAGES = 4000
 SIZE = 1000
@@ -97,8 +97,6 @@ def test_a_repairer_and_a_recorder_have_every_message_once_and_serve_it(tmp_path
 
 
 def _read_over_flight(directory: Path) -> None:
-    from tests.net.processes import Process
-
     (directory / "token").write_text("secret\n")
     service = Process(
         "serve",
@@ -149,6 +147,29 @@ def test_a_repairer_that_is_killed_goes_on_behind_a_loss_that_is_told(tmp_path: 
     lost = [(row["sqn"], row["lost"]) for row in rows.to_pylist() if row["lost"]]
     assert {cause for _, cause in lost} <= {"recorder"}, lost
     assert all(sqn >= before for sqn, _ in lost)
+
+
+def test_what_is_put_is_published_as_a_stream(tmp_path: Path) -> None:
+    place = Place.new()
+    with processes(one_segment(place), f"t{place.number}") as tree:
+        _record(tree, tmp_path / "desk")
+        (tmp_path / "empty").mkdir()
+        command = ["serve", str(tmp_path / "empty"), "--listen", "127.0.0.1:0", "--json"]
+        service = Process("serve", [*command, "--publish", str(tree.file), "--publish-node", "source"])
+        try:
+            service.line_with("ready:")
+            tree.until("desk-1", lambda snapshot: snapshot["sessions"])
+            with flight.connect(json.loads(service.printed[0])["location"]) as client:
+                schema = pa.schema([("value", pa.binary())])
+                putting, answers = client.do_put(flight.FlightDescriptor.for_command(b'{"stream": "s"}'), schema)
+                with putting:
+                    putting.write_batch(pa.record_batch([pa.array([b"one", b"two"], pa.binary())], schema=schema))
+                    assert json.loads(answers.read().to_pybytes()) == {"published": 2}
+            assert service.stop() == 0
+        finally:
+            service.close()
+        assert tree.running["desk-1"].account()["messages"] == 2
+    assert _rows(tmp_path / "desk")["value"].to_pylist() == [b"one", b"two"]
 
 
 @pytest.mark.parametrize(

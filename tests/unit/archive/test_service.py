@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -169,6 +171,27 @@ def test_a_token_is_asked_for(writer: ArchiveWriter) -> None:
                 list(client.do_action(flight.Action("holdings", b""), flight.FlightCallOptions(headers=header)))
         good = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret")])
         assert client.do_get(_ticket(), good).read_all().num_rows == 910
+
+
+def test_over_tls_with_a_certificate_of_ones_own(writer: ArchiveWriter, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl: apt-get install openssl")
+    files = [tmp_path / name for name in ("key.pem", "cert.pem")]
+    line = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", files[0], "-out", files[1]]
+    about = ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*line, *about], check=True, capture_output=True)
+    key, certificate = (path.read_bytes() for path in files)
+    service = RangeService(
+        Archives(writer.directory), "grpc+tls://127.0.0.1:0", small(**_SHORT), certificate=(certificate, key)
+    )
+    try:
+        with flight.connect(f"grpc+tls://127.0.0.1:{service.port}", tls_root_certs=certificate) as client:
+            assert client.do_get(_ticket()).read_all().num_rows == 910
+        stranger = flight.connect(f"grpc+tls://127.0.0.1:{service.port}")
+        with stranger, pytest.raises(flight.FlightUnavailableError):
+            stranger.do_get(_ticket(), flight.FlightCallOptions(timeout=5)).read_all()
+    finally:
+        service.end()
 
 
 def _put(client: Any, values: list[bytes], column: str = "value", stream: str = "quotes") -> list[int]:
