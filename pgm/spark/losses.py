@@ -82,8 +82,8 @@ def runs(lost: DataFrame) -> DataFrame:
     keyed = lost.select("link", F.xxhash64("link", "tsi", "era").alias("stream"), "sqn")
     islands = keyed.withColumn("island", F.col("sqn") - F.row_number().over(in_order))
     return (
-        islands.groupBy("stream", "island")
-        .agg(F.first("link").alias("link"), F.min("sqn").alias("first"), F.count("sqn").alias("length"))
+        islands.groupBy("stream", "link", "island")  # the link too, and not its first(): text in a sum means sorting
+        .agg(F.min("sqn").alias("first"), F.count("sqn").alias("length"))
         .drop("island")
     )
 

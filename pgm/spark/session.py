@@ -25,7 +25,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
-    "spark.driver.memory": "2g",
+    "spark.driver.memory": "4g",
     # A Python task costs 9 ms by a local socket and 25 by TCP.
     "spark.python.unix.domain.socket.enabled": "true",
 }

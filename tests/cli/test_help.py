@@ -91,7 +91,10 @@ def test_no_command_at_all_shows_the_overview() -> None:
     assert "Commands:" in done.out + done.err
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/command.md", "docs/design.md", "docs/topology.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/command.md", "docs/design.md", "docs/telemetry.md", "docs/topology.md", "docs/tuning.md"],
+)
 def test_commands_in_the_documents_are_true(page: str) -> None:
     text = (ROOT / page).read_text()
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)

@@ -1,0 +1,51 @@
+"""Telemetry of real processes: what they write agrees with the account of the demo that they made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.dataset
+
+from pgm.telemetry.events import arrow_schema
+from tests.cli.command import pgm
+
+
+def test_the_events_of_a_demo_agree_with_its_account(tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    done = pgm(
+        "demo",
+        "--messages",
+        "1000",
+        "--subnets",
+        "1",
+        "--receivers",
+        "2",
+        "--loss",
+        "5%",
+        "--telemetry",
+        str(folder),
+        "--json",
+    )
+    assert done.code == 0, done
+    account = json.loads(done.out)
+    assert not list(folder.glob(".*")), "nothing unfinished is left"
+    table = pyarrow.dataset.dataset(folder, schema=arrow_schema(), exclude_invalid_files=False).to_table()
+
+    def total(kind: str, node: str) -> int:
+        rows = table.filter(pc.and_(pc.equal(table["kind"], kind), pc.equal(table["node"], node)))
+        return pc.sum(rows["count"]).as_py() or 0
+
+    assert len(account["receivers"]) == 2
+    for row in account["receivers"]:
+        node = row["node"]
+        assert total("delivered", node) == row["delivered"] == 1000
+        assert (total("repaired", node), total("late", node)) == (row["repaired"], row["late"])
+        assert total("nak_sent", node) == row["nak_sqns"]
+        assert row["repaired"] > 0
+    for row in [*account["aggregators"], *account["repairers"], account["source"] | {"node": "source"}]:
+        assert total("nak_in", row["node"]) == row["nak_sqns_in"], row
+    assert not pc.any(pc.equal(table["kind"], "overflow")).as_py()
+    waits = table.filter(pc.equal(table["kind"], "repaired"))["value_us"]
+    assert pc.min(waits).as_py() > 0
