@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from pgm.wire.train import Run
+from pgm.wire.formats import DATA_HEADER_OCTETS
+from pgm.wire.train import Octets, Run
 
 
 def _copy(run: Run) -> Run:
@@ -52,6 +53,23 @@ class RunStore:
         self._firsts.insert(index, run.first)
         self._runs.insert(index, _copy(run))
         self._pin(run)
+
+    def append_alone(self, sqn: int, buffer: Octets, offset: int, stride: int, payload_at: int) -> None:
+        """Take in one packet behind all others: as `add`, without an object where it continues the last run."""
+        last = self._runs[-1] if self._runs else None
+        if (
+            last is None
+            or last.buffer is not buffer
+            or last.offset + last.count * stride != offset
+            or last.stride != stride
+            or last.first + last.count != sqn
+            or not payload_at == last.payload_at == DATA_HEADER_OCTETS
+        ):
+            self.add(Run(sqn, 1, buffer, offset, stride, payload_at))
+            return
+        last.count += 1
+        self.octets += stride
+        self.packets += 1
 
     def find(self, sqn: int) -> Run | None:
         """The run that holds `sqn`."""

@@ -14,7 +14,7 @@ from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.congestion import CongestionControl
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, Notice, control, data
+from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control, data
 from pgm.core.feeder import Feeder
 from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned
@@ -95,6 +95,10 @@ class SourceCore:
         self.congestion = (
             CongestionControl(parameters, self.counters, now_ns, is_ipv6=is_ipv6) if setup.flow == "pgmcc" else None
         )
+        # Whether data packets are sent by rate and window alone.
+        self._is_plain = (
+            self.acked is None and self.congestion is None and self._parity is None and not parameters.txw_max_pps
+        )
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
@@ -117,6 +121,29 @@ class SourceCore:
         self.window.append(payloads)
         if self.acked is None and self.congestion is None:  # these wait for acks alone
             self._is_blocked_until_ns = 0
+
+    def send_alone(self, payload: Payload, now_ns: int) -> Send | None:
+        """Take one message in and give its packet, to be sent at once: for whoever has one and cannot wait.
+
+        None, and nothing was taken, where something comes before it or it needs more than a plain packet; then `submit`
+        and `handle_deadline`, which do the same in many more calls, are the way.
+        """
+        pacer = self._pacer
+        if not self._is_plain or self._is_closing or self.feeder is not None:
+            return None
+        due_ns = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self._responder.deadline_ns)
+        if due_ns <= now_ns or self._is_blocked_until_ns > now_ns or pacer.data_ready_at(self.max_tpdu) > now_ns:
+            return None
+        packet = self.window.send_alone(payload, now_ns)
+        if packet is None:
+            return None
+        octets, counters = len(packet), self.counters
+        pacer.data_sent(octets, now_ns)
+        counters.odata_packets += 1
+        counters.odata_octets += octets
+        self._yielding.sent(1, octets)
+        self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
+        return Send(self._segment, packet, octets, None, True)
 
     def submit_rows(self, payloads: Octets) -> None:
         """Take messages of equal size, a (count, size) array."""

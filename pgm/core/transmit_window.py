@@ -67,6 +67,7 @@ class TransmitWindow:
         lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment goes as a whole
         self._most_octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
         self._most_sqns = min(parameters.txw_sqns or _MOST_SQNS, _MOST_SQNS)
+        self._most_alone = min(parameters.max_tpdu - DATA_HEADER_OCTETS, INTEGER_OCTETS, self.largest_payload)
 
     # Accepting
 
@@ -254,14 +255,43 @@ class TransmitWindow:
         if count > full:
             count -= count % full
         rows = run.part(first, first + count).rows
-        self.lead = first + count - 1
-        self.unsent_octets -= count * run.stride
+        self.unsent_octets -= rows.size
+        self._note_sent(first, first + count - 1, rows.size, now_ns)
+        return rows
+
+    def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
+        """Take in and send one message that fits a packet; returns that, or None, and nothing is taken, where it is not so plain.
+
+        The same as `append` and `next_train` in a fraction of their calls.
+        """
+        size = len(payload)
+        stride = DATA_HEADER_OCTETS + size
+        sqn = self.end
+        if (
+            size > self._most_alone
+            or type(payload) not in _OCTETS
+            or sqn != self.lead + 1
+            or self._owes_syn
+            or self._resume_at is not None
+            or not self._make_room(stride, now_ns)
+        ):
+            return None
+        packet = odata_alone(payload, tsi=self._tsi, data_port=self._data_port, sqn=sqn, trail=self.trail)
+        chunk, at = self._arena.room(stride)
+        chunk.data[at : at + stride] = packet
+        self._arena.keep(stride)
+        self._store.append_alone(sqn, chunk, at, stride, DATA_HEADER_OCTETS)
+        self.end = sqn + 1
+        self._note_sent(sqn, sqn, stride, now_ns)
+        return packet
+
+    def _note_sent(self, first: int, last: int, octets: int, now_ns: int) -> None:
+        self.lead = last
         self._last_sent_ns = now_ns
         clock_ns = self.strategy.elapsed_ns(now_ns)
         if not self._increments or clock_ns >= self._increments[-1].begun_at_ns + self._parameters.txw_adv_secs:
             self._increments.append(_Increment(first, clock_ns))
-        self.strategy.sent(count * run.stride)
-        return rows
+        self.strategy.sent(octets)
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """What can be repaired of `first` to `end - 1`."""

@@ -44,7 +44,15 @@ class Source(SourceHandle[BusyPollDriver]):
         Spins while the rate, the window or the link makes it wait. Raises `PayloadTooLarge` for what cannot fit the
         window, `SourceClosed` after closing, `UsageError` in another thread.
         """
-        self._driver.require_usable()
+        driver, core = self._driver, self._core
+        driver.require_usable()
+        if self._packing is None and subject is None and to is None and not driver.is_held_up:
+            send = core.send_alone(payload, time.monotonic_ns())
+            if send is not None:
+                driver.send_now(send)
+                while driver.is_held_up:
+                    driver.spinner.turn()
+                return core.window.lead
         sqn = self._accept(payload, subject, to, flush=True)
         self._send_all()
         return sqn

@@ -100,6 +100,11 @@ class Link:
         self._own_name: tuple[str, int] = self.sockets.own.getsockname()[:2]
         self._group_channel = Channel(self.segment, True)
         self._unicast_channel = Channel(self.segment, False)
+        # Where a packet to the group goes that takes nothing else along.
+        self._group_name: tuple[str | int, ...] | None = None
+        if not self._is_raw and plan.peers is None:
+            interface = self.sockets.interface
+            self._group_name = socket_name(plan.group, plan.port, interface, self.sockets.family)
         self._kernel_drops: dict[socket.socket, int] = {}
         self._held: dict[socket.socket, tuple[Octets, _Read]] = {}
 
@@ -226,6 +231,9 @@ class Link:
         """Send a train from octet `at` on. Raises `WouldBlock` where the link takes no more."""
         if send.to is not None:
             self._send_to(send.to, send, at)
+        elif self._group_name is not None and len(send.octets) <= send.stride and send.hops is None:
+            if self._send_once(send.octets, (), self._group_name) is None:
+                raise WouldBlock(0)
         elif self.plan.peers is None:
             self._send_to(None, send, at)
         else:
@@ -276,11 +284,14 @@ class Link:
         return found
 
     def _send_once(
-        self, octets: memoryview, ancillary: list[Ancillary], destination: tuple[str | int, ...]
+        self, octets: bytes | memoryview | Octets, ancillary: Sequence[Ancillary], destination: tuple[str | int, ...]
     ) -> bool | None:
         """True when gone or counted as an error, False when the kernel will not segment, None when it is busy."""
         try:
-            self.sockets.own.sendmsg([octets], ancillary, socket.MSG_DONTWAIT, destination)
+            if ancillary:
+                self.sockets.own.sendmsg([octets], ancillary, socket.MSG_DONTWAIT, destination)  # type: ignore[list-item]
+            else:
+                self.sockets.own.sendto(octets, socket.MSG_DONTWAIT, destination)  # type: ignore[arg-type]
         except OSError as error:
             if error.errno in _BUSY:
                 return None
