@@ -66,6 +66,11 @@ class Reassembler:
         self._max_apdu = max_apdu
         self._partial: _Partial | None = None
 
+    @property
+    def is_between(self) -> bool:
+        """Whether no message is under way, so that a run without fragments is what it is."""
+        return self._partial is None
+
     def add(self, run: Run) -> Iterator[Messages | LargeMessage | Lost]:
         """Take a run that continues the stream."""
         fragment = fragment_of(run)

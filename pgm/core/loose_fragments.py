@@ -56,6 +56,11 @@ class LooseReassembler:
         self._octets = 0
         self._losses: deque[tuple[int, int]] = deque(maxlen=_LOSSES)
 
+    @property
+    def is_between(self) -> bool:
+        """Whether a run without fragments is what it is: here always, since nothing is in order."""
+        return True
+
     def add(self, run: Run) -> Iterator[Messages | LargeMessage | Lost]:
         """Take a run."""
         fragment = fragment_of(run)

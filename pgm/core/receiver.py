@@ -40,7 +40,8 @@ class ReceiverCore:
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
         items, rejects = train.parse_untrusted()
-        self.counters.rejects.update(rejects)
+        if rejects:
+            self.counters.rejects.update(rejects)
         if len(items) == 1:
             return self._receive_one(items[0], channel, peer, now_ns)
         effects: list[Effect] = []
@@ -56,6 +57,9 @@ class ReceiverCore:
         if isinstance(item, Data):
             if item.parity:
                 return self._receive_parity(item, peer, now_ns)
+            known = self.sessions.get(item.tsi)
+            if known is not None:
+                return known.on_data(item, peer, now_ns)
             session, effects = self._session(item, now_ns)
             return [*effects, *session.on_data(item, peer, now_ns)]
         if isinstance(item, Spm):

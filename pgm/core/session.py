@@ -178,6 +178,13 @@ class Session:
         if self.path.is_jump(end - 1):
             self._counters.jumps_rejected += data.count
             return ()
+        if self._is_plain(data) and trail <= first:
+            delivered = self.window.pass_on(data, first)
+            if delivered is not None:
+                self.path.heard_at_ns = now_ns
+                self._asker.parents.heard(peer)
+                self.path.saw(end - 1, trail)
+                return (delivered,)
         effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
         if data.options:
             effects += self._note_start(data, first)
@@ -208,6 +215,17 @@ class Session:
         if data.options and find(data.options, Fin) is not None:
             self.path.fin_lead = end - 1
         return [*effects, *self._advance()]
+
+    def _is_plain(self, data: Data) -> bool:
+        """Whether data packets say nothing but what they carry, in a session where nothing else follows from that."""
+        return (
+            self._state is _State.OPEN
+            and data.type is PacketType.ODATA
+            and not data.options
+            and self._parity is None
+            and self.acks is None
+            and self.path.fin_lead is None
+        )
 
     def on_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity packets, ODATA or RDATA: what they make up for arrives now."""

@@ -146,19 +146,20 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
 
         With a `timeout_s` of 0 it takes one turn. Raises `UsageError` in another thread and after closing.
         """
-        message = self._unpacker.next()
+        message = self._unpacker.next() if self._unpacker.has_rest else None
         while message is None:
             found = self._spin(timeout_s)
+            if isinstance(found, Messages):  # alone, as the next of a stream that is no train: without what many cost
+                return Message(found.run.alone(), found.run.first, found.tsi)
             if not isinstance(found, AnyBatch):
                 return found
-            if isinstance(found, Batch) and len(found) == 1:  # without what unpacking many costs
-                return Message(found.payloads.tobytes(), found.first_sqn, found.tsi)
             message = self._unpacker.open(found)
         return message
 
     def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
         """The next batch, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile."""
-        return self._unpacker.take_rest() or self._spin(timeout_s)
+        found = self._unpacker.take_rest() or self._spin(timeout_s)
+        return batch_of(found) if isinstance(found, Messages) else found
 
     def batches(self) -> Iterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""
@@ -178,7 +179,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         self._driver.require_usable()
         self._driver.spinner.turn()
 
-    def _spin(self, timeout_s: float | None) -> BatchItem | None:
+    def _spin(self, timeout_s: float | None) -> BatchItem | Messages | None:
+        """What comes next; a single message of a plain stream as it is."""
         self._driver.require_usable()
         inbox, turn = self._inbox, self._driver.spinner.turn
         until_ns = NEVER if timeout_s is None else time.monotonic_ns() + round(timeout_s * SECOND)
@@ -195,10 +197,12 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
                 return None
         return self._ready.popleft()
 
-    def _take(self, found: _Found) -> BatchItem | None:
+    def _take(self, found: _Found) -> BatchItem | Messages | None:
         freed = self._inbox.after()
         if freed:
             self._driver.perform(freed)
+        if isinstance(found, Messages) and found.run.count == 1 and self._unwrapping.is_plain:
+            return found
         item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
         if self._unwrapping.is_plain:
             return item

@@ -93,6 +93,11 @@ class Unpacker:
         self._made = 0  # messages of the batch that became objects
         self.messages: Iterator[Message] = iter(())  # those of them that were not taken yet
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether a batch is open."""
+        return self._batch is not None
+
     def open(self, batch: AnyBatch) -> Message | None:
         """Begin with a batch; returns its first message."""
         self._batch, self._made = batch, 0

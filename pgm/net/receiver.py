@@ -67,11 +67,11 @@ class Inbox:
 
     def take(self, effect: Effect) -> None:
         """Queue what the core delivered."""
-        if isinstance(effect, Notice):
-            self._on_notice(effect)
-            return
         if isinstance(effect, Deliver):
             self._take_run(effect)
+        elif isinstance(effect, Notice):
+            self._on_notice(effect)
+            return
         elif isinstance(effect, Lost):
             self._queue.extend(_Queued(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
         elif isinstance(effect, Closed):
@@ -83,7 +83,8 @@ class Inbox:
             if effect.data_port in self._unordered_ports and effect.tsi not in self._reassemblers:
                 self._reassemblers[effect.tsi] = LooseReassembler(effect.tsi, self._parameters.max_apdu)
             self._queue.append(_Queued(effect, 0))
-        self._waiters.unpark_all()
+        if self._waiters:
+            self._waiters.unpark_all()
 
     def after(self) -> Effects:
         """Give back the room of what left the queue unseen."""
@@ -102,7 +103,11 @@ class Inbox:
             # The application is behind: the more there is at a time, the less each message costs it.
             last.extend(run)
             return
-        found = list(self._reassembler(deliver.tsi).add(run))
+        reassembler = self._reassembler(deliver.tsi)
+        if not run.has_options and reassembler.is_between:
+            self._queue.append(_Queued(Messages(deliver.tsi, run), run.octets))
+            return
+        found = list(reassembler.add(run))
         self._queue.extend(_Queued(one, 0) for one in found)
         if found:
             self._queue[-1].frees_octets = deliver.run.octets

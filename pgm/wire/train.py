@@ -93,6 +93,10 @@ class Run:
         """The payloads as a (count, payload length) view."""
         return self.rows[:, self.payload_at :]
 
+    def alone(self) -> bytes:
+        """A copy of the payload of the only packet."""
+        return self.buffer.data[self.offset + self.payload_at : self.offset + self.stride].tobytes()
+
     @property
     def has_options(self) -> bool:
         """Whether its packets carry options, fragments for instance."""
@@ -228,6 +232,10 @@ class Train:
         if self._parsed is None:
             items: list[Item] = []
             rejects: list[str] = []
+            if self.length == self.stride and HEADER_OCTETS <= self.length <= checksum.INTEGER_OCTETS:
+                _parse_one_untrusted(self, self.offset, self.length, items, rejects)
+                self._parsed = items, rejects
+                return self._parsed
             whole = self.length // self.stride
             if whole:
                 _parse_block_untrusted(self, self.offset, whole, self.stride, items, rejects)
@@ -385,7 +393,7 @@ def _read_untrusted(octets: bytes | memoryview, train: Train, offset: int, count
     last = octets if count == 1 else train.buffer.data[offset + (count - 1) * stride : offset + count * stride]
     return Data(
         kind,
-        gsi + sport.to_bytes(2, "big"),
+        gsi + octets[:2],
         dport,
         int.from_bytes(octets[SQN_AT : SQN_AT + 4], "big"),
         count,
