@@ -54,6 +54,8 @@ class Driver:
         self.observer: Observer | None = None  # writes telemetry
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
+        self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
+        self._waits = 0  # tasks that wait for a link to take their data
         for link in links:
             link.counters = core.counters
 
@@ -74,6 +76,23 @@ class Driver:
         """Look at the core's deadline again: something outside of the driver has changed it."""
         if self.core.deadline_ns < self._sleeping_until_ns:
             self._wake.set()
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether data wait for a link: nothing else is sent before them."""
+        return self._held is not None or self._waits > 0
+
+    def send_now(self, send: Send) -> None:
+        """Put data on the wire that the core gave outside of its deadline; the task of the deadlines sends what the link does not take."""
+        if self.observer is not None:
+            self.observer.performed((send,), self.now_ns())
+        try:
+            self.links[send.segment.index].send(send)
+        except WouldBlock as blocked:
+            self._held = send, blocked.at
+            self._wake.set()
+        else:
+            self.poke()
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
         while True:
@@ -115,6 +134,9 @@ class Driver:
     async def _keep_deadlines(self) -> None:
         served = 0
         while True:
+            if self._held is not None:
+                await self._send_data(*self._held, None, None)
+                self._held = None
             now_ns = self.now_ns()
             deadline_ns = self.core.deadline_ns
             if deadline_ns <= now_ns:
@@ -149,7 +171,7 @@ class Driver:
             if not isinstance(effect, Send):
                 self._application.take(effect)
             elif effect.is_data:
-                await self._send_data(effect, link, train)
+                await self._send_data(effect, 0, link, train)
             else:
                 self._send_control(effect)
         more = self._application.after()
@@ -162,9 +184,8 @@ class Driver:
         except WouldBlock:
             self.core.counters.sends_dropped += 1
 
-    async def _send_data(self, send: Send, source: Link | None, train: Train | None) -> None:
+    async def _send_data(self, send: Send, at: int, source: Link | None, train: Train | None) -> None:
         link = self.links[send.segment.index]
-        at = 0
         while True:
             try:
                 return link.send(send, at)
@@ -174,4 +195,8 @@ class Driver:
                     # Others read while this waits: what is still to be sent must not be overwritten.
                     train.kept = True
                     source.keep(train)
-                await trio.lowlevel.wait_writable(link.sockets.own)
+                self._waits += 1
+                try:
+                    await trio.lowlevel.wait_writable(link.sockets.own)
+                finally:
+                    self._waits -= 1

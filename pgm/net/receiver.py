@@ -146,13 +146,20 @@ class Receiver(ReceiverHandle[Driver]):
         if rest is not None:
             return rest
         await trio.lowlevel.checkpoint_if_cancelled()
-        with trio.move_on_after(float("inf") if timeout_s is None else timeout_s):
-            while not self._ready:
-                queued = await self._inbox.next()
-                if queued is None:
-                    break
-                self._take(queued)
+        if timeout_s is None:
+            await self._fill()
+        else:
+            with trio.move_on_after(timeout_s):
+                await self._fill()
         return self._ready.popleft() if self._ready else None
+
+    async def _fill(self) -> None:
+        """Wait until something is ready, or nothing comes any more."""
+        while not self._ready:
+            queued = await self._inbox.next()
+            if queued is None:
+                return
+            self._take(queued)
 
     def _take(self, queued: _Queued) -> None:
         if queued.frees_octets:
