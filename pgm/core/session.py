@@ -223,7 +223,7 @@ class Session:
             and data.type is PacketType.ODATA
             and not data.options
             and self._parity is None
-            and self.acks is None
+            and not self.feedback.is_wanted
             and self.path.fin_lead is None
         )
 

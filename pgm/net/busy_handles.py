@@ -19,7 +19,7 @@ from pgm.net.busy_poll import BusyPollDriver, pinned
 from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
-from pgm.net.items import AnyBatch, Batch, BatchItem, Item, Message, batch_of
+from pgm.net.items import AnyBatch, BatchItem, Item, Message, batch_of
 from pgm.net.link import open_links
 from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target, new_tsi, resolve

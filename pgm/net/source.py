@@ -61,7 +61,12 @@ class Source(SourceHandle[Driver]):
         `PayloadTooLarge` for what cannot fit the window, `SourceClosed` after closing, `UsageError` for wrong names.
         """
         await self._wait_for_room()
-        if self._packing is None and subject is None and to is None and (alone := self._send_alone(payload)) is not None:
+        if (
+            self._packing is None
+            and subject is None
+            and to is None
+            and (alone := self._send_alone(payload)) is not None
+        ):
             return alone
         sqn = self._accept(payload, subject, to, flush=flush)
         self._driver.poke()

@@ -375,7 +375,7 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
 def _read_untrusted(octets: bytes | memoryview, train: Train, offset: int, count: int, no_checksum: bool) -> Item:
     """One piece, `count` packets from `offset` on, as what it is. `octets` are those of its first packet."""
     stride = len(octets)
-    sport, dport, type_octet, flags, _, gsi, tsdu_length = HEADER.unpack_from(octets)
+    _, dport, type_octet, flags, _, gsi, tsdu_length = HEADER.unpack_from(octets)
     kind = packet_type_untrusted(type_octet)
     if kind not in DATA:
         return decode_control_untrusted(bytes(octets))
