@@ -178,7 +178,7 @@ class Session:
         if self.path.is_jump(end - 1):
             self._counters.jumps_rejected += data.count
             return ()
-        if self._is_plain(data) and trail <= first:
+        if data.type is PacketType.ODATA and not data.options and trail <= first and not self._has_sequels:
             delivered = self.window.pass_on(data, first)
             if delivered is not None:
                 self.path.heard_at_ns = now_ns
@@ -216,16 +216,11 @@ class Session:
             self.path.fin_lead = end - 1
         return [*effects, *self._advance()]
 
-    def _is_plain(self, data: Data) -> bool:
-        """Whether data packets say nothing but what they carry, in a session where nothing else follows from that."""
-        return (
-            self._state is _State.OPEN
-            and data.type is PacketType.ODATA
-            and not data.options
-            and self._parity is None
-            and not self.feedback.is_wanted
-            and self.path.fin_lead is None
-        )
+    @property
+    def _has_sequels(self) -> bool:
+        """Whether more than a delivery may follow from data."""
+        is_ending = self._state is not _State.OPEN or self.path.fin_lead is not None
+        return is_ending or self._parity is not None or self.feedback.is_wanted
 
     def on_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity packets, ODATA or RDATA: what they make up for arrives now."""
@@ -240,9 +235,7 @@ class Session:
         self._follow_trail(now_ns)
         self._take_rebuilt(self._parity.on_parity(data, first, now_ns), peer, now_ns)
         if data.options and find(data.options, Fin) is not None:
-            self.path.fin_lead = (
-                self.path.lead
-            )  # parity follows all of its group, and nothing follows this group (FEC-13)
+            self.path.fin_lead = self.path.lead  # parity follows all of its group, and nothing follows this (FEC-13)
         return [*effects, *self._advance()]
 
     def _take_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:
