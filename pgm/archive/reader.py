@@ -38,11 +38,11 @@ class ArchiveReader:
         numbers_in(directory)
         self.refresh()
 
-    def refresh(self) -> bool:
-        """Take in what was written and dropped since; returns whether anything was. Raises `ArchiveError`."""
+    def refresh(self, *, is_forced: bool = False) -> bool:
+        """Take in what was written and dropped since, where the writer says that there is something, or `is_forced`; returns whether anything was. Raises `ArchiveError`."""
         with self._lock:
             committed = read_committed(self.directory)
-            if committed is not None and committed == self._seen:
+            if committed is not None and committed == self._seen and not is_forced:
                 return False
             self._seen = committed
             numbers = numbers_in(self.directory)
@@ -190,7 +190,7 @@ class Range:
         try:
             return SegmentFile(self.reader.directory, entry.segment)
         except FileNotFoundError:
-            self.reader.refresh()
+            self.reader.refresh(is_forced=True)
             raise dropped(self.session.session.tsi, self.at, self.session.oldest) from None
 
     def _check_gap(self, entry: Entry) -> None:

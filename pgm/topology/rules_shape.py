@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -233,6 +234,22 @@ def _unread(tree: Tree) -> Iterator[Finding]:
                 yield Finding(("nodes", node.name, "parameters", key), message, remedy)
 
 
+def _records(tree: Tree) -> Iterator[Finding]:
+    """Two recorders in one directory would each find the other's lock."""
+    seen: dict[str, str] = {}
+    for node in tree.nodes:
+        if node.record is None:
+            continue
+        path: KeyPath = ("nodes", node.name, "record")
+        other = seen.setdefault(posixpath.normpath(node.record.directory), node.name)
+        if other != node.name:
+            message = f"{node.name!r} records into {node.record.directory!r}, as {other!r} does"
+            yield Finding(path, message, "give each node a directory of its own")
+        elif node.instances > 1:
+            message = f"the {node.instances} nodes of {node.name!r} would all record into {node.record.directory!r}"
+            yield Finding(path, message, "give the one that records an entry of its own, or name a directory by --dir")
+
+
 RULES = (
     Rule("names", "Names are made of letters, digits, dots, dashes and underscores.", _names),
     Rule("nodes", "A tree has nodes.", _nodes),
@@ -244,6 +261,7 @@ RULES = (
     Rule("same-name", "No name is also a number of a pattern.", _same_name),
     Rule("shape", "A node has `segment`, or, as a relay, `upstream` and `downstream` on different segments.", _shape),
     Rule("role", "A node says only what its role reads, and a source says its streams.", _role),
+    Rule("record", "Every `record.directory` belongs to one node.", _records),
     Rule("unknown-name", "Every segment, stream, parent, repairer and relay that is named exists.", _unknown),
     Rule("twice", "A list names nothing twice.", _twice),
     Rule("data-port", "Every stream has a `data_port` of its own.", _data_ports),

@@ -130,6 +130,19 @@ def test_segments_end_by_size_and_the_oldest_go_by_octets(tmp_path: Path) -> Non
         table(tmp_path, first=0)
 
 
+def test_a_segment_that_is_dropped_under_a_reader_is_told_with_what_is_left(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(record_segment_bytes=64 * 1024), log_to([]))
+    for at in range(0, 300, 10):
+        append(writer, [messages(at, 10, 1000)])
+    writer.sync()
+    reader = ArchiveReader(tmp_path)
+    found = reader.read(RangeRequest(TSI_TEXT))
+    _segments(tmp_path)[0].unlink()
+    with pytest.raises(RangeDropped, match=r"oldest=[1-9]\d*"):
+        list(found.batches())
+    writer.close()
+
+
 def test_segments_end_by_age_and_the_oldest_go_by_age(tmp_path: Path) -> None:
     now = [1_000_000_000_000]
     parameters = attrs.evolve(small(record_segment_ivl=10**9), record_secs=5 * 10**9)
