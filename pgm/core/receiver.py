@@ -69,9 +69,9 @@ class ReceiverCore:
 
     def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity begins no session, and is of no use before an SPM has told of it (FEC-23)."""
-        known = self.sessions.get(item.tsi)
-        if known is not None and item.data_port == known.path.data_port:
-            return known.on_parity(item, peer, now_ns)
+        session = self.sessions.get(item.tsi)
+        if session is not None and item.data_port == session.path.data_port:
+            return session.on_parity(item, peer, now_ns)
         self.counters.foreign_packets += item.count
         return NOTHING
 
