@@ -77,8 +77,8 @@ class RepairerParity:
                 kept=None,
             )
             limit = code.parity_limit(offer.tgsize)
-            own = range(limit // _SOURCE_SHARE, limit)
-            form = ParityFormat(self._path.tsi, self._path.data_port, offer.tgsize, own, self._rng.choice(own))
+            start = self._rng.randrange(limit // _SOURCE_SHARE, limit)
+            form = ParityFormat(self._path.tsi, self._path.data_port, offer.tgsize, start, limit)
             self._responders = {
                 down.index: ParityResponder(self._cache, down, form, self._parameters, self._counters)
                 for down in self._setup.downs

@@ -80,7 +80,7 @@ class ParityReceiver:
         self._hold_until_ns = 0  # of that group
         self._shorts: OrderedDict[int, int] = OrderedDict()  # packets in short groups
         self._holes: list[int] = []  # short groups behind which nothing was seen yet
-        self._collected: OrderedDict[int, _Collected] = OrderedDict()
+        self._collected: dict[int, _Collected] = {}
         self._corrupt: OrderedDict[int, None] = OrderedDict()
         self._usual = 0  # parity packets that come unasked with a group
         self._closes_groups = False  # the source has ended a group early
@@ -300,9 +300,14 @@ class ParityReceiver:
         shape = groups.Shape.of(packet)
         collected = self._collected.get(group)
         if collected is None:
+            if len(self._collected) >= self._parameters.fec_groups:
+                newest = max(
+                    self._collected
+                )  # the oldest hold up delivery; were they to give way, none might ever be whole
+                if group > newest:
+                    return False
+                del self._collected[newest]
             collected = self._collected[group] = _Collected(shape)
-            if len(self._collected) > self._parameters.fec_groups:
-                self._collected.popitem(last=False)
         if collected.shape != shape or packet.index in collected.packets:
             return False
         collected.packets[packet.index] = packet

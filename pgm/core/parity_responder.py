@@ -25,17 +25,17 @@ from pgm.wire.train import MAX_CONVOY_PACKETS, Run
 
 @attrs.frozen
 class ParityFormat:
-    """What all parity packets of a session have in common: session, group size, and the numbers that this node may give."""
+    """What all parity packets of a session have in common: session, group size, and the numbers that this node gives."""
 
     tsi: Tsi
     data_port: int
     size: int
-    indexes: range  # of on-demand parity; those before it are sent unasked, or by others
-    start: int  # where this node begins
+    start: int  # where this node begins; those before it are sent unasked, or by others
+    limit: int  # how many numbers there are
 
     def following(self, index: int) -> int:
-        """The number to give behind one. When all are used up they begin anew: by then nobody holds the old ones."""
-        return index if index in self.indexes else self.indexes.start
+        """The number to give behind one. When all are used up they begin anew."""
+        return index if index < self.limit else 0
 
 
 def whole_group(store: Store, group: int, actual: int) -> list[Run] | None:
@@ -74,6 +74,7 @@ class _Owed:
     """One group: the next number, packets still to be sent, and those sent since its first request."""
 
     next_index: int
+    given: int = 0  # numbers given in all
     pending: int = 0
     sent: int = 0
     ignore_until_ns: int = -NEVER
@@ -136,6 +137,11 @@ class ParityResponder:
         self._pending[group] = owed
         self._due_ns = min(self._due_ns, owed.due_ns)
         return True
+
+    def is_exhausted(self, group: int) -> bool:
+        """Whether all numbers of a group were given: what is sent now somebody may have, and single packets serve better."""
+        owed = self._groups.get(group)
+        return owed is not None and self._form.start + owed.given >= self._form.limit
 
     def _group(self, group: int) -> _Owed:
         owed = self._groups.get(group)
@@ -200,13 +206,14 @@ class ParityResponder:
             packets = parity_packets(parts, group, self._form, indexes, actual, PacketType.RDATA, trail)
             count = alike(packets)
             owed.next_index = self._form.following(indexes[count - 1] + 1)
+            owed.given += count
             self._settle(group, owed, count, now_ns)
             return self._send(packets[:count])
         return None
 
     def _numbers(self, at: int, count: int) -> list[int]:
         numbers = []
-        for _ in range(min(count, len(self._form.indexes))):
+        for _ in range(min(count, self._form.limit)):
             at = self._form.following(at)
             numbers.append(at)
             at += 1

@@ -49,7 +49,7 @@ class ParitySource:
         self._size = parameters.fec_group
         limit = code.parity_limit(self._size)
         self._proactive = min(parameters.fec_proactive, limit - 1)
-        self._form = ParityFormat(tsi, data_port, self._size, range(self._proactive, limit), self._proactive)
+        self._form = ParityFormat(tsi, data_port, self._size, self._proactive, limit)
         self.responder = ParityResponder(window, segment, self._form, parameters, counters)
         self._group = window.end  # the one that is being filled
         self._shorts: dict[int, int] = {}  # packets in short groups
@@ -158,7 +158,8 @@ class ParitySource:
                     self.responder.request(group, 1 + self._size - actual, actual, now_ns)
                 part = (first, upto if actual is None else min(upto, group + actual))
                 if part[0] < part[1]:
-                    whose = single if actual is None or is_single else wanted.setdefault(group, [])
+                    is_alone = actual is None or is_single or self.responder.is_exhausted(group)
+                    whose = single if is_alone else wanted.setdefault(group, [])
                     whose.append(part)
                 first = upto
         for group, parts in wanted.items():

@@ -22,7 +22,7 @@ try:
 except ImportError:  # the extra is not installed; whoever needs it is told
     zfec = None
 
-MOST_ROWS = 255  # data and parity together: the field has that many points but 0, and OpenPGM's limit is the same
+MOST_ROWS = 256  # data and parity together: the points of the field. OpenPGM leaves out the last
 LARGEST_GROUP = 128  # the largest power of two that leaves as many parity packets as there are data packets
 
 REMEDY = "pip install 'pgm-repair-network[fec]', which brings zfec"

@@ -1,4 +1,4 @@
-"""The 25 tests that matter most: sources, receivers and the wire. 22 and 23 come with parity."""
+"""The 25 tests that matter most: sources, receivers and the wire."""
 
 from __future__ import annotations
 
