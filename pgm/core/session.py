@@ -249,18 +249,9 @@ class Session:
         """What the source offers, once (FEC-23): the group size stays for the session (FEC-02)."""
         offer = offer_of(spm)
         if offer is not None:
-            self.window.kept = RunStore()
-            self._parity = self._asker.parity = ParityReceiver(
-                offer,
-                self.path,
-                self.window.arrivals,
-                self._recovery,
-                self._parameters,
-                self._rng,
-                self._counters,
-                store=self.window.kept,
-                kept=self.window.kept,
-            )
+            self.window.kept = store = RunStore()
+            parts = (self.path, self.window.arrivals, self._recovery, self._parameters, self._rng, self._counters)
+            self._parity = self._asker.parity = ParityReceiver(offer, *parts, store=store, kept=store)
 
     def _note_start(self, data: Data, first: int) -> list[Effect]:
         """OPT_SYN: the stream begins here (RFC 9.6.1). Whoever was told of the session before is told now."""
