@@ -41,6 +41,7 @@ class AckParent:
         self, tsi: Tsi, data_port: int, downs: Sequence[Segment], parameters: Parameters, counters: Counters
     ) -> None:
         self.table = AckTable(parameters.max_children)
+        self.departed = -1  # the most that a child had which said goodbye
         self._tsi = tsi
         self._data_port = data_port
         self._segments = {segment.index: segment for segment in downs}
@@ -87,6 +88,7 @@ class AckParent:
             moved_ns=now_ns if before is None or has_moved else before.moved_ns,
         )
         if said.leaves:
+            self.departed = max(self.departed, heard.acked)
             if before is not None:
                 self._counters.members_left += 1
         else:
@@ -94,8 +96,7 @@ class AckParent:
             self._owed.add(segment.index)
             self._confirm_ns = min(self._confirm_ns, max(now_ns, self._confirmed_ns + terms.keepalive))
             self._review_ns = min(self._review_ns, now_ns + terms.keepalive)
-        if before is not None or not said.leaves:
-            self.table.note(place, child)
+        self.table.note(place, child)  # of one that leaves too: what it said last counts before it is forgotten
         return (self._confirmation(segment, heard.lead, peer),) if said.joins or said.leaves else NOTHING
 
     def forget(self, segment: Segment, peer: Nla) -> None:

@@ -3,7 +3,7 @@
 An ack is due after `every` packets, or an interval after the first packet that was not acknowledged, whichever is
 sooner; beside those a sign of life now and then. The parent confirms the first ack by unicast, so the child knows that it
 counts there; from then on what the parent says to all its children is enough. A child that hears nothing of its parent for
-half of `ack_expiry` goes to the next one before the old one is forgotten above, so that nothing it lacks is let go meanwhile.
+half of `ack_expiry` goes to the next one, and from that to the next in an eighth, before the old one is forgotten above, so that nothing it lacks is let go meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.options import Members
 
-_FAREWELLS = 3  # acks that say goodbye, until one is confirmed
+_FAREWELLS = 16  # acks that say goodbye, until one is confirmed: long enough for two parents
 
 
 class AckSender:
@@ -140,7 +140,7 @@ class AckSender:
             return False
         if self.parent not in order:
             self._go_to(order[0], now_ns)
-        elif now_ns - self._heard_ns >= self.terms.patience:
+        elif now_ns - self._heard_ns >= (self.terms.patience if self._is_adopted else self.terms.search):
             at = order.index(self.parent)
             self._retry_ns = now_ns + self.terms.expiry
             self._go_to(order[(at + 1) % len(order)], now_ns)

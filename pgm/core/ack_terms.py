@@ -71,6 +71,11 @@ class AckTerms:
         """Silence of a parent after which another is found: half of what the parent above waits for that one's acks."""
         return self.expiry // 2
 
+    @property
+    def search(self) -> int:
+        """How long a parent that was never heard is asked: it would answer at once, and several may be dead in a row."""
+        return min(self.expiry // 4, max(self.keepalive, 2 * self.ivl))
+
 
 def ack_packet(tsi: Tsi, data_port: int, acked: int, members: Members) -> bytes:
     """A cumulative ack, or a parent's confirmation, as octets."""

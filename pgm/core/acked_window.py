@@ -101,7 +101,11 @@ class AckedWindow:
 
     def _follow(self) -> None:
         low = self._children.table.low
-        if low is not None and low > self.stable and self.members >= self._quorum:
+        if low is None:
+            low = self._children.departed  # of the last to leave; who was still counted then is gone
+        elif self.members < self._quorum:
+            return
+        if low > self.stable:
             self.stable, self._has_news = low, True
 
     @property
