@@ -111,8 +111,13 @@ class Reassembler:
         yield from self._abandon()
         yield lost
 
+    @property
+    def mark(self) -> tuple[int, int] | None:
+        """How far the message under way has come: while this stays the same it makes no progress. None without one."""
+        return None if self._partial is None else (self._partial.first, self._partial.octets)
+
     def end(self) -> Iterator[Lost]:
-        """The stream ends here."""
+        """The stream ends here, or the message under way is waited for no longer."""
         return self._abandon()
 
     def _abandon(self) -> Iterator[Lost]:

@@ -111,6 +111,12 @@ class LooseReassembler:
             yield from self._abandon(partial)
         yield lost
 
+    @property
+    def mark(self) -> tuple[int, int] | None:
+        """What has come of the messages under way: while this stays the same none makes progress. None without any."""
+        oldest = next(iter(self._partials), None)
+        return None if oldest is None else (oldest, self._octets)
+
     def end(self) -> Iterator[Lost]:
         """The stream ends here."""
         for partial in list(self._partials.values()):

@@ -124,6 +124,7 @@ class _SpunInbox(Inbox):
     def pop(self) -> _Found | None:
         """The next thing in the queue, if there is one."""
         if not self._queue:
+            self.look()
             return None
         queued = self._queue.popleft()
         if queued.frees_octets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Generic, TypeVar
@@ -20,6 +21,7 @@ from pgm.net.handles import ReceiverHandle
 from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker, batch_of
 from pgm.net.objects import ObjectItem, object_of
 from pgm.parameters import Parameters
+from pgm.units import SECOND
 from pgm.wire.formats import Tsi
 from pgm.wire.train import Run
 
@@ -62,6 +64,8 @@ class Inbox:
         self._queue: deque[_Queued] = deque()
         self._waiters = trio.lowlevel.ParkingLot()
         self._reassemblers: dict[Tsi, Reassembler | LooseReassembler] = {}
+        self._marks: dict[Tsi, tuple[int, int]] = {}  # how far large messages had come when last looked at
+        self._looks_at_ns = 0
         self._freed = 0
         self._is_closed = False
 
@@ -88,8 +92,22 @@ class Inbox:
 
     def after(self) -> Effects:
         """Give back the room of what left the queue unseen."""
+        self.look()
         freed, self._freed = self._freed, 0
         return self._core.grant(freed) if freed else NOTHING
+
+    def look(self) -> None:
+        """Wait no longer for large messages that are where they were at the last look, `apdu_ivl` ago or more."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._looks_at_ns:
+            return
+        self._looks_at_ns = now_ns + self._parameters.apdu_ivl
+        marks = {tsi: one.mark for tsi, one in self._reassemblers.items()}
+        for tsi, mark in marks.items():
+            if mark is not None and mark == self._marks.get(tsi):
+                self._queue.extend(_Queued(lost, 0) for lost in self._reassemblers[tsi].end())
+                self._waiters.unpark_all()
+        self._marks = {tsi: mark for tsi, mark in marks.items() if mark is not None}
 
     def _reassembler(self, tsi: Tsi) -> Reassembler | LooseReassembler:
         found = self._reassemblers.get(tsi)
@@ -120,7 +138,10 @@ class Inbox:
         while not self._queue:
             if self._is_closed:
                 return None
-            await self._waiters.park()
+            is_assembling = any(one.mark is not None for one in self._reassemblers.values())
+            with trio.move_on_after(self._parameters.apdu_ivl / SECOND if is_assembling else float("inf")):
+                await self._waiters.park()
+            self.look()
         return self._queue.popleft()
 
     def close(self) -> None:

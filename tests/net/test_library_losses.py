@@ -124,3 +124,18 @@ async def test_the_smallest_receive_buffers_are_told_of_and_mended(place: Place)
         assert taken.messages == sent
         assert not taken.lost
     assert found[1].counters.socket_drops > 0
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+async def test_a_large_message_that_makes_no_progress_is_given_up_and_its_memory_freed(
+    place: Place, order: str
+) -> None:
+    text = one_segment(place, rate="100kbit/s").replace("data_port = 7500", f'data_port = 7500\norder = "{order}"')
+    async with AsyncExitStack() as stack:
+        receiver = await stack.enter_async_context(pgm.open_receiver(loads(text), node="desk-1", apdu_ivl="20ms"))
+        (taken,) = await stack.enter_async_context(taking(receiver))
+        source = await stack.enter_async_context(pgm.open_source(loads(text), node="source"))
+        await source.send_batch([bytes(10_000), b"small"])  # a packet each 0.1 s
+    assert taken.messages == [b"small"]
+    assert {one.cause for one in taken.lost} == {LossCause.FRAGMENT}
+    assert sum(one.count for one in taken.lost) == source.counters.odata_packets - 1
