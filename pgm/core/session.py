@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import random
 from collections.abc import Iterable
 
@@ -25,6 +24,7 @@ from pgm.core.recovery import Recovery
 from pgm.core.redirects import is_elsewhere, offered
 from pgm.core.repair_table import RECEIVER, RepairTable
 from pgm.core.run_store import RunStore
+from pgm.core.session_state import SessionState as _State
 from pgm.core.spm_request import SpmRequest
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
@@ -47,15 +47,6 @@ class ReceiverSetup:
     repair_table: RepairTable = RECEIVER
     unordered_ports: frozenset[int] = frozenset()  # streams that are delivered as they arrive, unreliable ones too
     unreliable_ports: frozenset[int] = frozenset()  # streams for which nobody asks
-
-
-class _State(enum.Enum):
-    WAITING = "nothing received yet"
-    HOLDING = "data but no SPM yet: it may say that the stream began earlier"
-    OPEN = "open"
-    SILENT = "silent"
-    ENDING = "given up, delivering what is left"
-    CLOSED = "closed"
 
 
 class Session:
