@@ -141,9 +141,16 @@ def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
             continue
         headings = (Column(key.replace("_", " "), rank) for key, rank in counters.items())
         polled = [Column("children", 1)] if any(_children(row) for row in chosen) else []
-        columns = (Column("node"), Column("sessions", 1), *polled, *headings, *_COLUMNS)
+        acked = [Column("acknowledged", 1)] if any(_acked(row) for row in chosen) else []
+        columns = (Column("node"), Column("sessions", 1), *polled, *acked, *headings, *_COLUMNS)
         cells = [
-            [row["node"], _sessions(row), *([_children(row)] if polled else []), *_numbers(row, counters)]
+            [
+                row["node"],
+                _sessions(row),
+                *([_children(row)] if polled else []),
+                *([_acked(row)] if acked else []),
+                *_numbers(row, counters),
+            ]
             for row in chosen
         ]
         terminal.print(table(f"{role}s", columns, cells, terminal.width))
@@ -162,6 +169,16 @@ def _children(row: dict[str, Any]) -> str:
         for segment, count in session["children"].items():
             counted[segment] = max(count, counted.get(segment, 0))
     return ", ".join(f"{count:,} on {segment}" for segment, count in counted.items())
+
+
+def _acked(row: dict[str, Any]) -> str:
+    """Up to where the members of an acknowledged stream have everything, and who is furthest behind: of the first one."""
+    for session in row["sessions"]:
+        acked = session["acked"]
+        if acked is not None:
+            holder = f", {acked['held_up_by']} last" if acked["held_up_by"] else ""
+            return f"{acked['stable']:,} by {acked['members']:,}{holder}"
+    return ""
 
 
 def _numbers(row: dict[str, Any], counters: Iterable[str]) -> list[str]:

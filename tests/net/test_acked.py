@@ -8,12 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 import trio
 
 import pgm
 import pgm.blocking
+from deploy.status import _acked
 from pgm import Message, UsageError
 from pgm.net.source import Source
 from pgm.topology.load import loads
@@ -134,3 +136,22 @@ async def test_a_receiver_stopped_by_a_signal_holds_its_source_up_for_ack_expiry
     assert 0.3 * EXPIRY_S < longest < 1.5 * EXPIRY_S
     assert [notice.code for notice in notices] == ["member-silent"]
     assert source.counters.odata_packets > 20 * 512  # and it went on
+
+
+async def test_status_tells_who_has_what(place: Place) -> None:
+    topology = loads(acked(place))
+    async with (
+        pgm.open_receiver(topology, node="desk-1") as receiver,
+        pgm.open_source(topology, node="source") as source,
+    ):
+        await members(source, 1)
+        await source.stable(await source.send(b"one"))
+        [row] = source.driver.core.status(time.monotonic_ns())
+        [below] = receiver.driver.core.status(time.monotonic_ns())
+    address = place.address(100)
+    assert row.acked is not None
+    assert (row.acked.stable, row.acked.members, row.acked.held_up_by, row.acked.window) == (0, 1, address, 512)
+    assert row.acked.acks == {address: 0}
+    assert below.acked is not None
+    assert (below.acked.stable, below.acked.parent) == (0, place.address(1))
+    assert _acked({"sessions": [attrs.asdict(row)]}) == f"0 by 1, {address} last"
