@@ -16,7 +16,7 @@ from pgm.impairments import Impairment
 from pgm.sim import report as sim_report
 from pgm.sim.checker import Checker
 from pgm.sim.node import Node
-from pgm.spark import events, fit, losses, repairs, timers
+from pgm.spark import events, fit, losses, repairs, summary, timers
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
 from pgm.wire.formats import Nla, PacketType
@@ -131,3 +131,11 @@ def test_the_fit_recovers_what_was_injected(spark: SparkSession, tmp_path: Path)
         assert found.burst_loss == pytest.approx(injected.burst_loss, rel=0.2, abs=0.001), node
         if injected.burst_loss:
             assert found.burst_length == pytest.approx(injected.burst_length, rel=0.2), node
+
+
+def test_what_a_simulation_needs_to_know(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+    table, truth, _ = simulated
+    models, trips = summary.measured(table)
+    lost = truth.lost("north", "north-1")
+    assert models["north", "north-1"].asked == pytest.approx(len(lost) / len(truth.sent["north"]), rel=0.02)
+    assert trips["north"] == pytest.approx(100_000, rel=0.05)  # twice the 50 us of every link
