@@ -60,10 +60,28 @@ def _of_source(node: Node, settings: Settings) -> Iterator[Finding]:
         )
 
 
+def _legacy(tree: Tree) -> Iterator[Finding]:
+    if tree.topology.profile != "legacy":
+        return
+    for node in tree.nodes:
+        if node.role is not Role.SOURCE:
+            continue
+        for stream in streams_of(tree.topology, node):
+            settings = settings_of(tree.topology, node, [stream])
+            if value_of(settings, "fec_group"):
+                size = value_of(settings, "fec_group")
+                message = f"fec_group = {size} with the profile legacy: OpenPGM's receivers end when they get parity"
+                yield Finding(
+                    _path_of(settings, "fec_group", node), message, "leave fec_group out for streams that they take"
+                )
+                return
+
+
 RULES = (
     Rule(
         "parity",
         "A stream's transmission group is a power of two of packets, has at most 254 with its parity, and some parity is offered.",
         _groups,
     ),
+    Rule("parity-legacy", "A stream for receivers of other implementations has no parity.", _legacy, is_warning=True),
 )

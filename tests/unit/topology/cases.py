@@ -128,6 +128,7 @@ CASES = [
     case("heartbeat", ('name = "good"', 'name = "good"\nparameters = { ihb_min = "3s" }'), mark="ihb_min", says=("ihb_min = 3s is above ihb_max = 2s (exchange)",), remedy='ihb_min = "2s" or less'),
     case("back-off", ('name = "good"', 'name = "good"\nparameters = { nak_bo_tuning = "duplicates", nak_bo_ivl_max = "5ms" }'), mark="nak_bo_ivl_max", says=("nak_bo_ivl_default = 10ms is above nak_bo_ivl_max = 5ms",), remedy='nak_bo_ivl_max = "10ms" or more'),
     case("polls", ('name = "good"', 'name = "good"\nparameters = { poll_ivl = "900ms" }'), mark="poll_ivl", says=("2 x poll_bo_ivl = 1s is above poll_ivl = 900ms",), remedy='poll_ivl = "1s" or more'),
+    case("parity-legacy", ('name = "good"', 'name = "good"\nprofile = "legacy"\nparameters = { fec_group = 32 }'), mark="fec_group", says=("fec_group = 32 with the profile legacy",), remedy="leave fec_group out"),
     case("parity", ('name = "good"', 'name = "good"\nparameters = { fec_group = 48 }'), mark="fec_group", says=("fec_group = 48 is no power of two",), remedy="set fec_group = 32 or 64"),
     case("parity", ('name = "good"', 'name = "good"\nparameters = { fec_proactive = 2 }'), mark="fec_proactive", says=("fec_proactive = 2 without fec_group",), remedy="set fec_group = 32"),
     case("parity", ('name = "good"', 'name = "good"\nparameters = { fec_group = 128, fec_proactive = 127 }'), mark="fec_proactive", says=("more than 254 packets",), remedy="set fec_proactive = 126 or less"),
