@@ -19,7 +19,8 @@ class Pacer:
     def __init__(self, parameters: Parameters) -> None:
         rate = parameters.txw_max_rte
         packet_ns = Bucket(rate, 0).cost_ns(parameters.max_tpdu) + 1
-        burst_ns = max(parameters.txw_burst_ivl, packet_ns)
+        self._slack_ns = min(parameters.txw_slack_ivl, parameters.txw_burst_ivl // 2)
+        burst_ns = max(parameters.txw_burst_ivl, packet_ns + self._slack_ns)
         self._all = Bucket(rate, burst_ns)
         self._peak = Bucket(rate * parameters.txw_peak_ratio, parameters.txw_peak_ivl)
         self._packet = parameters.max_tpdu
@@ -30,9 +31,9 @@ class Pacer:
         self._packets = _packet_bucket(parameters)
 
     def _longest_train(self, rate: int) -> int:
-        """What may leave at once: what the bucket holds, and beyond one train no more than the peak rate allows."""
+        """What may leave at once: what the bucket holds, less the slack, and beyond one train no more than the peak rate allows."""
         peak = max(MAX_TRAIN_OCTETS, self._peak.rate * self._peak.burst_ns // SECOND)
-        return max(self._packet, min(MAX_CONVOY_OCTETS, peak, rate * self._all.burst_ns // SECOND))
+        return max(self._packet, min(MAX_CONVOY_OCTETS, peak, rate * (self._all.burst_ns - self._slack_ns) // SECOND))
 
     def go_at(self, rate: int) -> None:
         """From now on all together go at this rate; the share of repairs stays what it is of TXW_MAX_RTE."""

@@ -122,7 +122,7 @@ def test_pacer_holds_the_rate_and_the_repairs_to_their_share(settings, seed):
             pacer.data_sent(octets, now)
         everything.append((now, octets))
         now += rng.choice([0, 0, 0, rng.randrange(SECOND)])
-    packet_ns = -(-settings.max_tpdu * SECOND // rate) + 1
+    packet_ns = -(-settings.max_tpdu * SECOND // rate) + 1 + min(settings.txw_slack_ivl, settings.txw_burst_ivl // 2)
     assert_within(everything, rate, max(settings.txw_burst_ivl, packet_ns))
     share = max(1, round(share))
     whole_ns = min(SECOND, max(settings.txw_burst_ivl, packet_ns) * rate // share)
@@ -148,13 +148,11 @@ def test_a_packet_always_fits_a_train():
 def test_trains_are_as_long_as_the_burst():
     """At 1 Mbit/s 64 KB would be half a second of line."""
     assert Pacer(parameters(txw_max_rte=125_000)).train_octets == 1472
-    assert Pacer(parameters(txw_max_rte=2_500_000)).train_octets == 12_500
+    assert Pacer(parameters(txw_max_rte=2_500_000)).train_octets == 6250
     assert Pacer(parameters(txw_max_rte=1_250_000_000)).train_octets == MAX_CONVOY_OCTETS
-    for peak_ivl in (
-        1000,
-        MILLISECOND,
-    ):  # several trains at once are no faster than the peak rate allows, one train may be
-        pacer = Pacer(parameters(txw_max_rte=25_000_000, txw_peak_ivl=peak_ivl))
+    # Several trains at once are no faster than the peak rate allows; one train may be.
+    for peak_ivl in (1000, MILLISECOND):
+        pacer = Pacer(parameters(txw_max_rte=25_000_000, txw_burst_ivl=20 * MILLISECOND, txw_peak_ivl=peak_ivl))
         assert pacer.train_octets == max(MAX_TRAIN_OCTETS, 4 * 25_000_000 * peak_ivl // SECOND)
 
 
@@ -168,16 +166,16 @@ def test_peak_rate_keeps_successive_trains_apart(ratio):
     assert abs(gap - 10_000 * SECOND // (1_000_000 * ratio)) <= 1
 
 
-@pytest.mark.parametrize("rate", [2_000_000, 60_000_000, 160_000_000, 250_000_000])
+@pytest.mark.parametrize("rate", [125_000, 2_000_000, 60_000_000, 160_000_000, 250_000_000])
 def test_timers_of_a_millisecond_keep_the_rate(rate):
-    """A driver that wakes up to a millisecond late sends two trains then, not one in every millisecond."""
-    pacer = Pacer(parameters(txw_max_rte=rate))
+    """A driver that wakes late, by up to two milliseconds, sends more then, and loses nothing of the rate."""
+    pacer, rng = Pacer(parameters(txw_max_rte=rate)), random.Random(rate)
     now, sent = SECOND, 0
-    while now < 2 * SECOND:
+    while now < 4 * SECOND:
         ready = pacer.data_ready_at(pacer.train_octets)
         if ready > now:
-            now += -(-(ready - now) // MILLISECOND) * MILLISECOND
+            now += -(-(ready - now) // MILLISECOND) * MILLISECOND + rng.randrange(MILLISECOND)
             continue
         pacer.data_sent(pacer.train_octets, now)
         sent += pacer.train_octets
-    assert 0.98 * rate <= sent <= 1.02 * rate
+    assert 0.98 * 3 * rate <= sent <= 1.02 * 3 * rate
