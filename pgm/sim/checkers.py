@@ -205,8 +205,9 @@ class Rates(Checker):
 
 
 def _bucket(parameters: Parameters, rate: int) -> int:
-    """Octets times nanoseconds that may leave at once: txw_burst_ivl, but always one packet."""
-    return max(parameters.txw_burst_ivl * rate, parameters.max_tpdu * SECOND + rate)
+    """Octets times nanoseconds that may leave at once: txw_burst_ivl, but always one packet and the slack."""
+    slack_ns = min(parameters.txw_slack_ivl, parameters.txw_burst_ivl // 2)
+    return max(parameters.txw_burst_ivl * rate, parameters.max_tpdu * SECOND + rate + rate * slack_ns)
 
 
 def _repair_bucket(parameters: Parameters, share: int) -> int:
