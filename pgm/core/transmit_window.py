@@ -85,24 +85,26 @@ class TransmitWindow:
             raise ValueError("a message whose items are not octets")
         largest = self._parameters.max_tpdu - DATA_HEADER_OCTETS
         limit = self.largest_payload
-        for payload in payloads:
-            if len(payload) > limit:
-                raise PayloadTooLarge(
-                    f"a message of {len(payload)} octets does not fit: the limit is {limit}",
-                    remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
-                )
+        sizes = list(map(len, payloads))
+        if sizes and max(sizes) > limit:
+            raise PayloadTooLarge(
+                f"a message of {max(sizes)} octets does not fit: the limit is {limit}",
+                remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
+            )
         if self._resume_at is not None and payloads:
             self._resume()
         at = self._append_first(payloads[0]) if payloads and self._owes_syn else 0
         while at < len(payloads):
-            size = len(payloads[at])
+            size = sizes[at]
             if size > largest:
                 self._append_fragments(payloads[at])
                 at += 1
                 continue
-            until, most = at + 1, _rows_at_once(size)
-            while until < len(payloads) and len(payloads[until]) == size and until - at < most:
-                until += 1
+            until = min(len(payloads), at + _rows_at_once(size))
+            if sizes[at:until].count(size) < until - at:  # otherwise all are alike, which costs no step for each
+                until = at + 1
+                while sizes[until] == size:
+                    until += 1
             if until == at + 1 and size <= INTEGER_OCTETS:
                 self._append_alone(payloads[at])
                 at = until
