@@ -31,11 +31,11 @@ _FREE_REFERENCES = _references([np.empty(1, np.uint8)], 0)
 
 
 class Arena:
-    """Chunks of `chunk_octets`, made when needed. `chunks` says how many there are."""
+    """Chunks of `chunk_octets`, made when needed, and as many at once as `warm_octets` fill. `chunks` says how many there are."""
 
-    def __init__(self, chunk_octets: int = CHUNK_OCTETS) -> None:
+    def __init__(self, chunk_octets: int = CHUNK_OCTETS, *, warm_octets: int = 0) -> None:
         self._chunk_octets = chunk_octets
-        self._others: list[Octets] = []
+        self._others: list[Octets] = [self._new_chunk(chunk_octets) for _ in range(warm_octets // chunk_octets)]
         self._chunk = self._new_chunk(chunk_octets)
         self._at = 0
 

@@ -51,7 +51,7 @@ class TransmitWindow:
         self._tsi = tsi
         self._data_port = data_port
         self._parameters = parameters
-        self._arena = Arena()
+        self._arena = Arena(warm_octets=parameters.warm_bytes)
         self._store = RunStore()
         self._increments: deque[_Increment] = deque()
         self._last_sent_ns = 0

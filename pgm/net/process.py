@@ -18,7 +18,7 @@ from pgm.net.nurseries import open_plain_nursery
 from pgm.net.status import serve_status, snapshot_of, status_path
 from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot
-from pgm.topology.node_plan import NodePlan
+from pgm.topology.node_plan import NodePlan, Role
 
 Log = Callable[[str, str], None]  # code, text
 
@@ -51,7 +51,8 @@ async def run_element(
 
     `record` gets what the core delivers, if it does.
     """
-    links = open_links(plan, Arena(), seed)
+    warm_octets = plan.parameters.warm_bytes if plan.role is Role.REPAIRER else 0
+    links = open_links(plan, Arena(warm_octets=warm_octets), seed)
     driver = Driver(
         build(plan, [link.segment for link in links]),
         links,

@@ -20,6 +20,7 @@ from pgm.topology.node_plan import Role
 from pgm.units import format_duration
 
 _LONGER_HEADER = 20  # octets: IPv6's against IPv4's
+_INCREMENTS = 10  # of a window that is shorter than the usual increment
 
 
 @attrs.frozen
@@ -55,6 +56,9 @@ def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None
             path = ("streams", stream.name, "window")
             reason = _reason(topology, path, f"stream {stream.name} window,")
             found[stream.window.key] = Setting(stream.window.value, reason, path)
+            if stream.window.key == "txw_secs" and stream.window.value < int(ROWS["txw_adv_secs"].default):
+                step = max(int(ROWS["txw_adv_secs"].low), stream.window.value // _INCREMENTS)
+                found["txw_adv_secs"] = Setting(step, reason, path)
     if any(rates.values()):
         found["txw_max_rte"] = _rate(topology, streams, total)
     for place in reversed(node.places):

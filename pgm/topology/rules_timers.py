@@ -137,6 +137,18 @@ def _increment(tree: Tree) -> Iterator[Finding]:
     return _findings(_pair(node, own, "txw_adv_secs", "txw_secs", may_equal=True) for node, own in _of_sources(tree))
 
 
+def _yielding(tree: Tree) -> Iterator[Finding]:
+    for node, own in _of_sources(tree):
+        least, most = value_of(own, "txw_min_rte"), value_of(own, "txw_max_rte")
+        if least <= most:
+            continue
+        message = (
+            f"txw_min_rte = {format_rate(least)} is above txw_max_rte = {format_rate(most)} ({node.name}): "
+            "the source never slows down"
+        )
+        yield Finding(own["txw_min_rte"].path, message, f'set txw_min_rte = "{format_rate(most // 2)}" or less')
+
+
 def _heartbeat(tree: Tree) -> Iterator[Finding]:
     return _findings(_pair(node, own, "ihb_min", "ihb_max", may_equal=True) for node, own in _of_sources(tree))
 
@@ -236,6 +248,7 @@ def _rounded(octets: int) -> str:
 
 RULES = (
     Rule("increment", "`txw_adv_secs` <= `txw_secs` at a source.", _increment),
+    Rule("yielding", "`txw_min_rte` <= `txw_max_rte` at a source.", _yielding),
     Rule("heartbeat", "`ihb_min` <= `ihb_max` at a source.", _heartbeat),
     Rule("silence", "2 x `ihb_max` of every source above <= `stall_ivl` < `peer_expiry` < `session_expiry`.", _silence),
     Rule(

@@ -36,6 +36,7 @@ def source_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
         "max_tpdu": packet,
         "txw_max_rte": round(job["rate"] * wire_octets) or _MAX_RATE,
         "txw_bytes": job["window"],
+        "warm_bytes": job["window"],  # what is measured is how it goes on, not its first seconds
         "so_rcvbuf": job["rcvbuf"],
         "so_sndbuf": job["sndbuf"],
         "fin_quiet_ivl": "50ms",

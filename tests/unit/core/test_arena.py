@@ -192,3 +192,12 @@ def test_runs_in_a_store_keep_their_chunks():
     for value in range(100):
         fill(arena, 400, value, keep=True)
     assert arena.chunks == chunks
+
+
+def test_memory_that_was_asked_for_at_the_start_is_used_before_more_is_made():
+    arena = Arena(CHUNK, warm_octets=3 * CHUNK + 1)
+    kept = [fill(arena, CHUNK, number, keep=True) for number in range(4)]
+    assert arena.chunks == 4
+    assert [int(chunk[0]) for chunk, _ in kept] == [0, 1, 2, 3]
+    fill(arena, CHUNK, 4, keep=True)
+    assert arena.chunks == 5

@@ -125,6 +125,7 @@ CASES = [
     case("copies", ('group = "239.192.0.2"', "unicast = true"), ("count = 4", "count = 9"), mark="unicast = true", says=("on the unicast leg 'floor' is sent 11 times",), remedy="multicast segment"),
     # Timers
     case("increment", ('window = "10s"', 'window = "10s"\nparameters = { txw_adv_secs = "11s" }'), mark='window = "10s"', says=("txw_adv_secs = 11s is above txw_secs = 10s (exchange)",), remedy='txw_secs = "11s" or more'),
+    case("yielding", ('name = "good"', 'name = "good"\nparameters = { txw_min_rte = "500Mbit/s" }'), mark="txw_min_rte", says=("txw_min_rte = 500Mbit/s is above txw_max_rte = 400Mbit/s (exchange): the source never slows down",), remedy='set txw_min_rte = "200Mbit/s" or less'),
     case("heartbeat", ('name = "good"', 'name = "good"\nparameters = { ihb_min = "3s" }'), mark="ihb_min", says=("ihb_min = 3s is above ihb_max = 2s (exchange)",), remedy='ihb_min = "2s" or less'),
     case("back-off", ('name = "good"', 'name = "good"\nparameters = { nak_bo_tuning = "duplicates", nak_bo_ivl_max = "5ms" }'), mark="nak_bo_ivl_max", says=("nak_bo_ivl_default = 10ms is above nak_bo_ivl_max = 5ms",), remedy='nak_bo_ivl_max = "10ms" or more'),
     case("polls", ('name = "good"', 'name = "good"\nparameters = { poll_ivl = "900ms" }'), mark="poll_ivl", says=("2 x poll_bo_ivl = 1s is above poll_ivl = 900ms",), remedy='poll_ivl = "1s" or more'),

@@ -77,6 +77,12 @@ def test_window_and_rate_are_the_sources():
     assert value_and_reason(GOOD, "exchange", "txw_max_rte") == (50_000_000, f"stream quotes rate, line {line}")
 
 
+def test_a_short_window_has_short_increments():
+    """What was not asked for does not stand in the way of what was."""
+    assert value_and_reason(changed(('"10s"', '"200ms"')), "exchange", "txw_adv_secs")[0] == 20 * MILLISECOND
+    assert value_and_reason(changed(('"10s"', '"1s"')), "exchange", "txw_adv_secs") == (SECOND, "default")
+
+
 def test_cache_is_the_repairers_and_its_parameters_are_stronger():
     assert value_and_reason(GOOD, "core-repairer", "cache_bytes") == (
         4 * GIB,
