@@ -311,6 +311,7 @@ class Parameters:
     so_rcvbuf: int = _octets(8 * MIB, _ALL, "-", "Receive buffer asked of the kernel; what it grants is read back and reported.", low=16 * KIB, high=GIB)
     so_sndbuf: int = _octets(4 * MIB, _ALL, "-", "Send buffer asked of the kernel.", low=16 * KIB, high=GIB)
     multicast_hops: int = _count(16, _ALL, "-", "Hop limit of multicast packets.", low=1, high=255)
+    dscp: int = _count(0, _ALL, "-", "Traffic class of what is sent, data and control alike: the six bits of DSCP, for switches that tell traffic apart by it.", high=63)
     gso: bool = _row(Unit.SWITCH, True, _PARENTS, "-", "Send a train in one call where the kernel can (UDP_SEGMENT).", high=1)
     gro: bool = _row(Unit.SWITCH, True, _ALL, "-", "Read a train in one call where the kernel can (UDP_GRO).", high=1)
     rx_rest_ivl: int = _ivl(0, _ALL, "-", "A node that has read its sockets leaves them alone until the next multiple of this, so that it wakes for many packets at once; 0: it reads at once. For processes that share a few cores; every hop takes that much longer, so set rtt too.", high=100 * MILLISECOND)

@@ -32,6 +32,7 @@ SO_RXQ_OVFL = 40
 SO_RCVBUFFORCE = 33
 MCAST_BLOCK_SOURCE = 43
 SO_SNDBUFFORCE = 32
+_ECN_BITS = 2  # below DSCP, in the octet of the traffic class
 
 _MREQN = struct.Struct("@4s4si")
 _MREQ6 = struct.Struct("@16sI")
@@ -161,6 +162,8 @@ def _own_socket(seat: _Seat, parameters: Parameters) -> socket.socket:
         sock.bind(seat.name(seat.interface.address, seat.own_port))
         if seat.plan.peers is None:
             _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        if parameters.dscp:
+            _mark(sock, seat.family, parameters.dscp)
         _require_route(seat)
     except OSError as error:
         sock.close()
@@ -180,6 +183,14 @@ def _choose_interface(sock: socket.socket, interface: Interface, family: socket.
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _MREQN.pack(bytes(4), bytes(4), interface.index))
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+
+
+def _mark(sock: socket.socket, family: socket.AddressFamily, dscp: int) -> None:
+    """Give what the socket sends a traffic class: DSCP is the upper six bits of the octet, the others are the network's."""
+    level, option = (
+        (socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if family == socket.AF_INET6 else (socket.IPPROTO_IP, socket.IP_TOS)
+    )
+    sock.setsockopt(level, option, dscp << _ECN_BITS)
 
 
 def _require_route(seat: _Seat) -> None:
