@@ -217,6 +217,7 @@ class Parameters:
     # Asking for repairs (RFC 6.3)
     nak_bo_ivl: int = _ivl(10 * MILLISECOND, ("receiver", "repairer"), "6.3", "Bound of the random back-off before a NAK. Ten subnet round trips, so that one NAK silences the others.", low=100 * MICROSECOND, high=60 * SECOND)
     reorder_ivl: int = _ivl(MILLISECOND, _ASKERS, "6.3", "Added to the back-off of a new gap, so that reordered packets are not asked for.", high=SECOND)
+    ab_hold_ivl: int = _ivl(10 * MILLISECOND, ("receiver", "repairer"), "-", "The same where several lines bring a stream: how long a gap waits for the line that is behind, unless all have passed it. Longer than lines differ.", high=60 * SECOND)
     nak_rpt_ivl: int = _ivl(50 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for an NCF before the NAK is repeated.", low=MILLISECOND, high=60 * SECOND)
     nak_rdata_ivl: int = _ivl(200 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for RDATA after an NCF: covers a parent that must ask its own parent first.", low=MILLISECOND, high=60 * SECOND)
     nak_max_ivl: int = _ivl(SECOND, _ASKERS, "6.3", "What nak_rpt_ivl and nak_rdata_ivl may grow to while answers take longer than they say. Soon enough after an outage, rare enough for a parent that is overloaded.", low=MILLISECOND, high=60 * SECOND)

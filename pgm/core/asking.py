@@ -28,6 +28,7 @@ def nak_packet(
     options: Options = NO_OPTIONS,
     *,
     parity: bool = False,
+    path_nla: Nla | None = None,
 ) -> bytes:
     """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list; with `parity` each is a group and a count."""
     more = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
@@ -37,12 +38,19 @@ def nak_packet(
             data_port=path.data_port,
             kind=kind,
             sqn=wrap(sqns[0]),
-            source_nla=path.path_nla or group_nla,
+            source_nla=path_nla or path.path_nla or group_nla,
             group_nla=group_nla,
             options=(*more, *options),
             parity=parity,
         )
     )
+
+
+class HasRoutes(Protocol):
+    """Whoever knows the segments of parents that are not all on one."""
+
+    def route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
+        """The segment on which to ask a parent, and the path address that it knows the session by."""
 
 
 class HasNakOptions(Protocol):
@@ -67,6 +75,7 @@ class Asker:
         self.parity: ParityReceiver | None = None  # of a session whose source offers it
         self.redirect_has_parity = False
         self.more: HasNakOptions | None = None  # what NAKs carry besides
+        self.routes: HasRoutes | None = None  # where parents are on several segments
         self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
 
     def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], list[Span]]:
@@ -107,8 +116,11 @@ class Asker:
     ) -> list[Effect]:
         naks: list[Effect] = []
         options = NO_OPTIONS if self.more is None else self.more.nak_options
+        path_nla = self.path.path_nla
+        if self.routes is not None:
+            segment, path_nla = self.routes.route(parent, segment)
         for sqns in lists:
-            packet = nak_packet(self.path, segment.group, sqns, options=options, parity=parity)
+            packet = nak_packet(self.path, segment.group, sqns, options=options, parity=parity, path_nla=path_nla)
             naks.append(control(segment, packet, to=parent))
             if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg it would ask everybody
                 naks.append(control(segment, packet, hops=1))

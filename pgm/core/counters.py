@@ -32,6 +32,7 @@ class Counters:
     received_packets: int = _count("packets", "Data packets taken in for the first time.")
     received_octets: int = _count("octets", "Octets of those packets.")
     duplicate_packets: int = _count("packets", "Data packets that were already there.")
+    twin_packets: int = _count("packets", "Data packets that another line of the stream had brought already.")
     delivered_packets: int = _count("packets", "Data packets handed to the application in order.")
     delivered_octets: int = _count("octets", "Payload octets handed to the application.")
     lost_sqns: int = _count("sqns", "Reported to the application as lost.")

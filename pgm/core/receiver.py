@@ -21,7 +21,7 @@ from pgm.wire.train import Data, Train
 
 
 class ReceiverCore:
-    """A receiver of any number of sources on one segment."""
+    """A receiver of any number of sources on one segment, or on several that bring the same."""
 
     def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
         self.counters = Counters()
@@ -58,14 +58,23 @@ class ReceiverCore:
             if item.parity:
                 return self._receive_parity(item, peer, now_ns)
             known = self.sessions.get(item.tsi)
-            if known is not None:
+            if known is not None and known.lines is None:
                 return known.on_data(item, peer, now_ns)
             session, effects = self._session(item, now_ns)
-            return [*effects, *session.on_data(item, peer, now_ns)]
+            return [*effects, *self._receive_data(session, item, channel, peer, now_ns)]
         if isinstance(item, Spm):
             session, effects = self._session(item, now_ns)
-            return [*effects, *session.on_spm(item, peer, now_ns)]
+            effects = [*effects, *session.on_spm(item, peer, now_ns)]
+            if session.lines is not None:
+                session.lines.on_spm(item, channel, now_ns)
+            return effects
         return self._receive_request(item, channel, peer, now_ns)
+
+    @staticmethod
+    def _receive_data(session: Session, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        if session.lines is None:
+            return session.on_data(data, peer, now_ns)
+        return session.lines.on_data(data, channel, lambda: session.on_data(data, peer, now_ns), now_ns)
 
     def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity begins no session, and is of no use before an SPM has told of it (FEC-23)."""
@@ -86,7 +95,7 @@ class ReceiverCore:
             known.on_nak_heard(item, now_ns)
         elif isinstance(item, Polr):
             known.on_offer(item, peer)
-        elif isinstance(item, Poll):
+        elif isinstance(item, Poll) and (not self._setup.lines or channel.segment == self._setup.segment):
             known.guidance.on_poll(item, peer, now_ns)
         elif isinstance(item, Ack):
             return known.feedback.on_packet(item, peer, now_ns)

@@ -81,6 +81,7 @@ class Recovery:
         tsi: Tsi = b"",
     ) -> None:
         self._tsi = tsi  # for those who watch
+        self.settle_ivl = parameters.reorder_ivl  # ns in which what is missing may still come of itself
         self._parameters = parameters
         self._rng = rng
         self._counters = counters
@@ -143,7 +144,7 @@ class Recovery:
         Gaps that are found while a back-off runs share its end, so that one NAK lists them (RCV-33). That end is as
         random for them: nobody else backs off at the same times. One that was drawn of a longer NAK_BO_IVL is not shared.
         """
-        settled_ns = now_ns + self._parameters.reorder_ivl
+        settled_ns = now_ns + self.settle_ivl
         if not at_once and not settled_ns <= self._leaves_at_ns <= settled_ns + self.nak_bo_ivl:
             self._leaves_at_ns = settled_ns + self._nak_rb_ivl()
         for low, high in self.missing.uncovered(first, end):
@@ -164,8 +165,17 @@ class Recovery:
             if is_relied_on and not has_asked:
                 self._outstanding -= self._is_outstanding(found.state, found)
                 found.state = RepairState.BACK_OFF
-            at_ns = max(now_ns, found.found_at_ns + self._parameters.reorder_ivl)
+            at_ns = max(now_ns, found.found_at_ns + self.settle_ivl)
             if found.state is RepairState.BACK_OFF and at_ns < found.deadline_ns:
+                self.missing.arm(found, at_ns)
+
+    def settle(self, first: int, end: int, now_ns: int) -> None:
+        """Nothing can bring these of itself any more: what backs off does so from now on."""
+        if not self.missing or len(self.missing) + 2 > self._parameters.rxw_gaps:
+            return
+        at_ns = now_ns + self._nak_rb_ivl()
+        for found in self.missing.within(first, end):
+            if found.state is RepairState.BACK_OFF and at_ns < found.deadline_ns != NEVER:
                 self.missing.arm(found, at_ns)
 
     def confirmed(self, spans: Iterable[Span], now_ns: int, peer: Nla | None = None) -> None:

@@ -13,6 +13,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened, control
 from pgm.core.feedback import Feedback
 from pgm.core.guidance import Guidance, unreachable_neighbour
+from pgm.core.lines import Lines, LineSetup, all_parents
 from pgm.core.loose_window import LooseWindow
 from pgm.core.parents import Parents
 from pgm.core.parity_receiver import ParityReceiver, offer_of
@@ -47,6 +48,7 @@ class ReceiverSetup:
     repair_table: RepairTable = RECEIVER
     unordered_ports: frozenset[int] = frozenset()  # streams that are delivered as they arrive, unreliable ones too
     unreliable_ports: frozenset[int] = frozenset()  # streams for which nobody asks
+    lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
 
 
 class Session:
@@ -67,7 +69,7 @@ class Session:
         self._parameters = parameters
         self._counters = counters
         self.path = Path(tsi, data_port, parameters, counters)
-        parents = Parents(setup.parents, parameters, counters)
+        parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
         self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table, tsi=tsi)
         self._asker = Asker(self.path, parents, self._recovery, parameters, counters)
         self.guidance = Guidance(self.path, parents, self._recovery, parameters, rng, node_id, counters)
@@ -88,6 +90,10 @@ class Session:
             self.path, parents, setup.segment, parameters, rng, counters, self._recovery.is_missing
         )
         self._asker.more = self.feedback
+        self.lines: Lines | None = None
+        if setup.lines:
+            lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
+            self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
 
     @property
     def is_over(self) -> bool:
@@ -155,6 +161,7 @@ class Session:
             parent=self._asker.parents.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
             acked=self.feedback.status,
+            lines=[] if self.lines is None else self.lines.status(now_ns),
         )
 
     # What arrives

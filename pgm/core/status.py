@@ -18,6 +18,19 @@ class AckStatus:
 
 
 @attrs.frozen(kw_only=True)
+class LineStatus:
+    """What one of several lines has brought of a session."""
+
+    segment: str
+    packets: int  # data packets, repairs left out
+    first_packets: int  # of those, packets that no other line had brought
+    lost_packets: int  # passed and not brought
+    behind_ns: int  # behind the first line to bring a packet, smoothed
+    is_down: bool  # it stands still while another goes on
+    silent_ns: int
+
+
+@attrs.frozen(kw_only=True)
 class SessionStatus:
     """One session at one node, now. Sqns are 64-bit; -1 lead means that nothing was sent yet."""
 
@@ -36,3 +49,4 @@ class SessionStatus:
         factory=dict
     )  # by segment, as the last censuses estimate; empty without polls
     acked: AckStatus | None = None  # of acknowledged streams
+    lines: list[LineStatus] = attrs.field(factory=list)  # where several segments bring the session

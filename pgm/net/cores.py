@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from pgm.core.channel import Segment
+from pgm.core.lines import LineSetup
 from pgm.core.receiver import ReceiverCore
 from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup
@@ -66,6 +67,12 @@ def source_core(
     return SourceCore(setup, plan.parameters_of(stream), now_ns, rng)
 
 
+def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
+    """The further segments that bring a node's streams."""
+    by_name = {segment.name: segment for segment in segments}
+    return tuple(LineSetup(by_name[line.segment], line.parents) for line in plan.lines)
+
+
 def receiver_core(
     plan: NodePlan, streams: Sequence[StreamPlan], segments: Sequence[Segment], rng: random.Random
 ) -> ReceiverCore:
@@ -74,6 +81,7 @@ def receiver_core(
         segment=segments[0],
         parents=plan.parents,
         data_ports=frozenset(stream.data_port for stream in streams),
+        lines=lines_of(plan, segments),
         local_repairers=plan.local_repairers,
         asks_below_trail=plan.asks_below_trail,
         unordered_ports=unordered_ports(streams),

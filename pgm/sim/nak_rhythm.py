@@ -6,7 +6,8 @@ second it must have asked or been told.
 
 * After a NAK of its own, or of another receiver, it waits NAK_RPT_IVL.
 * After an NCF it waits NAK_RDATA_IVL; a NAK heard while it does so starts that wait anew.
-* A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL. While answers are late
+* A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL, or `ab_hold_ivl` where
+  there are several lines. While answers are late
   a wait may last up to `nak_max_ivl`.
 
 With parity on demand it asks for numbers of packets of a group, at the end of the group: that has a rhythm of its own, which this
@@ -258,7 +259,8 @@ class NakRhythm(Checker):
 
     def _find(self, ear: _Ear) -> None:
         limits = ear.limits
-        until_ns = self.world.now_ns + limits.reorder_ivl + limits.nak_bo_ivl
+        settles_ivl = max(limits.reorder_ivl, limits.ab_hold_ivl if ear.node.plan.lines else 0)
+        until_ns = self.world.now_ns + settles_ivl + limits.nak_bo_ivl
         for first, end in ear.fresh:
             for sqn in range(first, end):
                 if sqn in ear.waits or not ear.is_missing(sqn):

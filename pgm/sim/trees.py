@@ -5,15 +5,17 @@ For scenarios that are drawn or written in code. Addresses are 10.segment.x.y in
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 import attrs
 
 from pgm.errors import UsageError
 from pgm.parameters import Parameters
-from pgm.topology.node_plan import NodePlan, Role, SegmentPlan, StreamPlan
+from pgm.topology.node_plan import LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
 
 DATA_PORT = 7500
+_NO_LINES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 @attrs.define
@@ -26,10 +28,11 @@ class _Wish:
     repairers: tuple[str, ...]
     standby_of: str | None
     parameters: Parameters
+    lines: Mapping[str, tuple[str, ...]]
 
     @property
     def segments(self) -> tuple[str, ...]:
-        above = (self.up,) if self.up is not None else ()
+        above = (self.up, *self.lines) if self.up is not None else ()
         return (*above, *(down for down in self.downs if down != self.up))
 
 
@@ -58,9 +61,16 @@ class Tree:
         """A source on a segment."""
         return self._wish(name, Role.SOURCE, None, (segment,), parameters=parameters)
 
-    def receiver(self, name: str, segment: str, *parents: str, parameters: Parameters | None = None) -> str:
-        """A receiver; parents in order of preference, on its segment."""
-        return self._wish(name, Role.RECEIVER, segment, (), parents, parameters=parameters)
+    def receiver(
+        self,
+        name: str,
+        segment: str,
+        *parents: str,
+        parameters: Parameters | None = None,
+        lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
+    ) -> str:
+        """A receiver; parents in order of preference, on its segment. `lines` are further segments, with parents there."""
+        return self._wish(name, Role.RECEIVER, segment, (), parents, parameters=parameters, lines=lines)
 
     def aggregator(
         self,
@@ -83,9 +93,10 @@ class Tree:
         parents: tuple[str, ...] = (),
         standby_of: str | None = None,
         parameters: Parameters | None = None,
+        lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
     ) -> str:
-        """A repairer: a relay from `up` to `downs`, or on-LAN without `downs`."""
-        return self._wish(name, Role.REPAIRER, up, downs or (up,), parents, (), standby_of, parameters)
+        """A repairer: a relay from `up`, and `lines`, to `downs`, or on-LAN without `downs`."""
+        return self._wish(name, Role.REPAIRER, up, downs or (up,), parents, (), standby_of, parameters, lines)
 
     def _wish(
         self,
@@ -97,10 +108,11 @@ class Tree:
         repairers: tuple[str, ...] = (),
         standby_of: str | None = None,
         parameters: Parameters | None = None,
+        lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
     ) -> str:
         if name in self._wishes:
             raise UsageError(f"node {name} is there already", remedy="choose another name")
-        wish = _Wish(name, role, up, downs, parents, repairers, standby_of, parameters or self._parameters)
+        wish = _Wish(name, role, up, downs, parents, repairers, standby_of, parameters or self._parameters, lines)
         self._wishes[name] = wish
         for segment in wish.segments:
             nodes = self._segments.setdefault(segment, {})
@@ -141,6 +153,10 @@ class Tree:
             repairers=self._repairers(wish),
             partners=self._partners(wish),
             is_standby=wish.standby_of is not None,
+            lines=tuple(
+                LinePlan(line, tuple(self.address(parent, line) for parent in parents))
+                for line, parents in wish.lines.items()
+            ),
             local_repairers=self._repairers_on(above) if wish.role is Role.RECEIVER else frozenset(),
             asks_below_trail=any(self._wishes[parent].role is Role.REPAIRER for parent in wish.parents),
         )
@@ -161,7 +177,7 @@ class Tree:
             unicast_port=3056,
             interface="lo",
             address=address,
-            upstream=segment == wish.up,
+            upstream=segment == wish.up or segment in wish.lines,
             downstream=segment in wish.downs,
             peers=peers,
         )

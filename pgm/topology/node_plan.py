@@ -68,6 +68,14 @@ class StreamPlan:
 
 
 @attrs.frozen
+class LinePlan:
+    """A further segment that brings a node's streams, and whom to ask there."""
+
+    segment: str
+    parents: tuple[Address, ...] = ()
+
+
+@attrs.frozen
 class NodePlan:
     """One node, completely: addresses instead of names, numbers instead of profiles."""
 
@@ -83,6 +91,7 @@ class NodePlan:
         frozenset()
     )  # addresses of the other relay of a standby pair, on every shared segment
     is_standby: bool = False
+    lines: tuple[LinePlan, ...] = ()  # beside the upstream segment
     local_repairers: frozenset[Address] = frozenset()  # repairers on a receiver's own segment
     assist_rank: int = 0  # of an on-LAN repairer: how many others of its segment repair unasked before it does
     asks_below_trail: bool = False  # a parent is a repairer, which may hold more than the source's window
