@@ -1,4 +1,4 @@
-"""`pgm send` and `pgm recv`: a stream as a pipe.
+"""`pgm send` and `pgm recv`: a stream as a pipe, or files and folders (`deploy.files`).
 
 Without `--lines` standard input is sent octet by octet as it comes, cut into messages of packet size at most, and
 received octets are written as they are: what comes out is what went in.
@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ import click
 import trio
 
 from deploy.codes import EXIT_FAILED
+from deploy.files import FileOffer, FileWish, offer_of, receive_files, send_files, tell_sent
 from deploy.formats import FORMATS, CborSequence, Writer, arrow_messages, json_message, writer_of
 from deploy.output import command, data_command, print_json, warn
 from deploy.run import has_stdin, read_stdin, require_stdin, send_lines
@@ -182,6 +184,12 @@ async def _send_octets(source: Source, offer: _Offer, meter: Meter) -> tuple[int
 @click.option("--lines", is_flag=True, help="The same as --format lines.")
 @click.option("--subject", metavar="NAME", help="Subject of all messages, as in /nasdaq/ibm; for streams with batches.")
 @click.option("--to", metavar="NODE", help="The one node that they are for; for streams with batches.")
+@click.option("--file", "files", multiple=True, metavar="PATH", help="Send this file instead; may be said again.")
+@click.option(
+    "--folder", "folders", multiple=True, metavar="PATH", help="Send all that is in this folder, and its name."
+)
+@click.option("--receivers", default=0, metavar="N", help="Of files: end with 0 only if so many have everything.")
+@click.option("--resume", is_flag=True, help="Of files: send only what receivers lack that were there before.")
 @click.option(
     "--settle",
     default="500ms",
@@ -198,27 +206,48 @@ def send(
     lines: bool,
     subject: str | None,
     to: str | None,
+    files: tuple[str, ...],
+    folders: tuple[str, ...],
+    receivers: int,
+    resume: bool,
     settle: str,
     as_json: bool,
 ) -> None:
-    """Publish standard input to TARGET, a topology file or an address, as one stream with a beginning and an end.
+    """Publish standard input, or files, to TARGET, a topology file or an address, as one stream with a beginning and an end.
 
     \b
     pgm send tree.toml --node exchange < data
     tail -f log | pgm send --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.10'
     pgm send tree.toml --node exchange --format json --subject /a/b < quotes
+    pgm send tree.toml --node exchange --folder photos --file big.iso
 
     After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C or SIGTERM cuts the stream
     short, which receivers are told.
     """
     _where(target, node)
+    settle_s = parse_duration(settle) / 1e9
+    if files or folders or receivers or resume:
+        others = {"--lines": lines, "--subject": subject, "--to": to, "--format": form != "octets"}
+        _send_files(target, node, stream, offer_of(files, folders, receivers, resume, others), settle_s, as_json)
+        return
     require_stdin()
     offer = _Offer("lines" if lines else form, subject, to)
-    account = trio.run(_until_signalled, _send, target, node, stream, offer, parse_duration(settle) / 1e9)
+    account = trio.run(_until_signalled, _send, target, node, stream, offer, settle_s)
     if as_json:
         print_json(account)
     else:
         warn(f"{account['messages']:,} messages, {account['octets']:,} octets in {account['seconds']} s")
+
+
+def _send_files(
+    target: str, node: str | None, stream: str | None, offer: FileOffer, settle_s: float, as_json: bool
+) -> None:
+    account = trio.run(_until_signalled, send_files, target, node, stream, offer, settle_s)
+    if as_json:
+        print_json(account)
+    else:
+        tell_sent(account)
+    sys.exit(EXIT_FAILED if account["incomplete"] else 0)
 
 
 @attrs.define
@@ -395,6 +424,8 @@ async def _first(receiver: Receiver, reception: _Reception, wait_s: float) -> No
     metavar="PREFIX",
     help="With ZeroMQ's framing: only messages that begin with this, or another one named so.",
 )
+@click.option("--into", metavar="FOLDER", help="Take files and folders, and write them into this one.")
+@click.option("--replace", is_flag=True, help="Of files: replace those that have the same names.")
 @click.option("--follow", is_flag=True, help="Go on when a stream ends, for the next source.")
 @click.option(
     "--wait",
@@ -412,6 +443,8 @@ def recv(
     lines: bool,
     subjects: tuple[str, ...],
     subscribe: tuple[str, ...],
+    into: str | None,
+    replace: bool,
     follow: bool,
     wait: str,
     as_json: bool,
@@ -421,20 +454,25 @@ def recv(
     \b
     pgm recv tree.toml --node desk-7 > data
     pgm recv --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500' | grep ERROR
+    pgm recv tree.toml --node desk-7 --into downloads
 
     Openings, losses, endings and the account go to standard error. Ends with the stream; exits with 0 if all of it was written, with 1
     if anything was lost, the source cut it short or none was heard, with 130 after Ctrl-C.
     """
     _where(target, node)
+    wait_s = parse_duration(wait) / 1e9
+    if into is not None or replace:
+        if into is None or lines or subjects or subscribe or form != "octets":
+            raise UsageError("files go into a folder, whole", remedy="say --into FOLDER, and nothing of messages")
+        _receive_files(target, node, stream, FileWish(Path(into), replace, follow), wait_s, as_json)
+        return
     if sys.stdout is None:
         raise UsageError("standard output is closed", remedy="send it somewhere: pgm recv ... > data")
     form = "lines" if lines else form
     reception = _Reception(form, follow, writer_of(form))
     code: Any = 0
     try:
-        trio.run(
-            _until_signalled, _receive, target, node, stream, subscribe, subjects, reception, parse_duration(wait) / 1e9
-        )
+        trio.run(_until_signalled, _receive, target, node, stream, subscribe, subjects, reception, wait_s)
     except SystemExit as signalled:
         code = signalled.code  # Ctrl-C is the way to end --follow: the account is wanted all the same
     reception.end()
@@ -444,3 +482,17 @@ def recv(
     else:
         warn(f"{account['messages']:,} messages, {account['octets']:,} octets, {account['lost']:,} lost")
     sys.exit(code or (EXIT_FAILED if reception.lost or reception.cut_short or reception.unreadable else 0))
+
+
+def _receive_files(
+    target: str, node: str | None, stream: str | None, wish: FileWish, wait_s: float, as_json: bool
+) -> None:
+    accounts: list[dict[str, Any]] = []
+    code: Any = 0
+    try:
+        trio.run(_until_signalled, receive_files, target, node, stream, wish, wait_s, accounts)
+    except SystemExit as signalled:
+        code = signalled.code
+    for account in accounts if as_json else ():
+        print_json(account, sys.stderr)
+    sys.exit(code or (0 if accounts and all(account["done"] for account in accounts) else EXIT_FAILED))

@@ -308,6 +308,17 @@ class Parameters:
     archive_client_streams: int = _count(32, _RECORDERS, "-", "Ranges that the range service serves one client at once.", low=1, high=10_000)
     archive_poll_ivl: int = _ivl(20 * MILLISECOND, _RECORDERS, "-", "How often the range service looks for new rows while a live tail waits for them.", low=MILLISECOND, high=60 * SECOND)
 
+    # Files
+    file_block_bytes: int = _octets(MIB, _SOURCE, "-", "Octets of files that are checked by one digest, and that are sent again when it is wrong. What fits a processor's cache.", low=64 * KIB, high=64 * MIB)
+    file_blocks: int = _count(64, _RECEIVER, "-", "Blocks of files that are put together at a time; the oldest gives way and is asked for again.", low=2, high=1 << 16)
+    file_rounds: int = _count(8, _SOURCE, "-", "Times that files, or what is lacking of them, are sent at most.", low=1, high=1000)
+    file_questions: int = _count(10, _SOURCE, "-", "Questions behind a round that a receiver may leave without an answer.", low=1, high=1000)
+    file_ask_ivl: int = _ivl(200 * MILLISECOND, ("source", "receiver"), "-", "Time between two questions who lacks what of files; answers are spread over the first half of it.", low=MILLISECOND, high=60 * SECOND)
+    file_patience: int = _ivl(30 * SECOND, _SOURCE, "-", "How long a receiver that said it is busy may be silent before the source of files goes on without it.", low=MILLISECOND)
+    file_receivers: int = _count(4096, _SOURCE, "-", "Receivers of files whose answers are kept; others are served as far as they lack the same.", low=1, high=1_000_000)
+    file_entries: int = _count(200_000, ("source", "receiver"), "-", "Most files and folders in a transfer. A list of so many takes some hundred MB while it is read.", low=1, high=10_000_000)
+    file_manifest_bytes: int = _octets(64 * MIB, ("source", "receiver"), "-", "Most octets of the list of files.", low=KIB, high=GIB)
+
     # Sockets and drivers
     so_rcvbuf: int = _octets(8 * MIB, _ALL, "-", "Receive buffer asked of the kernel; what it grants is read back and reported.", low=16 * KIB, high=GIB)
     so_sndbuf: int = _octets(4 * MIB, _ALL, "-", "Send buffer asked of the kernel.", low=16 * KIB, high=GIB)

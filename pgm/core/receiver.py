@@ -37,6 +37,11 @@ class ReceiverCore:
         """When `handle_deadline` has something to do."""
         return min((session.deadline_ns for session in self.sessions), default=NEVER)
 
+    @property
+    def parameters(self) -> Parameters:
+        """Its timers and limits."""
+        return self._parameters
+
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
         items, rejects = train.parse_untrusted()

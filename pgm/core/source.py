@@ -111,6 +111,11 @@ class SourceCore:
     # The application
 
     @property
+    def parameters(self) -> Parameters:
+        """Its timers and limits."""
+        return self._parameters
+
+    @property
     def room_octets(self) -> int:
         """Octets that may be submitted before the application should wait."""
         return self._parameters.txw_unsent_bytes - self.window.unsent_octets

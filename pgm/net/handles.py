@@ -23,6 +23,7 @@ from pgm.net.codings import Unwrapping, not_batched
 from pgm.net.framing import FramedSending, messages_of, not_framed
 from pgm.net.items import AnyBatch, BatchItem, Unpacker
 from pgm.net.link import Link
+from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
 
 
@@ -103,6 +104,16 @@ class SourceHandle(_Handle[SourceCore, D]):
         return self._core.window.largest_payload if self._batched is None else self._batched.largest
 
     @property
+    def parameters(self) -> Parameters:
+        """Its timers and limits."""
+        return self._core.parameters
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a message is a packet, or several, and nothing around it."""
+        return self._packing is None
+
+    @property
     def has_batches(self) -> bool:
         """Whether its messages share packets, and can have subjects and a node that they are for."""
         return self._batched is not None
@@ -170,6 +181,11 @@ class ReceiverHandle(_Handle[ReceiverCore, D]):
         self._unwrapping = unwrapping
         self._ready: deque[BatchItem] = deque()  # what one look into the inbox gave
         self._unpacker = Unpacker()
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its timers and limits."""
+        return self._core.parameters
 
     @property
     def known_sources(self) -> int:

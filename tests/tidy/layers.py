@@ -32,6 +32,11 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("errors, units", "parameters", "impairments", "wire", "messages", "core", "topology", "telemetry"),
         ("attrs", "numpy", "trio", "cbor2", "ifaddr", "pyarrow"),
     ),
+    "files": (
+        ("pgm.files",),
+        ("errors, units", "parameters", "wire", "core", "net"),
+        ("attrs", "numpy", "trio", "cbor2"),
+    ),
     "sim": (
         ("pgm.sim",),
         ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
@@ -51,7 +56,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         ("deploy",),
         (
             "errors, units", "parameters", "impairments", "wire", "messages", "core", "topology",
-            "telemetry", "elements", "net", "sim", "spark", "processes", "archive",
+            "telemetry", "elements", "net", "files", "sim", "spark", "processes", "archive",
         ),
         ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark"),
     ),

@@ -1,0 +1,197 @@
+"""What a transfer is made of: names, sizes, modes, times, and where each octet lies.
+
+The contents of all files in a row are one range of octets, cut into blocks of equal size and these into units, one for a
+packet. Holes of sparse files are left out. So many small files share a packet, and a place in the transfer is one number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import attrs
+import cbor2
+import numpy as np
+import numpy.typing as npt
+
+from pgm.files.names import BadManifest, check
+
+VERSION = 1
+DIGEST = "sha256"  # the fastest of those that nobody forges, where processors have instructions for it
+DIGEST_OCTETS = 32
+MODE_BITS = 0o777
+_MOST_OCTETS = 1 << 60  # of a transfer, so that no sum overflows
+_KEYS = {"v", "digest", "block", "unit", "files", "folders"}
+_FILE_FIELDS = 5
+_MOST_UNIT, _MOST_BLOCK = 65_507, 1 << 28
+_MOST_TIME = 1 << 62  # ns: 146 years from 1970, either way
+
+Offsets: TypeAlias = npt.NDArray[np.int64]
+Extent: TypeAlias = tuple[int, int]  # first octet of a file and the one behind its last
+
+
+@attrs.frozen
+class FileEntry:
+    """One file. `extents` are its parts that are no holes, in order; `mode` has permission bits only."""
+
+    name: bytes
+    size: int
+    mode: int
+    mtime_ns: int
+    extents: tuple[Extent, ...]
+
+    @property
+    def data_octets(self) -> int:
+        """Octets that are not in holes."""
+        return sum(end - first for first, end in self.extents)
+
+
+@attrs.frozen
+class Piece:
+    """A part of one file that lies in one row in the transfer: `at` is where, counted from where was asked."""
+
+    file: int
+    offset: int
+    octets: int
+    at: int
+
+
+@attrs.frozen(slots=False)
+class Manifest:
+    """All files of a transfer. `block` and `unit` in octets; a block is a whole number of units."""
+
+    files: tuple[FileEntry, ...]
+    folders: tuple[bytes, ...]
+    block: int
+    unit: int
+
+    @cached_property
+    def _extents(self) -> tuple[Offsets, Offsets, Offsets]:
+        rows = [(index, *extent) for index, entry in enumerate(self.files) for extent in entry.extents]
+        table = np.array(rows, np.int64).reshape(-1, 3)
+        begins = np.zeros(len(table) + 1, np.int64)
+        np.cumsum(table[:, 2] - table[:, 1], out=begins[1:])
+        return begins, table[:, 0], table[:, 1]
+
+    @cached_property
+    def begins(self) -> Offsets:
+        """Where each file begins in the transfer, and the last one ends."""
+        begins = np.zeros(len(self.files) + 1, np.int64)
+        np.cumsum([entry.data_octets for entry in self.files], out=begins[1:])
+        return begins
+
+    @property
+    def octets(self) -> int:
+        """Octets of the transfer."""
+        return int(self.begins[-1])
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks it is."""
+        return -(-self.octets // self.block)
+
+    def span(self, block: int) -> Extent:
+        """First octet of a block, and the one behind its last."""
+        return block * self.block, min(self.octets, (block + 1) * self.block)
+
+    def pieces(self, first: int, end: int) -> Iterator[Piece]:
+        """What lies from octet `first` to `end - 1` of the transfer."""
+        begins, files, offsets = self._extents
+        at = int(np.searchsorted(begins, first, "right")) - 1
+        place = first
+        while place < end:
+            until = min(end, int(begins[at + 1]))
+            offset = int(offsets[at]) + place - int(begins[at])
+            yield Piece(int(files[at]), offset, until - place, place - first)
+            place, at = until, at + 1
+
+    def files_in(self, first_block: int, end_block: int) -> range:
+        """The files that have octets in some blocks, and empty ones between."""
+        first = int(np.searchsorted(self.begins, first_block * self.block, "right")) - 1
+        return range(first, int(np.searchsorted(self.begins[:-1], min(end_block * self.block, self.octets), "left")))
+
+    def blocks_of(self, file: int) -> range:
+        """The blocks in which a file has octets."""
+        first, end = int(self.begins[file]), int(self.begins[file + 1])
+        return range(first // self.block, -(-end // self.block)) if end > first else range(0)
+
+    def encode(self) -> bytes:
+        """In CBOR."""
+        files = [[one.name, one.size, one.mode, one.mtime_ns, _packed(one)] for one in self.files]
+        value = {"v": VERSION, "digest": DIGEST, "block": self.block, "unit": self.unit, "files": files}
+        return cbor2.dumps({**value, "folders": list(self.folders)})
+
+    @classmethod
+    def decode(cls, octets: bytes, most_entries: int) -> Manifest:
+        """Read what a network brought. Raises `BadManifest` for anything that is not as `encode` writes it."""
+        try:
+            value = cbor2.loads(octets)
+        except Exception as error:  # tags make values of many classes, each with complaints of its own
+            raise BadManifest(f"the list of files is no CBOR: {type(error).__name__}") from error
+        if not isinstance(value, dict) or set(value) != _KEYS:
+            raise BadManifest("the list of files has other keys than it should")
+        if value["v"] != VERSION or value["digest"] != DIGEST:
+            raise BadManifest(f"the list of files is of version {value['v']!r:.20} with {value['digest']!r:.20}")
+        files, folders = value["files"], value["folders"]
+        if type(files) is not list or type(folders) is not list:
+            raise BadManifest("files or folders are no list")
+        if len(files) + len(folders) > most_entries:
+            raise BadManifest(
+                f"a list of {len(files) + len(folders)} files and folders, more than file_entries = {most_entries}"
+            )
+        unit, block = _number(value["unit"], 1, _MOST_UNIT), _number(value["block"], 1, _MOST_BLOCK)
+        if block % unit:
+            raise BadManifest(f"a block of {block} octets is no number of units of {unit}")
+        manifest = cls(tuple(map(_entry, files)), tuple(folders), block, unit)
+        check((one.name for one in manifest.files), folders)
+        if sum(one.data_octets for one in manifest.files) > _MOST_OCTETS:
+            raise BadManifest("more octets than anybody has")
+        return manifest
+
+
+def digest_of(octets: bytes) -> bytes:
+    """The digest of an encoded manifest: who has the same has the same transfer."""
+    return hashlib.sha256(octets).digest()
+
+
+def _packed(entry: FileEntry) -> list[int] | None:
+    whole = ((0, entry.size),) if entry.size else ()
+    return None if entry.extents == whole else [place for extent in entry.extents for place in extent]
+
+
+def _number(value: Any, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise BadManifest(f"{value!r:.40} is no number from {low} to {high}")
+    return value
+
+
+def _entry(fields: Any) -> FileEntry:
+    if type(fields) is not list or len(fields) != _FILE_FIELDS:
+        raise BadManifest(f"{fields!r:.100} is no file's entry")
+    name, size, mode, mtime_ns, extents = fields
+    size = _number(size, 0, _MOST_OCTETS)
+    return FileEntry(
+        name,
+        size,
+        _number(mode, 0, MODE_BITS),
+        _number(mtime_ns, -_MOST_TIME, _MOST_TIME),
+        (((0, size),) if size else ()) if extents is None else _extents(extents, size),
+    )
+
+
+def _extents(places: Any, size: int) -> tuple[Extent, ...]:
+    if type(places) is not list or len(places) % 2:
+        raise BadManifest("the parts of a file are no list of pairs")
+    found, before = [], -1
+    for first, end in zip(_numbers(places[::2], size), _numbers(places[1::2], size), strict=True):
+        if not before < first < end:
+            raise BadManifest("the parts of a file are not in order")
+        found.append((first, end))
+        before = end
+    return tuple(found)
+
+
+def _numbers(values: Sequence[Any], high: int) -> list[int]:
+    return [_number(value, 0, high) for value in values]

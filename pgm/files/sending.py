@@ -1,0 +1,274 @@
+"""Sends files and folders over a source: their list, their octets, the digests of these; then asks who lacks what.
+
+A round sends what somebody lacks, at first everything, and ends with questions. Receivers answer by UDP datagrams to
+the address that is announced. Nobody needs to know them before, and a network without a way back costs the answers alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import trio
+
+from pgm.errors import TransportError, UsageError
+from pgm.files.census import Census
+from pgm.files.manifest import DIGEST_OCTETS, Extent, digest_of
+from pgm.files.packets import HEAD_OCTETS, Announcement, Answer, BadPacket, Kind, few, packet, packets, rows
+from pgm.files.scanning import Offering, Reader
+from pgm.net.nurseries import open_plain_nursery
+from pgm.net.source import Source
+from pgm.parameters import Parameters
+from pgm.units import MIB, SECOND
+from pgm.wire.formats import DATA_HEADER_OCTETS
+from pgm.wire.train import Octets
+
+_REPEAT_OCTETS = 64 * MIB  # of data between two announcements with the list of files, for who comes late
+_REPEAT_SHARE = 64  # and that list takes no more than this part of what is sent
+_AHEAD = 2  # blocks that are read before the source takes them
+_ASKED_AT_LEAST = 2  # questions of a round: one may be lost
+_MOST_DATAGRAM = 2048
+
+Progress = Callable[[str, int, int], None]  # what is being done, octets done, and octets in all
+
+
+def unit_of(source: Source) -> int:
+    """Octets of files in a packet of this source. Raises `UsageError` for a stream whose messages share packets."""
+    if not source.is_plain:
+        raise UsageError(
+            "files go over streams with plain framing, and this one has another",
+            remedy='give the files a stream of their own, with framing = "plain"',
+        )
+    unit = source.max_tpdu - DATA_HEADER_OCTETS - HEAD_OCTETS
+    if unit < DIGEST_OCTETS:
+        raise UsageError(f"packets of {source.max_tpdu} octets are too small for files", remedy="raise max_tpdu")
+    return unit
+
+
+@attrs.frozen
+class _Job:
+    """Octets `first` to `end - 1` of the transfer, which are in one block."""
+
+    block: int
+    first: int
+    end: int
+
+
+class FileSender:
+    """One transfer over one source."""
+
+    def __init__(self, source: Source, offering: Offering, *, progress: Progress | None = None) -> None:
+        self._source = source
+        self._offering = offering
+        self._manifest = offering.manifest
+        self._parameters: Parameters = source.parameters
+        self._encoded = self._manifest.encode()
+        if len(self._encoded) > self._parameters.file_manifest_bytes:
+            raise UsageError(
+                f"the list of files takes {len(self._encoded):,} octets, more than file_manifest_bytes",
+                remedy="send them in several goes, or raise it at source and receivers",
+            )
+        self._digest = digest_of(self._encoded)
+        self._socket = _answer_socket(source)
+        host, port = self._socket.getsockname()[:2]
+        self._announcement = Announcement(self._digest, len(self._encoded), self._manifest.octets, host, port)
+        self._census = Census(self._announcement.ident, self._parameters.file_receivers, self._parameters.file_patience)
+        self._digests: dict[int, bytes] = {}
+        self._question = 0
+        self._progress = progress or _ignore
+        self._answered = trio.Event()
+        self._since_repeat = 0
+        self.octets_sent = 0  # of files, those that were sent again included
+        self.rounds = 0
+
+    async def run(self, *, receivers: int = 0, resume: bool = False) -> dict[str, Any]:
+        """Send, ask, and send what is lacking, until nobody lacks anything or `file_rounds` rounds are over.
+
+        With `receivers` it is known how many there are: as soon as they have everything it ends. With `resume` the
+        first round is questions alone. Returns an account with stable keys.
+        """
+        ranges: Sequence[Extent] = () if resume else ((0, self._manifest.octets),)
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            for number in range(self._parameters.file_rounds):
+                self.rounds = number + 1
+                await self._send_round(ranges, number if not resume else number - 1)
+                if resume and number == 0:
+                    await self._send_all_digests()
+                first_question = self._question + 1
+                await self._ask(first_question, receivers)
+                lacks_manifest, lacking = self._census.missing(first_question)
+                if not lacking and not lacks_manifest:
+                    break
+                ranges = lacking
+            nursery.cancel_scope.cancel()
+        return self._account(receivers)
+
+    def _account(self, receivers: int) -> dict[str, Any]:
+        everybody = self._census.account()
+        return {
+            "files": len(self._manifest.files),
+            "octets": self._manifest.octets,
+            "octets_sent": self.octets_sent,
+            "rounds": self.rounds,
+            "skipped": [os.fspath(path) for path in self._offering.skipped],
+            "receivers": everybody,
+            "complete": self._census.done,
+            "incomplete": max(receivers, len(everybody)) - self._census.done,
+        }
+
+    # Sending
+
+    async def _announce(self, question: int = 0) -> None:
+        octets = attrs.evolve(self._announcement, question=question).encode()
+        await self._source.send(packet(Kind.ANNOUNCE, self._announcement.ident, question, octets))
+
+    async def _send_list(self) -> None:
+        await self._announce()
+        listed = packets(Kind.MANIFEST, self._announcement.ident, self._encoded, self._manifest.unit)
+        for at in range(0, len(listed), 64):
+            await self._source.send_batch(listed[at : at + 64])
+        self._since_repeat = 0
+
+    async def _send_round(self, ranges: Sequence[Extent], number: int) -> None:
+        await self._send_list()
+        rounded = self._rounded(ranges)
+        total, done = sum(end - first for first, end in rounded), 0
+        what = "sending" if number <= 0 else f"sending again ({number})"
+        repeat = max(_REPEAT_OCTETS, _REPEAT_SHARE * len(self._encoded))
+        pending: dict[int, bytes] = {}
+        ahead, blocks = trio.open_memory_channel[tuple[_Job, list[Octets]]](_AHEAD)
+        async with open_plain_nursery() as nursery:
+            nursery.start_soon(self._read_ahead, self._jobs(rounded), ahead)
+            async for job, parts in blocks:
+                for part in parts:
+                    await self._source.send_batch(part)
+                octets = job.end - job.first
+                done, self.octets_sent = done + octets, self.octets_sent + octets
+                self._since_repeat += octets
+                pending[job.block] = self._digests[job.block]
+                if len(pending) >= self._manifest.unit // DIGEST_OCTETS:
+                    await self._send_digests(pending)
+                    pending = {}
+                if self._since_repeat >= repeat:
+                    await self._send_list()
+                self._progress(what, done, total)
+        await self._send_digests(pending)
+
+    def _rounded(self, ranges: Sequence[Extent]) -> list[Extent]:
+        """Whole units that cover some ranges."""
+        unit, octets = self._manifest.unit, self._manifest.octets
+        found = ((first - first % unit, min(octets, -(-end // unit) * unit)) for first, end in ranges)
+        return few([one for one in found if one[0] < one[1]], most=None)
+
+    def _jobs(self, ranges: Sequence[Extent]) -> Iterator[_Job]:
+        """Ranges, cut at the blocks' ends."""
+        for first, end in ranges:
+            while first < end:
+                block = first // self._manifest.block
+                until = min(end, self._manifest.span(block)[1])
+                yield _Job(block, first, until)
+                first = until
+
+    async def _read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[tuple[_Job, list[Octets]]]) -> None:
+        reader = Reader(self._offering)
+        async with ahead:
+            for job in jobs:
+                await ahead.send((job, await trio.to_thread.run_sync(self._packets_of, reader, job)))
+        reader.close()
+
+    def _packets_of(self, reader: Reader, job: _Job) -> list[Octets]:
+        """Read what a job sends, with the block's digest if that is not known yet."""
+        first, end = self._manifest.span(job.block)
+        if job.block in self._digests:
+            first, end = job.first, job.end
+        octets = np.empty(end - first, np.uint8)
+        reader.read(first, octets)
+        if job.block not in self._digests:
+            self._digests[job.block] = hashlib.sha256(octets.data).digest()
+        part = octets[job.first - first : job.end - first]
+        return rows(Kind.DATA, self._announcement.ident, job.first, part, self._manifest.unit)
+
+    async def _send_digests(self, digests: dict[int, bytes]) -> None:
+        """Send some blocks' digests, those of blocks in a row together."""
+        blocks, at, most = sorted(digests), 0, self._manifest.unit // DIGEST_OCTETS
+        while at < len(blocks):
+            until = at + 1
+            while until < len(blocks) and blocks[until] == blocks[at] + until - at and until - at < most:
+                until += 1
+            octets = b"".join(digests[block] for block in blocks[at:until])
+            await self._source.send(packet(Kind.DIGESTS, self._announcement.ident, blocks[at], octets))
+            at = until
+
+    async def _send_all_digests(self) -> None:
+        """Send the digests of everything, which is read for them: so receivers find out whether what they have is right."""
+        reader, blocks = Reader(self._offering), self._manifest.blocks
+        for block in range(blocks):
+            if block not in self._digests:
+                first, end = self._manifest.span(block)
+                await trio.to_thread.run_sync(self._packets_of, reader, _Job(block, first, end))
+                self._progress("reading", end, self._manifest.octets)
+        reader.close()
+        await self._send_digests(self._digests)
+
+    # Asking
+
+    async def _ask(self, first_question: int, receivers: int) -> None:
+        """Ask until everybody who is known has answered, those who are busy for their patience."""
+        asked, waited = 0, self._parameters.file_ask_ivl / SECOND
+        while True:
+            self._question += 1
+            asked += 1
+            self._answered = trio.Event()
+            await self._announce(self._question)
+            await self._source.flush()
+            with trio.move_on_after(waited):
+                while not (receivers and self._has_all(first_question, receivers)):
+                    await self._answered.wait()
+                    self._answered = trio.Event()
+                return
+            self._progress("asking", self._census.done, max(receivers, self._census.known))
+            if self._census.is_busy(time.monotonic_ns()):
+                continue
+            if asked >= self._parameters.file_questions:
+                return
+            enough = self._census.known >= receivers and asked >= _ASKED_AT_LEAST
+            if enough and self._census.is_settled(first_question):
+                return
+
+    def _has_all(self, first_question: int, receivers: int) -> bool:
+        return self._census.known >= receivers and self._census.is_settled(first_question)
+
+    async def _listen(self) -> None:
+        while True:
+            octets = await self._socket.recv(_MOST_DATAGRAM)
+            try:
+                answer = Answer.decode(octets)
+            except BadPacket:
+                self._census.rejects += 1
+                continue
+            self._census.take(answer, time.monotonic_ns())
+            self._answered.set()
+
+
+def _ignore(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def _answer_socket(source: Source) -> trio.socket.SocketType:
+    """A socket at the address that the source sends from, on a port of its own."""
+    host = source.links[0].sockets.own.getsockname()[0]
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        made.bind((host, 0))
+    except OSError as error:
+        made.close()
+        raise TransportError(f"no socket for answers at {host}: {error.strerror}") from error
+    made.setblocking(False)
+    return trio.socket.from_stdlib_socket(made)
