@@ -24,8 +24,8 @@ from pgm.units import format_octets
 
 if TYPE_CHECKING:
     from pgm.archive.collection import Archives
+    from pgm.archive.publications import Publish
     from pgm.archive.requests import Holding
-    from pgm.archive.service import Publish
 
 _WRITE_ROWS = 1000
 _SHOW_S = 0.5
@@ -184,6 +184,11 @@ def archive(
 @click.option("--publish-node", metavar="NODE", help="Name of that source.")
 @click.option("--publish-stream", metavar="STREAM", help="Its stream, if it has several.")
 @click.option(
+    "--publish-state",
+    type=click.Path(path_type=Path),
+    help="File that remembers which batches were published; DIRECTORY/published.json without it.",
+)
+@click.option(
     "--set",
     "overrides",
     multiple=True,
@@ -234,6 +239,7 @@ def _serve(
             certificate=certificate,
             token=token,
             publish=publish,
+            published=options["publish_state"] or archives.directory / "published.json",
         )
     except (ArrowException, OSError) as error:
         raise ProcessError(

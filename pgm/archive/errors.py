@@ -45,3 +45,9 @@ class BadRequest(UsageError):
     """A ticket, descriptor or action that cannot be read."""
 
     code = "PGM-ARCHIVE-REQUEST"
+
+
+class NotStaged(ArchiveError):
+    """A batch is to be published whose rows are not, or no longer, here."""
+
+    code = "PGM-ARCHIVE-STAGED"

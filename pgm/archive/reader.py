@@ -178,13 +178,22 @@ class Range:
                         file.close()
                     file = self._file(entry)
                 end = entry.end if self.end is None else min(entry.end, self.end)
-                batch = self.selection.of(file.batch_of(entry), self.at, end)
+                batch = self.selection.of(self._stored(file, entry), self.at, end)
                 self.at = max(self.at, end)
                 if batch is not None:
                     yield batch
         finally:
             if file is not None:
                 file.close()
+
+    @staticmethod
+    def _stored(file: SegmentFile, entry: Entry) -> pa.RecordBatch:
+        try:
+            return file.batch_of(entry)
+        except CorruptSegment as error:
+            raise CorruptSegment(
+                error.message, remedy=f"{error.remedy}; to go on behind it, first={entry.end}"
+            ) from None
 
     def _file(self, entry: Entry) -> SegmentFile:
         try:
@@ -198,7 +207,8 @@ class Range:
         if entry.first <= self.at:
             return
         if self.reader.damage:
-            raise self.reader.damage[0]
+            damage = self.reader.damage[0]
+            raise CorruptSegment(damage.message, remedy=f"{damage.remedy}; to go on behind it, first={entry.first}")
         if self.session.oldest > self.at:
             raise dropped(self.session.session.tsi, self.at, self.session.oldest)
         raise ArchiveError(

@@ -14,6 +14,8 @@ from pgm.archive.errors import BadRequest
 
 ACTION_HOLDINGS = "holdings"
 ACTION_SQN_AT = "sqn_at"
+ACTION_PUBLISH = "publish_batch"
+ACTION_DISCARD = "discard_batch"
 
 
 @attrs.frozen

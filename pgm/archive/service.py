@@ -10,8 +10,9 @@ import hmac
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -20,14 +21,13 @@ import pyarrow.flight as flight
 
 from pgm.archive.collection import Archives
 from pgm.archive.errors import BadRequest, TooManyStreams
+from pgm.archive.publications import Publications, Publish
 from pgm.archive.reader import Range
-from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, RangeRequest, read_json
+from pgm.archive.requests import ACTION_DISCARD, ACTION_HOLDINGS, ACTION_PUBLISH, ACTION_SQN_AT, RangeRequest, read_json
 from pgm.archive.schema import served_schema
 from pgm.errors import PgmError
 from pgm.parameters import Parameters
 from pgm.units import SECOND
-
-Publish = Callable[[str, Sequence[bytes]], None]  # stream, messages; waits while the source is busy
 
 _JOINED_OCTETS = 1 << 20  # smaller batches are joined up to this: each costs a reader some tenths of a millisecond
 _TOKEN_SCHEME = "Bearer "
@@ -82,12 +82,13 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         certificate: tuple[bytes, bytes] | None = None,
         token: str | None = None,
         publish: Publish | None = None,
+        published: Path | None = None,
     ) -> None:
-        """Listen. Raises OSError or `pa.ArrowException` where the address cannot be had."""
+        """Listen; `published` is the file that remembers published batches. Raises OSError, `ArchiveError` or `pa.ArrowException` where the address cannot be had."""
         self._archives = archives
         self._parameters = parameters
         self._node = node
-        self._publish = publish
+        self._publications = Publications(publish, published, parameters) if publish is not None else None
         self._lock = threading.Lock()
         self._streams: Counter[str] = Counter()  # by client
         self._ends = threading.Event()
@@ -113,9 +114,12 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 found: dict[str, Any] = {
                     "node": self._node,
                     "holdings": [one.as_json() for one in self._archives.holdings() if _matches(one.as_json(), asked)],
+                    "damage": [error.message for error in self._archives.damage],
                 }
             elif action.type == ACTION_SQN_AT:
                 found = {"sqns": self._sqns_at(asked)}
+            elif action.type in (ACTION_PUBLISH, ACTION_DISCARD):
+                found = self._publishing().do(action.type, asked)
             else:
                 raise BadRequest(
                     f"there is no action {action.type!r}", remedy=f"ask for {ACTION_HOLDINGS} or {ACTION_SQN_AT}"
@@ -127,6 +131,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         return [
             (ACTION_HOLDINGS, "what is held of every session, as JSON"),
             (ACTION_SQN_AT, "the first sqn received at time_us or later, of every session or of one tsi"),
+            (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
+            (ACTION_DISCARD, "forget attempts"),
         ]
 
     def _sqns_at(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
@@ -237,30 +243,39 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
 
     # Publishing
 
+    def _publishing(self) -> Publications:
+        if self._publications is None:
+            raise BadRequest(
+                "nothing is published here",
+                remedy="start the service with a source: --publish FILE --publish-node NODE",
+            )
+        return self._publications
+
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Publish the column `value` of what comes."""
+        """Publish the column `value` of what comes, or keep it for an attempt at a batch until that is published."""
         with _telling():
-            if self._publish is None:
-                raise BadRequest(
-                    "nothing is published here", remedy="start the service with a source: --publish FILE --node NODE"
-                )
-            stream = read_json(descriptor.command or b"").get("stream", "")
+            publications = self._publishing()
+            asked = read_json(descriptor.command or b"")
+            attempt = asked.get("attempt")
             taken = 0
             for chunk in reader:
                 values = _values_of(chunk.data)
-                self._publish(str(stream), values)
                 taken += len(values)
-                writer.write(pa.py_buffer(json.dumps({"published": taken}).encode()))
+                if attempt is not None:
+                    publications.stage(str(attempt), values)
+                else:
+                    publications.publish(str(asked.get("stream", "")), values.to_pylist())
+                told = {"published" if attempt is None else "staged": taken}
+                writer.write(pa.py_buffer(json.dumps(told).encode()))
 
 
-def _values_of(batch: pa.RecordBatch) -> list[bytes]:
+def _values_of(batch: pa.RecordBatch) -> pa.Array:
     if "value" not in batch.schema.names:
         raise BadRequest("the rows have no column value", remedy="put rows with a binary column value")
     column = batch.column("value")
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)) or column.null_count:
         raise BadRequest("the column value has nulls, or is neither binary nor text", remedy="put binary values")
-    values: list[bytes] = column.cast(pa.binary()).to_pylist()
-    return values
+    return column.cast(pa.binary())
 
 
 def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
@@ -271,14 +286,22 @@ def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches joined, so that none costs more than its rows."""
+    """Small batches joined, so that none costs more than its rows. What comes before an error is given before it."""
     held: list[pa.RecordBatch] = []
     octets = 0
-    for batch in batches:
-        held.append(batch)
-        octets += batch.nbytes
-        if octets >= _JOINED_OCTETS:
+    failure: PgmError | None = None
+    while True:
+        try:
+            batch = next(batches, None)
+        except PgmError as error:
+            batch, failure = None, error
+        if batch is not None:
+            held.append(batch)
+            octets += batch.nbytes
+        if held and (batch is None or octets >= _JOINED_OCTETS):
             yield held[0] if len(held) == 1 else pa.concat_batches(held)
             held, octets = [], 0
-    if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+        if failure is not None:
+            raise failure
+        if batch is None:
+            return

@@ -44,7 +44,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "spark": (
         ("pgm.spark",),
-        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry"),
+        ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry", "archive"),
         ("attrs", "numpy", "pyarrow", "pyspark"),
     ),
     "processes": (

@@ -1,0 +1,258 @@
+"""The options of the data source "pgm": one table, from which they are read, checked and documented."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from pgm.archive.schema import COLUMN_NAMES
+from pgm.spark.errors import BadOption
+
+READ, WRITE = "read", "write"
+EARLIEST, LATEST = -2, -1  # in the JSON of offsets, as people know them from Kafka
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+_US = 1_000_000
+_MS_US = 1000
+
+Offsets = int | dict[str, int]  # for all sessions, or by TSI or key of a session
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty")
+    return text.strip()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    if not all(names):
+        raise ValueError("names are separated by commas, and none is empty")
+    return names
+
+
+def _groups(text: str) -> tuple[tuple[str, ...], ...]:
+    groups = tuple(tuple(_location(one.strip()) for one in part.split("|")) for part in text.split(","))
+    flat = [one for group in groups for one in group]
+    if len(set(flat)) < len(flat):
+        raise ValueError("a range service is named twice")
+    return groups
+
+
+def _location(text: str) -> str:
+    if not re.fullmatch(r"(grpc|grpc\+tcp|grpc\+tls)://[^/\s]+:\d+/?", text):
+        raise ValueError(f"{text!r} is no address of a range service, such as grpc://127.0.0.1:3057")
+    return text.rstrip("/")
+
+
+def _bool(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("it is neither true nor false")
+    return text.strip().lower() == "true"
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdigit() or int(text) == 0:
+        raise ValueError("it is no whole number above 0")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    found = float(text)
+    if not 0 <= found <= 1e6:
+        raise ValueError("it is no number of seconds")
+    return found
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    for name in names:
+        if name not in COLUMN_NAMES:
+            raise ValueError(f"rows have no column {name!r}; they have {', '.join(COLUMN_NAMES)}")
+    if len(set(names)) < len(names):
+        raise ValueError("a column is named twice")
+    return names
+
+
+def _offsets(text: str) -> Offsets:
+    word = text.strip().lower()
+    if word in _WORDS:
+        return _WORDS[word]
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(
+        isinstance(sqn, int) and not isinstance(sqn, bool) and sqn >= EARLIEST for sqn in found.values()
+    ):
+        raise ValueError(
+            'it is neither earliest nor latest nor JSON such as {"10.0.0.1.0.1.7500": 1000}, -2 for earliest, -1 for latest'
+        )
+    return found
+
+
+def _time_us(text: str) -> int:
+    if text.strip().isdigit():
+        return int(text) * _MS_US
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError("it is neither milliseconds since 1970 nor a time such as 2026-01-31T12:00:00+00:00") from None
+    return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * _US)
+
+
+def _copies(text: str) -> bool:
+    if text.strip().lower() not in ("join", "each"):
+        raise ValueError("it is neither join nor each")
+    return text.strip().lower() == "each"
+
+
+def _pem(text: str) -> bytes:
+    try:
+        return Path(text).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{text}: {error.strerror}") from None
+
+
+def _token(text: str) -> str:
+    return _text(_pem(text).decode())
+
+
+@attrs.frozen
+class Option:
+    """One option. `field` is where `Options` keeps what `read` makes of its text."""
+
+    name: str
+    field: str
+    used: tuple[str, ...]
+    read: Callable[[str], Any]
+    default: str
+    doc: str
+
+
+# fmt: off
+TABLE = (
+    Option("recorders", "groups", (READ, WRITE), _groups, "required", "Range services: `grpc://HOST:PORT`, or `grpc+tls://`. Those separated by commas hold different sessions, and each must answer; those separated by `|` stand in for each other, and one is enough. `load(\"grpc://...\")` names them as well."),
+    Option("tlsRootCerts", "root_certificates", (READ, WRITE), _pem, "those of gRPC", "File of the certificates that sign those of the services, as PEM. It is read where the driver runs."),
+    Option("tokenFile", "token", (READ, WRITE), _token, "none", "File with the token that the services ask for. It is read where the driver runs; executors get the token, not the file."),
+    Option("copies", "each_copy", (READ,), _copies, "join", "What several nodes recorded of one session: `join` takes them as replicas, of which each row comes once, from whoever has it; with `each` the rows of every node count."),
+    Option("tsi", "tsis", (READ,), _names, "all", "Only sessions of these TSIs."),
+    Option("stream", "streams", (READ,), _names, "all", "Only sessions of these streams."),
+    Option("node", "nodes", (READ,), _names, "all", "Only what these nodes recorded."),
+    Option("subjects", "subjects", (READ,), _names, "all", "Only messages with these subjects, `*` at the end of one for any rest. The services choose; losses come all the same."),
+    Option("columns", "columns", (READ,), _columns, "all", "Columns in the order wanted. What is not named is not read from the disk, nor sent."),
+    Option("payload", "payload", (READ,), _bool, "true", "`false` leaves out the column `value`."),
+    Option("startingOffsets", "starting", (READ,), _offsets, "earliest", "Where a batch or a new stream begins: `earliest`, `latest`, or JSON by TSI with sqns, -2 for earliest and -1 for latest. Sessions that the JSON does not name, and those that appear later, begin with the oldest sqn held."),
+    Option("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Instead: the first row received at that time or later; milliseconds since 1970, or as in ISO 8601."),
+    Option("endingOffsets", "ending", (READ,), _offsets, "latest", "Where a batch ends, sqns not included; as above. Sessions that the JSON does not name end with the newest."),
+    Option("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Instead: the batch ends before the first row received at that time or later."),
+    Option("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether a query ends with an error when rows that it asks for are held no longer, or are damaged; otherwise it goes on behind them, and the log says so."),
+    Option("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "How many sqns, which are packets, a micro-batch has at most; sessions share it by how much they have."),
+    Option("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Cut sessions into so many partitions at least."),
+    Option("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Cut sessions into partitions of about so many octets on disk."),
+    Option("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "How long a service that does not answer, or has too many readers, is tried again, when no other one has the rows."),
+    Option("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
+    Option("writerId", "writer", (WRITE,), _text, "the query's id", "Under which name batches are told apart. The id of a streaming query stays with its checkpoint."),
+)
+# fmt: on
+
+_BY_KEY = {option.name.lower(): option for option in TABLE}
+_SPARKS_OWN = frozenset({"path", "checkpointlocation", "querynames", "queryname"})
+
+
+@attrs.frozen
+class Options:
+    """What was asked for, read and checked."""
+
+    groups: tuple[tuple[str, ...], ...]
+    root_certificates: bytes | None = None
+    token: str | None = attrs.field(default=None, repr=False)
+    each_copy: bool = False
+    tsis: tuple[str, ...] | None = None
+    streams: tuple[str, ...] | None = None
+    nodes: tuple[str, ...] | None = None
+    subjects: tuple[str, ...] | None = None
+    columns: tuple[str, ...] = COLUMN_NAMES
+    payload: bool = True
+    starting: Offsets = EARLIEST
+    starting_us: int | None = None
+    ending: Offsets = LATEST
+    ending_us: int | None = None
+    fail_on_loss: bool = True
+    most_offsets: int | None = None
+    least_partitions: int = 1
+    partition_octets: int = 1 << 26
+    retry_s: float = 10.0
+    publish_stream: str = ""
+    writer: str = ""
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """All services."""
+        return tuple(one for group in self.groups for one in group)
+
+
+def read_options(given: Mapping[str, str], used: str) -> Options:
+    """Read the options of a `READ` or a `WRITE`; keys in any case. Raises `BadOption`."""
+    found: dict[str, Any] = {}
+    options = {key.lower(): value for key, value in given.items()}
+    if "path" in options:
+        options.setdefault("recorders", options["path"])
+    for key, text in options.items():
+        if key in _SPARKS_OWN:
+            continue
+        option = _BY_KEY.get(key)
+        if option is None or used not in option.used:
+            raise _unknown(key, used)
+        try:
+            found[option.field] = option.read(str(text))
+        except ValueError as error:
+            raise BadOption(
+                f'option {option.name} = "{text}": {error}', remedy="docs/spark.md has all options"
+            ) from None
+    if "groups" not in found:
+        raise BadOption(
+            "option recorders is missing",
+            remedy='name the range service: .option("recorders", "grpc://127.0.0.1:3057")',
+        )
+    for first, second in (("starting", "starting_us"), ("ending", "ending_us")):
+        if first in found and second in found:
+            raise BadOption(f"{first}Offsets and {first}Timestamp are both given", remedy="give one of them")
+    if found.get("ending") == EARLIEST or EARLIEST in _values(found.get("ending")):
+        raise BadOption("endingOffsets cannot be earliest (-2)", remedy="a batch ends at latest (-1) or at an sqn")
+    return _with_columns(Options(**found))
+
+
+def _values(offsets: Offsets | None) -> list[int]:
+    return list(offsets.values()) if isinstance(offsets, dict) else []
+
+
+def _with_columns(options: Options) -> Options:
+    if options.payload:
+        return options
+    columns = tuple(name for name in options.columns if name != "value")
+    if not columns:
+        raise BadOption("columns names only value, and payload is false", remedy="leave one of them out")
+    return attrs.evolve(options, columns=columns)
+
+
+def _unknown(key: str, used: str) -> BadOption:
+    known = [option.name for option in TABLE if used in option.used]
+    near = difflib.get_close_matches(key, [name.lower() for name in known], 1)
+    hint = f"{_BY_KEY[near[0]].name} is meant? " if near else ""
+    return BadOption(f'a {used} with format "pgm" has no option {key!r}', remedy=f"{hint}there are {', '.join(known)}")
+
+
+def as_markdown() -> str:
+    """The table for the docs."""
+    lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
+    for option in TABLE:
+        doc = option.doc.replace("|", "\\|")
+        lines.append(f"| `{option.name}` | {', '.join(option.used)} | {option.default} | {doc} |")
+    return "\n".join(lines) + "\n"

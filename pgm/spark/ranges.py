@@ -1,0 +1,220 @@
+"""Ranges of sqns: cut into partitions, given to the services that have them, and read with failover."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Iterator
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from pgm.archive.requests import RangeRequest
+from pgm.archive.schema import check_version
+from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
+from pgm.spark.options import Options
+from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, Patience, open_range, told_by
+from pgm.spark.sessions import Place, Session
+
+_log = logging.getLogger("pgm.spark")
+_NEEDED = ("sqn", "count", "lost")  # to know where to go on, and what another one may have
+_OLDEST = re.compile(r"\b(?:oldest|first)=(\d+)")
+
+
+class Piece(InputPartition):
+    """The sqns `first` to `end` - 1 of one session, and who has them all, best first."""
+
+    def __init__(self, session: Session, first: int, end: int, places: tuple[Place, ...]) -> None:
+        super().__init__((session.key, first, end))
+        self.key = session.key
+        self.tsi = session.tsi
+        self.epoch_us = session.epoch_us
+        self.first = first
+        self.end = end
+        self.places = places
+
+
+@attrs.frozen
+class Span:
+    """What a batch reads of one session."""
+
+    session: Session
+    first: int
+    end: int
+
+
+def pieces_of(spans: list[Span], options: Options) -> list[Piece]:
+    """Partitions: at least `minPartitions` where there are so many sqns, each of about `maxPartitionBytes` at most. Raises `DataLoss`."""
+    spans = [one for one in spans if one.end > one.first]
+    total = sum(one.end - one.first for one in spans)
+    found: list[Piece] = []
+    for span in spans:
+        sqns = span.end - span.first
+        parts = max(
+            1,
+            -(-options.least_partitions * sqns // total),
+            round(sqns * span.session.octets_each / options.partition_octets),
+        )
+        parts = min(parts, sqns)
+        cuts = [span.first + sqns * at // parts for at in range(parts + 1)]
+        for first, end in itertools.pairwise(cuts):
+            found += _placed(span.session, first, end, options, len(found))
+    return found
+
+
+def _placed(session: Session, first: int, end: int, options: Options, turn: int) -> Iterator[Piece]:
+    """Cut where nobody has all of it; take turns among those who have."""
+    at = first
+    while at < end:
+        having = [one for one in session.places if one.oldest <= at < one.next_sqn]
+        if not having:
+            later = [one.oldest for one in session.places if one.oldest > at]
+            to = min([*later, end])
+            _lose(session.key, at, to, options, f"held from {min(later, default=session.next_sqn)} on")
+            at = to
+            continue
+        to = min(end, max(one.next_sqn for one in having))
+        whole = [one for one in having if one.next_sqn >= to]
+        start = turn % len(whole)
+        yield Piece(session, at, to, (*whole[start:], *whole[:start]))
+        at = to
+
+
+def _lose(key: str, first: int, end: int, options: Options, why: str) -> None:
+    """Raise `DataLoss`, or say so and go on."""
+    if options.fail_on_loss:
+        raise DataLoss(
+            f"session {key}: the sqns {first} to {end - 1} are asked for and cannot be had: {why}",
+            remedy="restore them, keep more (record_bytes, record_secs), or go on without them: failOnDataLoss = false",
+        )
+    _log.warning("session %s goes on without the sqns %d to %d: %s", key, first, end - 1, why)
+
+
+class RangeReader:
+    """Reads one piece: from the first place that has it, from the next where that one fails, and goes on where it was."""
+
+    def __init__(self, piece: Piece, options: Options) -> None:
+        self._piece = piece
+        self._options = options
+        self._at = piece.first
+        self._columns = options.columns + tuple(name for name in _NEEDED if name not in options.columns)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Record batches of the columns asked for. Raises `DataLoss`, `RecorderDown`, `RecorderRefused`, `SchemaTooNew`."""
+        patience = Patience(self._options.retry_s)
+        while self._at < self._piece.end:
+            problems: dict[str, RecorderDown | RecorderRefused] = {}
+            for place in self._piece.places:
+                try:
+                    for batch in self._read(place):
+                        patience = Patience(self._options.retry_s)
+                        yield batch
+                    self._at = self._piece.end
+                    return
+                except (pa.ArrowException, OSError) as error:
+                    problems[f"{place.location} {place.node}"] = told_by(place.location, error)
+            self._after(problems, patience)
+
+    def _read(self, place: Place) -> Iterator[pa.RecordBatch]:
+        reader = open_range(self._options, place.location, self._request(place, self._at).to_bytes())
+        try:
+            check_version(reader.schema, place.location)
+            while self._at < self._piece.end:
+                try:
+                    batch = reader.read_chunk().data
+                except StopIteration:
+                    return
+                if not batch.num_rows:
+                    continue
+                for part in self._filled(batch, place):
+                    yield part.select(list(self._options.columns))
+                self._at = _behind(batch)
+        finally:
+            reader.cancel()
+
+    def _request(self, place: Place, first: int, end: int | None = None) -> RangeRequest:
+        return RangeRequest(
+            self._piece.tsi,
+            epoch_us=self._piece.epoch_us,
+            first=first,
+            end=self._piece.end if end is None else end,
+            columns=self._columns,
+            subjects=self._options.subjects,
+            node=place.node,
+        )
+
+    # What one recorder lost, another may have
+
+    def _filled(self, batch: pa.RecordBatch, place: Place) -> Iterator[pa.RecordBatch]:
+        """The batch, its losses replaced by what another place has of them."""
+        lost = batch.column("lost")
+        others = [one for one in self._piece.places if one.node != place.node]
+        if not others or lost.null_count == batch.num_rows:
+            yield batch
+            return
+        done = 0
+        for row in pc.indices_nonzero(pc.is_valid(lost)).to_pylist():
+            first = batch.column("sqn")[row].as_py()
+            found = self._from_others(others, first, first + batch.column("count")[row].as_py())
+            if found is None:
+                continue
+            if row > done:
+                yield batch.slice(done, row - done)
+            yield from found
+            done = row + 1
+        if done < batch.num_rows:
+            yield batch.slice(done)
+
+    def _from_others(self, others: list[Place], first: int, end: int) -> list[pa.RecordBatch] | None:
+        """All of a range without a loss, or None."""
+        for place in others:
+            try:
+                table = open_range(
+                    self._options,
+                    place.location,
+                    attrs.evolve(self._request(place, first, end), subjects=None).to_bytes(),
+                ).read_all()
+            except (pa.ArrowException, OSError) as error:
+                _log.warning("what is lost of session %s: %s", self._piece.key, told_by(place.location, error).message)
+                continue
+            if table["lost"].null_count == table.num_rows and (pc.sum(table["count"]).as_py() or 0) == end - first:
+                return list(self._chosen(place, first, end, table).to_batches())
+        return None
+
+    def _chosen(self, place: Place, first: int, end: int, table: pa.Table) -> pa.Table:
+        """With subjects: what the service chooses of them."""
+        if self._options.subjects is None:
+            return table
+        request = self._request(place, first, end).to_bytes()
+        return open_range(self._options, place.location, request).read_all()
+
+    # What can go wrong
+
+    def _after(self, problems: dict[str, RecorderDown | RecorderRefused], patience: Patience) -> None:
+        """Nobody has given the rest: wait, go on behind it, or raise."""
+        all_told = "; ".join(error.message for error in problems.values())
+        if any(isinstance(error, RecorderDown) or error.told == BUSY for error in problems.values()):
+            if patience.wait():
+                return
+            raise RecorderDown(
+                f"session {self._piece.key} from sqn {self._at} on cannot be read: {all_told}",
+                remedy=next(iter(problems.values())).remedy,
+            )
+        first = next(iter(problems.values()))
+        if not isinstance(first, RecorderRefused) or first.told not in (DROPPED, CORRUPT, "PGM-ARCHIVE"):
+            raise RecorderRefused(all_told, told=getattr(first, "told", ""), remedy=first.remedy)
+        found = [int(one[1]) for error in problems.values() if (one := _OLDEST.search(error.message))]
+        to = min([one for one in found if one > self._at], default=self._piece.end)
+        to = min(to, self._piece.end)
+        _lose(self._piece.key, self._at, to, self._options, all_told)
+        self._at = to
+
+
+def _behind(batch: pa.RecordBatch) -> int:
+    """The sqn to go on from behind a batch: batches hold whole packets."""
+    last = batch.num_rows - 1
+    count: int = batch.column("count")[last].as_py()
+    return int(batch.column("sqn")[last].as_py()) + max(1, count)
