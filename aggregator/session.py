@@ -36,6 +36,7 @@ from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.options import MAX_NAK_LIST
 from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, with_addresses
+from pgm.wire.parity import counts_of
 from pgm.wire.train import Data
 
 
@@ -56,7 +57,7 @@ class AggregatorSession:
         self._parameters = parameters
         self.path = Path(item.tsi, item.data_port, parameters, counters)
         self.relay = Relay(item.tsi, item.data_port, setup, parameters, counters)
-        self.brakes = Brakes(parameters, counters)
+        self.brakes = Brakes(parameters, counters, item.tsi)
         self.confirmer = Confirmer(parameters, counters, self.brakes)
         self.elimination = Elimination(parameters, counters)
         self._gaps = Gaps(parameters)
@@ -110,6 +111,7 @@ class AggregatorSession:
         """When `handle_deadline` has something to do."""
         return min(
             self.confirmer.deadline_ns,
+            self.brakes.deadline_ns,
             self.elimination.deadline_ns,
             self.parity.deadline_ns,
             self.relay.deadline_ns,
@@ -279,7 +281,8 @@ class AggregatorSession:
         if not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        if not self.brakes.admit_nak(peer, now_ns):
+        watched = 0 if nak.kind is PacketType.NNAK else len(nak.sqns)
+        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self._on_null_nak(nak, spans, peer, now_ns)
@@ -305,7 +308,8 @@ class AggregatorSession:
         if not self.path.has_edges or not self.parity.may_be(nak):
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        if not self.brakes.admit_nak(peer, now_ns):
+        watched = 0 if nak.kind is PacketType.NNAK else sum(count for _, count in counts_of(nak.sqns, self.parity.size))
+        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self.parity.on_null_nak(nak, peer)
@@ -410,6 +414,9 @@ class AggregatorSession:
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """NCFs that were put off, relaying, own gaps, polls, repeats."""
         effects: list[Effect] = [*self.confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
+        effects += self.brakes.handle_deadline(now_ns)
+        for parents in self._all_parents:
+            effects += parents.take_change(self.path.tsi)
         effects += self.acks.handle_deadline(now_ns)
         gaps = [] if self._is_cut_off else self._gaps.take_due(now_ns)
         if gaps:

@@ -290,6 +290,13 @@ class Parameters:
     child_nak_rte: int = _per_s(2000, _PARENTS, "7.6", "NAKs a second accepted from one child.")
     session_nak_rte: int = _per_s(20_000, _PARENTS, "7.6", "NAKs a second accepted for one session.")
     session_ncf_rte: int = _per_s(20_000, _PARENTS, "5.2", "NCFs a second sent for one session.")
+    nagging_window_ivl: int = _ivl(4 * SECOND, _ALL, "-", "Whoever asks for repairs in every window of this length is on the way to be called nagging; one without a request ends it. 0: nobody looks. Distributor's nagging_window_interval, with its default.")
+    nagging_check_ivl: int = _ivl(12 * SECOND, _ALL, "-", "How long it must ask so before it counts as nagging. Distributor's nagging_check_interval; its 60 s would let a subnet suffer for a minute.", low=10 * MILLISECOND)
+    nagging_max_sqns: int = _count(1000, _ALL, "-", "Packets asked for in that time below which nobody nags. Distributor's nagging_max_retransmissions, which has no default.", low=1)
+    nagging_share: float = _row(Unit.FRACTION, 0.2, _ALL, "-", "Packets asked for in that time, as a share of those sent, below which nobody nags: what a lossy line needs is no nagging, however fast the stream.", low=0.001, high=1)
+    nagging_policy: str = _row(Unit.CHOICE, "go-on", _RECEIVER, "-", "What a receiver does that nags: it says so and goes on, or lowers its demand to crying_sqn_rte, or closes that source's session. Distributor's stops.", choices=("go-on", "lower", "close"))
+    crying_sqn_rte: int = _per_s(100, _ALL, "-", "Packets a second that a child which nags may ask for, until it is quiet; and a receiver that has lowered its demand. A stream that loses less than that gets all of it repaired.")
+    notice_ivl: int = _ivl(10 * SECOND, _ALL, "-", "Least interval between two notices of a thing that may happen all the time.", low=MILLISECOND)
     brake_burst_ivl: int = _ivl(SECOND, _PARENTS, "-", "Bucket of these limits, as time at their rate.", low=MILLISECOND)
     max_children: int = _count(4096, _PARENTS, "-", "Children whose budgets are kept; one more forgets the one silent for longest.", low=1)
 

@@ -146,13 +146,14 @@ class ParitySession(RepairerSession):
         if asked is None or self._offer.is_off_tree_for(peer):
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        if not self.brakes.admit_nak(peer, now_ns):
+        is_parent = self._parents.is_parent(peer)
+        wanted = sum(count for _, count in asked)
+        if not self.brakes.admit_nak(peer, now_ns, 0 if is_parent else wanted, self.path.lead):
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.parity_naks_in += 1
-        self._counters.nak_sqns_in += sum(count for _, count in asked)
+        self._counters.nak_sqns_in += wanted
         self.path.asked_at_ns = now_ns
-        is_parent = self._parents.is_parent(peer)
         self.parity.on_nak(asked, segment, now_ns, is_relied_on=is_parent)
         self._keep_bounds()
         return self._confirmer.confirm(nak, segment, now_ns, peer if is_parent else None)

@@ -89,7 +89,7 @@ class RepairerSession:
         self.cache = cache
         self.path = Path(tsi, data_port, parameters, counters)
         self.relay = Relay(tsi, data_port, setup, parameters, counters)
-        self.brakes = Brakes(parameters, counters)
+        self.brakes = Brakes(parameters, counters, tsi)
         self._confirmer = Confirmer(parameters, counters, self.brakes)
         self._parents = Parents(setup.parents, parameters, counters)
         self.acks = AckMerger(self.path, self._parents, setup, parameters, rng, counters)
@@ -139,6 +139,7 @@ class RepairerSession:
         """When `handle_deadline` has something to do."""
         at = min(
             self._confirmer.deadline_ns,
+            self.brakes.deadline_ns,
             self._recovery.deadline_ns,
             self.relay.deadline_ns,
             self._spm_request.deadline_ns,
@@ -331,15 +332,17 @@ class RepairerSession:
         if nak.parity or not self.path.has_edges or newest > self.path.lead + 1:
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        if not self.brakes.admit_nak(peer, now_ns):
+        is_parent = self._parents.is_parent(peer)
+        watched = 0 if is_parent else len(nak.sqns)  # a parent asks for a whole subnet
+        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.nak_sqns_in += len(nak.sqns)
         self.path.asked_at_ns = now_ns
-        is_parent = self._parents.is_parent(peer)
         if is_parent and self._offer.is_off_tree_for(peer):
             return self._serve_off_tree(nak, spans, segment, peer, now_ns)
-        responder = self._responder(segment)
+        # What a crying baby wants goes to it alone: the others need not hear it, nor wait for it.
+        responder = self._responder(segment, peer if self.brakes.is_crying(peer) else _TO_ALL)
         owed = responder.pending_sqns
         lacking = responder.request(spans, now_ns)
         null_naks: list[Effect] = []
@@ -432,6 +435,7 @@ class RepairerSession:
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """NCFs that were put off, own NAKs, relaying. Repairs are asked for by `next_repair`."""
         effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
+        effects += self.brakes.handle_deadline(now_ns)
         if self._recovery.deadline_ns <= now_ns:
             naks, given_up = self._asker.ask(self._setup.up, now_ns)
             effects += naks

@@ -8,6 +8,7 @@ from typing import Protocol
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, control
+from pgm.core.nagging import Restraint
 from pgm.core.parents import Parents
 from pgm.core.parity_receiver import ParityReceiver
 from pgm.core.path import Path
@@ -76,6 +77,7 @@ class Asker:
         self.redirect_has_parity = False
         self.more: HasNakOptions | None = None  # what NAKs carry besides
         self.routes: HasRoutes | None = None  # where parents are on several segments
+        self.restraint: Restraint | None = None  # of a receiver
         self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
 
     def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], list[Span]]:
@@ -92,9 +94,14 @@ class Asker:
         parent = self.redirect or self.parents.current  # perhaps just changed
         for missing in step.asking:
             missing.asked = parent
+        before = self._counters.nak_sqns
         if self.parity is None:
-            return self._naks(step.naks, segment, parent), step.given_up
-        return self._parity_naks(self.parity, step.asking, segment, parent), step.given_up
+            effects = self._naks(step.naks, segment, parent)
+        else:
+            effects = self._parity_naks(self.parity, step.asking, segment, parent)
+        if self.restraint is not None and effects:
+            effects += self.restraint.asked(self._counters.nak_sqns - before, self.path.lead, now_ns)
+        return [*effects, *self.parents.take_change(self.path.tsi)], step.given_up
 
     def _parity_naks(
         self, parity: ParityReceiver, asking: list[Missing], segment: Segment, parent: Nla | None

@@ -105,6 +105,10 @@ class Counters:
     redirects_taken: int = _count("events", "Repairers learnt of by OPT_REDIRECT.")
     redirects_ignored: int = _count("packets", "Offers ignored: redirects are not honoured, or not from there.")
     redirects_dropped: int = _count("events", "Repairers so learnt of that did not answer, and are asked no more.")
+    nak_packets_of_crying: int = _count(
+        "packets", "NAKs dropped over the small limit of a child that asks all the time."
+    )
+    children_crying: int = _count("children", "Children found to ask for repairs all the time.")
     children_unreachable: int = _count(
         "events", "Times multicast to a segment below was taken for failed, by duplicate NAKs."
     )

@@ -28,6 +28,7 @@ class LossCause(enum.Enum):
     MALFORMED = "malformed"  # arrived, but what it carries is not in the stream's framing
     SOURCE_GONE = "source_gone"  # the session expired
     JUMP = "jump"  # the stream went on far ahead
+    NAGGING = "nagging"  # this receiver asked for too much and closed the session, as its nagging_policy says
     RECORDER = "recorder"  # of an archive alone: the disk was full or too slow, or nothing recorded at that time
 
 
@@ -39,6 +40,8 @@ class CloseCause(enum.Enum):
     SILENT = "silent"  # nothing heard for peer_expiry; may come back as Opened(resumed=True)
     EXPIRED = "expired"  # nothing heard for session_expiry
     EVICTED = "evicted"  # more sources than max_sessions
+    NAGGING = "nagging"  # this receiver asked for repairs all the time, and its nagging_policy says close
+    OVERRUN = "overrun"  # the application did not keep up, and its receiver was opened with slow="close"
 
 
 @attrs.define

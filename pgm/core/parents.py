@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgm.core.counters import Counters
+from pgm.core.effects import Notice
 from pgm.core.patience import Patience
 from pgm.parameters import Parameters
-from pgm.wire.formats import Nla
+from pgm.wire.formats import Nla, Tsi, tsi_text
 
 
 class Parents:
@@ -31,6 +32,7 @@ class Parents:
         self._unanswered = 0
         self._retry_at_ns = 0
         self._order: tuple[Nla, ...] = self._configured
+        self._left: Nla | None = None  # the parent before the last change that was not told yet
 
     @property
     def all(self) -> tuple[Nla, ...]:
@@ -94,9 +96,17 @@ class Parents:
             # One unanswered NAK is enough to leave a parent that was already found dead.
             self._unanswered = self._parameters.parent_patience - 1
 
+    def take_change(self, tsi: Tsi) -> Sequence[Notice]:
+        """What there is to tell of a change of parents since the last call."""
+        left, self._left = self._left, None
+        if left in (None, self.current):
+            return ()
+        return (Notice("parent-changed", f"session {tsi_text(tsi)}: asks {self.current} instead of {left}"),)
+
     def _move_to(self, index: int) -> None:
         if self._counters.watch is not None:
             self._counters.watch.parent_changed(self.current, self._order[index])
+        self._left = self._left or self.current
         self._index = index
         self._unanswered = 0
         self.patience.start_anew()

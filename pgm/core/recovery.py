@@ -17,6 +17,7 @@ import attrs
 from pgm.core.counters import Counters
 from pgm.core.patience import Patience
 from pgm.core.ranges import Span, TimedRange, TimedRanges, lists_of
+from pgm.core.rate import Bucket
 from pgm.core.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -95,6 +96,8 @@ class Recovery:
         self._leaves_at_ns = -NEVER  # when the back-off of the gaps found last is over
         self._look_at_ns = NEVER  # when to look for room for what is parked; NEVER when nothing is
         self.may_ask = False
+        self.budget: Bucket | None = None  # sqns that may be asked for in a time, of a receiver that restrains itself
+        self._affordable = NEVER  # what it allows now
         self.nak_bo_ivl = parameters.nak_bo_ivl  # ns; whoever is above may advertise another
 
     @property
@@ -306,6 +309,8 @@ class Recovery:
         Parked ranges have no timers: with tens of thousands of them, looking at each again and again would take all the
         time there is. They are looked for in order when there may be room, and use up no retries meanwhile.
         """
+        if self.budget is not None:
+            self._affordable = self.budget.available(now_ns)
         if self._look_at_ns != NEVER:
             if now_ns < self._look_at_ns and self._room < self._worthwhile(self.missing.sqns - self._outstanding):
                 return []  # what is ready now is behind them
@@ -322,12 +327,15 @@ class Recovery:
                 self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
             room -= found.count
             admitted.append(found)
+        if self.budget is not None:
+            self.budget.charge(sum(found.count for found in admitted), now_ns)
         return admitted
 
     @property
     def _room(self) -> int:
         """Sqns that may be asked for besides those that are."""
-        return self._parameters.nak_max_outstanding - self._outstanding
+        room = self._parameters.nak_max_outstanding - self._outstanding
+        return room if self.budget is None else min(room, self._affordable)
 
     def _worthwhile(self, sqns: int) -> int:
         """Room that is worth waiting for: a whole NAK list, since asking for what each repair makes room for would cost a NAK per repair."""

@@ -15,6 +15,7 @@ from pgm.core.feedback import Feedback
 from pgm.core.guidance import Guidance, unreachable_neighbour
 from pgm.core.lines import Lines, LineSetup, all_parents
 from pgm.core.loose_window import LooseWindow
+from pgm.core.nagging import Restraint
 from pgm.core.parents import Parents
 from pgm.core.parity_receiver import ParityReceiver, offer_of
 from pgm.core.path import Path, SpmVerdict
@@ -94,6 +95,7 @@ class Session:
         if setup.lines:
             lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
             self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
+        self._restraint: Restraint | None = None  # begins with asking
 
     @property
     def is_over(self) -> bool:
@@ -144,6 +146,7 @@ class Session:
             self._spm_request.deadline_ns,
             self.guidance.deadline_ns,
             self._hold_until_ns,
+            NEVER if self._restraint is None else self._restraint.deadline_ns,
             heard + expiry,
         )
 
@@ -446,7 +449,8 @@ class Session:
             return ()
         opening = self._open(self._peer) if self._state is _State.HOLDING else []
         self._state, self._end_cause = _State.ENDING, cause
-        self.window.give_up(self._recovery.give_up_before(self.window.arrivals.end), LossCause.SOURCE_GONE)
+        because = LossCause.NAGGING if cause is CloseCause.NAGGING else LossCause.SOURCE_GONE
+        self.window.give_up(self._recovery.give_up_before(self.window.arrivals.end), because)
         return [*opening, *self._advance(is_last=cause is CloseCause.EVICTED)]
 
     # Time
@@ -465,6 +469,8 @@ class Session:
             effects += [*self._open(self._peer), *self._advance()]
         if self._recovery.deadline_ns <= now_ns:
             effects += self._ask(segment, now_ns)
+        if self._restraint is not None and self._restraint.deadline_ns <= now_ns:
+            effects += self._restraint.asked(0, path.lead, now_ns)
         silence = now_ns - self.path.heard_at_ns
         if self._state is _State.OPEN and silence >= self._parameters.peer_expiry:
             self._state = _State.SILENT
@@ -479,7 +485,14 @@ class Session:
         if self._is_unreliable:
             self.window.give_up(self._recovery.give_up_due(now_ns), LossCause.UNREPAIRED)
             return self._advance()
+        restraint = self._restraint
+        if restraint is None and self._parameters.nagging_window_ivl:
+            name = f"session {tsi_text(self.path.tsi)}"
+            restraint = Restraint(name, self._recovery, self._parameters, self.path.lead, now_ns)
+            self._restraint = self._asker.restraint = restraint
         naks, given_up = self._asker.ask(segment, now_ns)
+        if restraint is not None and restraint.wants_close:
+            return [*naks, *self.end(CloseCause.NAGGING)]
         for first, end in given_up:
             trail = min(max(first, self.path.trail), end)
             self.window.give_up([(first, trail)], LossCause.WINDOW)

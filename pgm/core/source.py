@@ -70,7 +70,7 @@ class SourceCore:
             if parameters.fec_group
             else None
         )
-        self._brakes = Brakes(parameters, self.counters)
+        self._brakes = Brakes(parameters, self.counters, setup.tsi)
         self._confirmer = Confirmer(parameters, self.counters, self._brakes)
         self._responder = Responder(self.window, setup.segment, parameters, self.counters)
         self._pacer = Pacer(parameters)
@@ -244,7 +244,9 @@ class SourceCore:
             return NOTHING
         lead = self.window.lead
         sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
+        asked = len(sqns)
         if nak.parity:
+            asked = 0 if self._parity is None else sum(count for _, count in self._parity.counts_of(sqns))
             sqns = [group_of(sqn, self._parameters.fec_group or 1) for sqn in sqns]
         is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
         is_served = self._reset is None or not self._reset.no_naks
@@ -252,7 +254,7 @@ class SourceCore:
         if nak.kind is not PacketType.NAK or not is_ours or max(sqns) > lead or not is_served:
             self.counters.nak_packets_foreign += 1
             return NOTHING
-        if not self._brakes.admit_nak(peer, now_ns):
+        if not self._brakes.admit_nak(peer, now_ns, asked, lead):
             return NOTHING
         self.counters.nak_packets_in += 1
         self._last_nak_ns, self._has_left = now_ns, False
@@ -329,6 +331,7 @@ class SourceCore:
         at = min(
             self._schedule.deadline_ns,
             self._confirmer.deadline_ns,
+            self._brakes.deadline_ns,
             self.window.deadline_ns,
             self._children.deadline_ns,
             NEVER if self.acked is None else self.acked.deadline_ns,
@@ -362,7 +365,7 @@ class SourceCore:
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs that were put off, an SPM, a POLL, then one train of data."""
-        effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns)]
+        effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self._brakes.handle_deadline(now_ns)]
         if self.feeder is not None:
             self.feeder.handle_deadline(now_ns)
         if self.acked is not None and self.acked.deadline_ns <= now_ns:

@@ -143,6 +143,7 @@ def _refused(node: Node) -> int:
     counters = node.core.counters
     return (
         counters.nak_packets_braked
+        + counters.nak_packets_of_crying
         + counters.nak_packets_late
         + counters.nak_packets_foreign
         + counters.ncf_packets_braked

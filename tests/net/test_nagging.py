@@ -1,0 +1,51 @@
+"""A crying baby on real sockets: processes of a tree, one of which loses most of what comes."""
+
+from __future__ import annotations
+
+import time
+
+from tests.net.places import Place, one_segment
+from tests.net.processes import Process, Stream, count, processes
+
+SOON = (
+    'nagging_window_ivl = "200ms", nagging_check_ivl = "800ms", nagging_max_sqns = 50, nagging_share = "30%", '
+    'session_expiry = "20s"'
+)
+
+
+def tree_of(place: Place, loss: str) -> str:
+    text = one_segment(place, loss=f'{{ loss = "{loss}" }}', parameters=SOON, rate="8Mbit/s", window="5s")
+    text = text.replace('parents = ["source"]', 'parents = ["repairer"]')
+    return (
+        text + '\n[nodes.repairer]\nrole = "repairer"\n'
+        f'segment = "lan"\naddress = "{place.address(60)}"\nparents = ["source"]\n'
+    )
+
+
+def test_a_crying_baby_is_found_out_and_the_others_get_everything(place: Place) -> None:
+    with processes(tree_of(place, "1%"), f"t{place.number}") as tree:
+        stream = Stream(tree)
+        worse = tree.folder / "worse.toml"
+        worse.write_text(tree_of(place, "70%"))
+        stream.start(["desk-1"], ["repairer"])
+        arguments = ["run", str(worse), "--node", "desk-2", "--json"]
+        baby = Process("desk-2", arguments, env={"PGM_RUNTIME_DIR": str(tree.folder / "worse")})
+        tree.all.append(baby)
+        try:
+            baby.line_with("ready:")
+            stream.go()
+            baby.line_with("nagging: session")
+            tree.running["repairer"].line_with("crying-child: session")
+            found_at = time.monotonic()
+            stream.until_delivered(1000)
+            assert time.monotonic() - found_at < 10
+            snapshot = tree.until("repairer", lambda one: count(one, "nak_packets_of_crying"))
+            assert count(snapshot, "children_crying") == 1
+            assert count(tree.status("desk-1"), "lost_sqns") == 0
+            baby.close()
+            tree.running["repairer"].line_with("crying-child-over: session")
+        finally:
+            stream.stop()
+        [account] = stream.end()
+    assert account["lost"] == 0
+    assert account["delivered"] == stream.messages
