@@ -348,6 +348,8 @@ _ENDINGS = {
     CloseCause.SILENT: "is silent for now",
     CloseCause.EXPIRED: "is given up after a long silence",
     CloseCause.EVICTED: "is given up for newer ones",
+    CloseCause.NAGGING: "is given up, for it needs too many repairs here",
+    CloseCause.OVERRUN: "is given up, for its messages are not taken fast enough",
 }
 
 
