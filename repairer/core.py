@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 from pgm.core.channel import Channel
@@ -69,12 +70,18 @@ class RepairerCore(ElementCore[ParitySession]):
             self.counters.foreign_packets += data.count
             return NOTHING
         session, effects = self._session(data, now_ns)
-        return [*effects, *session.on_data(data, channel, peer, now_ns)]
+        if session.lines is None:
+            return [*effects, *session.on_data(data, channel, peer, now_ns)]
+        take = functools.partial(session.on_data, data, channel, peer, now_ns)
+        return [*effects, *session.lines.on_data(data, channel, take, now_ns)]
 
     def _on_spm(self, spm: Spm, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         if channel.segment.upstream:
             session, effects = self._session(spm, now_ns)
-            return [*effects, *session.on_spm(spm, peer, now_ns)]
+            effects = [*effects, *session.on_spm(spm, peer, now_ns)]
+            if session.lines is not None:
+                session.lines.on_spm(spm, channel, now_ns)
+            return effects
         known = self.sessions.get(spm.tsi)
         if known is not None and peer in self._setup.partners:
             return known.relay.on_partner_spm(spm, now_ns)

@@ -22,6 +22,7 @@ from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.guidance import Guidance, unreachable_neighbour
+from pgm.core.lines import Lines, LineSetup, all_parents
 from pgm.core.null_naks import NullNaks
 from pgm.core.pacer import Pacer
 from pgm.core.parents import Parents
@@ -91,11 +92,15 @@ class RepairerSession:
         self.relay = Relay(tsi, data_port, setup, parameters, counters)
         self.brakes = Brakes(parameters, counters, tsi)
         self._confirmer = Confirmer(parameters, counters, self.brakes)
-        self._parents = Parents(setup.parents, parameters, counters)
+        self._parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
         self.acks = AckMerger(self.path, self._parents, setup, parameters, rng, counters)
         self._recovery = Recovery(parameters, rng, counters, self._parents.patience, tsi=tsi)
         self._arrivals = Arrivals(self._recovery)
         self._asker = Asker(self.path, self._parents, self._recovery, parameters, counters)
+        self.lines: Lines | None = None  # above, where several bring the session
+        if setup.lines:
+            lines = (LineSetup(setup.up, setup.parents), *setup.lines)
+            self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
         self._lines = {
             (segment.index, _TO_ALL): _Line(
@@ -168,6 +173,7 @@ class RepairerSession:
             parent=self._parents.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
             acked=self.acks.status,
+            lines=[] if self.lines is None else self.lines.status(now_ns),
             children=populations(*((down, self._children[down.index]) for down in self._setup.downs)),
         )
 
@@ -222,7 +228,9 @@ class RepairerSession:
         return parts
 
     def _pass_down(self, data: Data, parts: list[Run], now_ns: int) -> list[Effect]:
-        if data.type is PacketType.ODATA:
+        if data.type is PacketType.ODATA and (
+            self.lines is None or sum(part.count for part in parts) == data.count
+        ):  # else another line was first with some, and those have gone down
             return list(self.relay.on_data(data))
         sends: list[Effect] = []
         for part in parts:

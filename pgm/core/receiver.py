@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 
@@ -79,7 +80,7 @@ class ReceiverCore:
     def _receive_data(session: Session, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         if session.lines is None:
             return session.on_data(data, peer, now_ns)
-        return session.lines.on_data(data, channel, lambda: session.on_data(data, peer, now_ns), now_ns)
+        return session.lines.on_data(data, channel, functools.partial(session.on_data, data, peer, now_ns), now_ns)
 
     def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity begins no session, and is of no use before an SPM has told of it (FEC-23)."""

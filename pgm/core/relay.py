@@ -17,6 +17,7 @@ from pgm.core.back_off import AdvertisedBackOff
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control
+from pgm.core.lines import LineSetup
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
@@ -40,6 +41,7 @@ class ElementSetup:
     partners: frozenset[Nla] = frozenset()  # addresses of the other relay of a standby pair
     is_standby: bool = False
     assist_rank: int = 0  # of a repairer: how many others of its segment repair unasked before it does
+    lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 
     @property

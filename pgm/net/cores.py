@@ -11,6 +11,7 @@ from pgm.core.receiver import ReceiverCore
 from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup
 from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.twin_source import TwinSourceCore
 from pgm.errors import UsageError
 from pgm.topology.node_plan import NodePlan, StreamPlan
 from pgm.wire.formats import Tsi
@@ -62,9 +63,12 @@ def source_core(
     now_ns: int,
     rng: random.Random | None = None,
 ) -> SourceCore:
-    """A source of one stream; without `rng` its polls are drawn from the TSI, which is random."""
+    """A source of one stream, on all of its segments; without `rng` its polls are drawn from the TSI, which is random."""
     setup = SourceSetup(tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow)
-    return SourceCore(setup, plan.parameters_of(stream), now_ns, rng)
+    parameters = plan.parameters_of(stream)
+    if len(segments) > 1:
+        return TwinSourceCore(setup, segments[1:], parameters, now_ns, rng)
+    return SourceCore(setup, parameters, now_ns, rng)
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
@@ -98,6 +102,7 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
         parents=plan.parents,
         repairers=plan.repairers,
         partners=plan.partners,
+        lines=lines_of(plan, segments),
         is_standby=plan.is_standby,
         assist_rank=plan.assist_rank,
         asks_below_trail=plan.asks_below_trail,

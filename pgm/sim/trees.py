@@ -57,9 +57,9 @@ class Tree:
         self._wishes: dict[str, _Wish] = {}
         self._segments: dict[str, dict[str, str]] = {}  # segment -> node -> address
 
-    def source(self, name: str, segment: str, *, parameters: Parameters | None = None) -> str:
-        """A source on a segment."""
-        return self._wish(name, Role.SOURCE, None, (segment,), parameters=parameters)
+    def source(self, name: str, segment: str, *lines: str, parameters: Parameters | None = None) -> str:
+        """A source on a segment, or on several with the same."""
+        return self._wish(name, Role.SOURCE, None, (segment, *lines), parameters=parameters)
 
     def receiver(
         self,

@@ -7,7 +7,15 @@ from collections.abc import Container
 
 import attrs
 
-from pgm.topology import rules_addresses, rules_parity, rules_shape, rules_timers, rules_transport, rules_tree
+from pgm.topology import (
+    rules_addresses,
+    rules_lines,
+    rules_parity,
+    rules_shape,
+    rules_timers,
+    rules_transport,
+    rules_tree,
+)
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Topology
 from pgm.topology.problems import Problem, error_of
@@ -18,6 +26,7 @@ from pgm.topology.tree import Tree
 RULES: tuple[Rule, ...] = (
     *rules_shape.RULES,
     *rules_tree.RULES,
+    *rules_lines.RULES,
     *rules_addresses.RULES,
     *rules_transport.RULES,
     *rules_timers.RULES,

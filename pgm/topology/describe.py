@@ -115,6 +115,7 @@ def plan_json(plan: NodePlan) -> Json:
         ],
         "streams": [stream.name for stream in plan.streams],
         "parent_addresses": list(plan.parents),
+        "lines": [{"segment": line.segment, "parent_addresses": list(line.parents)} for line in plan.lines],
         "repairer_addresses": [list(addresses) for addresses in plan.repairers],
         "partner_addresses": sorted(plan.partners),
         "local_repairer_addresses": sorted(plan.local_repairers),
@@ -209,4 +210,8 @@ def plan_lines(plan: NodePlan, names: Mapping[Address, str] = MappingProxyType({
         lines.append(f"  asks below {spell(asked_first)}")
     if plan.parents:
         lines.append(f"  asks {'above ' if asked_first else ''}{spell(plan.parents)}")
+    for line in plan.lines:
+        lines.append(
+            f"  takes the same from {line.segment}" + (f", asks {spell(line.parents)} there" if line.parents else "")
+        )
     return [*lines, *(f"  {key} {value}: {reason}" for key, value, reason in parameters_told(plan))]

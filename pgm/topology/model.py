@@ -84,6 +84,22 @@ class Place:
 
 
 @attrs.frozen
+class Line:
+    """A further segment for the streams of a node."""
+
+    segment: str = _key('"line-b"', "Name of the segment.", default="", required=True)
+    address: Host | None = _key('"10.0.7.12"', "The node's own address there.")
+    addresses: AddressPool | None = _key('"127.0.7.10-127.0.7.13"', "Of a pattern: addresses there, in the order of the numbers.")
+    parents: tuple[str, ...] = _key('["relay-b"]', "Nodes to ask for repairs there, behind those of the lines before.", default=())
+    loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads there, instead of the segment's.")
+
+    @property
+    def place(self) -> Place:
+        """The node's seat there; of a pattern without the address."""
+        return Place(self.segment, self.address, self.loss)
+
+
+@attrs.frozen
 class Cache:
     """How much a repairer keeps."""
 
@@ -160,6 +176,7 @@ class Node:
     streams: tuple[str, ...] = _key('["quotes"]', "What a source sends, a receiver takes, an element carries. All streams where a receiver or an element says nothing.", default=())
     parents: tuple[str, ...] = _key('["floor-2-aggregator", "exchange"]', "Nodes to ask for repairs, in order of preference. Each must answer on the node's upstream segment.", default=())
     repairers: tuple[str, ...] = _key('["floor-2-repairer"]', "Of an aggregator: repairers below it, asked before its parents.", default=())
+    lines: tuple[Line, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/ab-feeds.md): a receiver, or a repairer that relays, takes whichever copy comes first; a source sends on all.", default=())
     standby_of: str = _key('"floor-2-aggregator"', "The relay this one stands in for, on the same segments.", default="")
     loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads, instead of the segment's.")
     cache: Cache | None = _key('{ bytes = "4GiB", seconds = 60 }', "Of a repairer: how much it keeps.")
@@ -194,17 +211,25 @@ class Node:
         return None if self.role is Role.SOURCE or not self.segment else Place(self.segment, self.address, self.loss)
 
     @property
+    def ups(self) -> tuple[Place, ...]:
+        """All seats that the data come from, the first of them `up`."""
+        up = self.up
+        return () if up is None else (up, *(line.place for line in self.lines))
+
+    @property
     def downs(self) -> tuple[Place, ...]:
         """Where the node answers; nowhere for a receiver. On-LAN it is where it asks."""
         if self.downstream:
             return self.downstream
-        return () if self.role is Role.RECEIVER or not self.segment else (Place(self.segment, self.address, self.loss),)
+        if self.role is Role.RECEIVER or not self.segment:
+            return ()
+        more = (line.place for line in self.lines if self.role is Role.SOURCE)
+        return (Place(self.segment, self.address, self.loss), *more)
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Every seat, the upstream one first, an on-LAN element's only once."""
-        up = self.up
-        return self.downs if up is None or up in self.downs else (up, *self.downs)
+        """Every seat, the upstream ones first, an on-LAN element's only once."""
+        return (*(up for up in self.ups if up not in self.downs), *self.downs)
 
     def address_below(self, segment: str) -> Address | None:
         """The address by which it answers on a segment."""
@@ -214,6 +239,9 @@ class Node:
         """Every address it is known to have on a segment: of a pattern, those of its `count` nodes."""
         if self.addresses is not None and self.segment == segment:
             return tuple(self.addresses.address(index) for index in range(min(self.instances, self.addresses.size)))
+        for line in self.lines:
+            if line.addresses is not None and line.segment == segment:
+                return tuple(line.addresses.address(index) for index in range(min(self.instances, line.addresses.size)))
         return tuple(place.address for place in self.places if place.segment == segment and place.address is not None)
 
 

@@ -8,10 +8,11 @@ import attrs
 
 from pgm.impairments import Impairment
 from pgm.parameters import ROWS
+from pgm.topology.addresses import AddressPool
 from pgm.topology.check import check
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Count, Node, Place, Stream, Topology
-from pgm.topology.node_plan import Address, NodePlan, Role, SegmentPlan, StreamPlan
+from pgm.topology.node_plan import Address, LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules_shape import number_of
@@ -86,11 +87,21 @@ def _instance(tree: Tree, plan: NodePlan, pattern: Node, number: int) -> NodePla
             f"{name!r} has no address: {pattern.name!r} has {pattern.addresses.size} ({pattern.addresses.spelling})"
         )
         raise _error(tree.topology, ("nodes", pattern.name, "addresses"), message, "extend the range")
-    seat, address = plan.segments[0], pattern.addresses.address(number - 1)
+    pools = {pattern.segment: pattern.addresses} | {line.segment: line.addresses for line in pattern.lines}
+    return attrs.evolve(
+        plan, name=name, segments=tuple(_seated(seat, pools[seat.name], number) for seat in plan.segments)
+    )
+
+
+def _seated(seat: SegmentPlan, pool: AddressPool | None, number: int) -> SegmentPlan:
+    """The seat of one node of a pattern."""
+    if pool is None:
+        return seat
+    address = pool.address(number - 1)
     if seat.peers is not None:
         peers = tuple(peer for peer in seat.peers if peer != address)
         seat = attrs.evolve(seat, interface=seat.interface or address, peers=peers)
-    return attrs.evolve(plan, name=name, segments=(attrs.evolve(seat, address=address),))
+    return attrs.evolve(seat, address=address)
 
 
 def plan_entry(tree: Tree, node: Node) -> NodePlan:
@@ -106,6 +117,7 @@ def plan_entry(tree: Tree, node: Node) -> NodePlan:
         parameters=parameters_of(settings),
         parents=() if node.up is None else _addresses_on(node.up, parents),
         repairers=_repairers(tree, node),
+        lines=_lines(tree, node),
         partners=_partners(tree, node),
         is_standby=bool(node.standby_of),
         local_repairers=_local_repairers(tree, node),
@@ -126,7 +138,7 @@ def _segment(topology: Topology, node: Node, place: Place) -> SegmentPlan:
         unicast_port=segment.own_port,
         interface=segment.interface or place.address or "",
         address=place.address,
-        upstream=place == node.up,
+        upstream=place in node.ups,
         downstream=place in node.downs,
         impairment=place.loss or node.loss or segment.loss or Impairment(),
         transport=segment.transport,
@@ -165,6 +177,11 @@ def _addresses_on(place: Place, nodes: list[Node]) -> tuple[Address, ...]:
     return tuple(address for address in found if address is not None)
 
 
+def _lines(tree: Tree, node: Node) -> tuple[LinePlan, ...]:
+    lines = node.lines if node.up is not None else ()
+    return tuple(LinePlan(line.segment, _addresses_on(line.place, tree.named(line.parents))) for line in lines)
+
+
 def _repairers(tree: Tree, node: Node) -> tuple[tuple[Address, ...], ...]:
     """Per downstream segment. Nothing at all where no repairer is named."""
     named = tree.named(node.repairers)
@@ -181,7 +198,7 @@ def _local_repairers(tree: Tree, node: Node) -> frozenset[Address]:
     """Whose repairs count as local: the repairers on a receiver's own segment."""
     if node.role is not Role.RECEIVER or node.up is None:
         return frozenset()
-    return frozenset(_addresses_on(node.up, tree.repairers_on(node.up.segment)))
+    return frozenset(address for up in node.ups for address in _addresses_on(up, tree.repairers_on(up.segment)))
 
 
 def _assist_rank(tree: Tree, node: Node) -> int:

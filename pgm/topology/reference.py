@@ -12,8 +12,16 @@ from pathlib import Path
 import attrs
 
 from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs, Row, Unit
-from pgm.topology import rules_addresses, rules_parity, rules_shape, rules_timers, rules_transport, rules_tree
-from pgm.topology.model import Cache, Node, Place, Record, Segment, Stream, Topology, keys_of
+from pgm.topology import (
+    rules_addresses,
+    rules_lines,
+    rules_parity,
+    rules_shape,
+    rules_timers,
+    rules_transport,
+    rules_tree,
+)
+from pgm.topology.model import Cache, Line, Node, Place, Record, Segment, Stream, Topology, keys_of
 from pgm.topology.rule import Rule
 from pgm.topology.structure import IMPAIRMENT_KEYS
 from pgm.topology.url import KEYS
@@ -69,6 +77,7 @@ _TABLES: tuple[tuple[str, str, type[attrs.AttrsInstance]], ...] = (
     ("Segments", "`[segments.NAME]`: one multicast domain.", Segment),
     ("Nodes", '`[nodes.NAME]` or `[nodes."NAME-*"]`: one process, or a pattern of receivers.', Node),
     ("Places", "`upstream`, and each of `downstream`.", Place),
+    ("Lines", "Each of `lines`.", Line),
     ("Cache", "`cache` of a repairer.", Cache),
     ("Record", "`record` of a repairer or a receiver.", Record),
 )
@@ -160,6 +169,7 @@ def _rules() -> str:
     sections = {
         "Entries": rules_shape.RULES,
         "The tree": rules_tree.RULES,
+        "Lines": rules_lines.RULES,
         "Addresses": rules_addresses.RULES,
         "Transport": rules_transport.RULES,
         "Timers and sizes": rules_timers.RULES,

@@ -52,6 +52,8 @@ def _seats(node: Node) -> Iterator[tuple[KeyPath, Place]]:
         yield (*path, "upstream"), node.upstream
     for index, place in enumerate(node.downstream):
         yield (*path, "downstream", index), place
+    for index, line in enumerate(node.lines):
+        yield (*path, "lines", index), line.place
 
 
 def _held(node: Node) -> Iterator[tuple[KeyPath, str, Range]]:
@@ -63,6 +65,9 @@ def _held(node: Node) -> Iterator[tuple[KeyPath, str, Range]]:
     if node.addresses is not None and node.segment:
         for pair in node.addresses.ranges:
             yield ("nodes", node.name, "addresses"), node.segment, pair
+    for index, line in enumerate(node.lines):
+        for pair in line.addresses.ranges if line.addresses is not None else ():
+            yield ("nodes", node.name, "lines", index), line.segment, pair
 
 
 def _spell(pair: Range) -> str:

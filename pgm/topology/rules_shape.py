@@ -123,6 +123,7 @@ def _seats(node: Node) -> Iterator[Finding]:
 _READ_BY: dict[str, tuple[Role, ...]] = {
     "parents": (Role.RECEIVER, *_ELEMENTS),
     "repairers": (Role.AGGREGATOR,),
+    "lines": (Role.SOURCE, Role.RECEIVER, Role.REPAIRER),
     "cache": (Role.REPAIRER,),
     "record": (Role.RECEIVER, Role.REPAIRER),
     "standby_of": _ELEMENTS,
@@ -154,11 +155,14 @@ def _unknown(tree: Tree) -> Iterator[Finding]:
         if node.upstream is not None:
             places.append(((*path, "upstream"), node.upstream.segment))
         places += [((*path, "downstream", index), place.segment) for index, place in enumerate(node.downstream)]
+        places += [((*path, "lines", index), line.segment) for index, line in enumerate(node.lines)]
         for where, segment in places:
             yield from _look_up(where, [segment], topology.segments, "segment")
         yield from _look_up((*path, "streams"), node.streams, topology.streams, "stream")
         for key, names in (("parents", node.parents), ("repairers", node.repairers)):
             yield from _look_up((*path, key), names, topology.nodes, "node")
+        for index, line in enumerate(node.lines):
+            yield from _look_up((*path, "lines", index, "parents"), line.parents, topology.nodes, "node")
         if node.standby_of:
             yield from _look_up((*path, "standby_of"), [node.standby_of], topology.nodes, "node")
 

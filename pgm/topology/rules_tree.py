@@ -42,8 +42,7 @@ def _segment_loop(tree: Tree) -> Iterator[Finding]:
     for node in tree.nodes:
         if node.upstream is None or not node.is_relay:
             continue
-        for place in node.downstream:
-            step = (node.upstream.segment, place.segment)
+        for step in ((up.segment, down.segment) for up in node.ups for down in node.downstream):
             if step[0] != step[1] and step not in carriers:
                 carriers[step] = node
                 edges.setdefault(step[0], []).append(step[1])

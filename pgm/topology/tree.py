@@ -69,7 +69,7 @@ class Tree:
         """The sources and repairers that may answer a node's NAKs, directly or through aggregators."""
         servers: dict[str, Node] = {}
         seen = {node.name}
-        waiting = [*self.named(node.parents)]
+        waiting = [*self.named(node.parents), *(one for line in node.lines for one in self.named(line.parents))]
         while waiting:
             parent = waiting.pop(0)
             if parent.name in seen:
@@ -87,8 +87,8 @@ def _feeds(topology: Topology) -> dict[str, set[Feed]]:
     feeds: dict[str, set[Feed]] = {name: set() for name in topology.segments}
     relays_on: defaultdict[str, list[Node]] = defaultdict(list)
     for node in topology.nodes.values():
-        if node.upstream is not None and node.is_relay:
-            relays_on[node.upstream.segment].append(node)
+        for place in node.ups if node.is_relay else ():
+            relays_on[place.segment].append(node)
     waiting: list[tuple[str, Feed]] = [
         (place.segment, (node.name, stream))
         for node in topology.nodes.values()

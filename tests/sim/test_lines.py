@@ -54,6 +54,40 @@ def asked(world: World) -> int:
     return sum(node.total("nak_sqns") for node in world.receivers)
 
 
+def below_a_repairer(**changes: object) -> Tree:
+    """A repairer takes both lines and carries the stream to a floor of receivers that know of one segment."""
+    tree = Tree(parameters(**changes))
+    tree.source("source", "line-a", "line-b")
+    tree.repairer("relay", "line-a", "floor", parents=("source",), lines={"line-b": ("source",)})
+    for index in range(3):
+        tree.receiver(f"receiver-{index}", "floor", "relay")
+    return tree
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("lag_ms", [0.05, 3])
+def test_a_repairer_on_two_lines_passes_each_packet_down_once(seed: int, lag_ms: float) -> None:
+    down = Tap(is_a(PacketType.ODATA))
+    wirings = {
+        "relay": {"line-a": lossy(0.05), "line-b": late(lag_ms, 0.05), "floor": lossy()},
+        "receiver": lossy(0.02),
+    }
+    world = make_world(below_a_repairer(), offered(), seed=seed, wirings=wirings, more=(down,))
+    finish(world)
+    relay = world.nodes["relay"]
+    assert relay.total("odata_packets") == sum(one[-1].count for one in down.by("relay")) == MESSAGES
+    assert relay.total("twin_packets") > 0.8 * MESSAGES
+    assert world.nodes["source"].total("nak_sqns_in") < 0.02 * MESSAGES
+    lines = line_status(world, "relay")
+    assert min(line.lost_packets for line in lines.values()) > 0.03 * MESSAGES
+
+
+def test_with_parity_receivers_of_two_lines_get_everything() -> None:
+    tree = two_lines(fec_group=8, fec_proactive=1, fec_on_demand=True)
+    world = make_world(tree, offered(), wirings=ways(lossy(0.1), late(2, 0.1)))
+    finish(world)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_only_what_both_lines_lose_is_asked_for(seed: int) -> None:
     world = make_world(two_lines(), offered(), seed=seed, wirings=ways(lossy(0.05), lossy(0.05)))
@@ -142,6 +176,26 @@ def test_streams_without_repair_lose_what_both_lines_lose() -> None:
         assert one.is_accounted
         assert one.delivered_sqns + one.lost_sqns == MESSAGES
         assert 0 < one.lost_sqns < 0.01 * MESSAGES
+
+
+def test_a_source_on_both_lines_sends_and_repairs_on_both() -> None:
+    """Receivers of either line alone, and of both: each gets everything."""
+    tree = Tree(parameters())
+    tree.source("source", "line-a", "line-b")
+    tree.receiver("single-a", "line-a", "source")
+    tree.receiver("single-b", "line-b", "source")
+    tree.receiver("receiver-0", "line-a", "source", lines={"line-b": ("source",)})
+    wirings = {"single-a": lossy(0.02), "single-b": lossy(0.02), **ways(lossy(0.05), lossy(0.05))}
+    sent = Tap(is_a(PacketType.ODATA, PacketType.SPM))
+    world = make_world(tree, offered(), wirings=wirings, more=(sent,))
+    finish(world)
+    by_line = {line: [one for one in sent.by("source") if one[2] == line] for line in LINES}
+    assert len(by_line["line-a"]) == len(by_line["line-b"])
+    spms = [item for *_, item in by_line["line-b"] if item.type is PacketType.SPM]
+    assert {spm.path_nla for spm in spms} == {tree.address("source", "line-b")}
+    assert world.nodes["source"].total("nak_packets_foreign") == 0
+    assert world.nodes["source"].total("nak_packets_in") > 0
+    assert world.nodes["receiver-0"].total("repaired_sqns") < 0.02 * MESSAGES
 
 
 def test_receivers_of_one_line_have_no_lines_to_tell_of() -> None:

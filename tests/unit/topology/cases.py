@@ -36,6 +36,10 @@ NODES = GOOD[GOOD.index("[nodes.exchange]") :]
 ISLAND = '[segments.island]\ngroup = "239.192.0.9"\ninterface = "10.0.9.0/24"\n'
 
 
+RELAYED = '{ segment = "floor", address = "10.0.1.'
+RELAYED_TWICE = '{ segment = "island", address = "10.0.9.1" }, { segment = "floor", address = "10.0.1.'
+
+
 def case(rule: str, *changes: tuple[str, str], mark: str, says: tuple[str, ...], remedy: str) -> Case:
     return Case(rule, changes, mark, says, remedy)
 
@@ -99,6 +103,16 @@ CASES = [
     case("no-parents", ('parents = ["exchange"]\n', ""), mark="nodes.core-repairer", says=("the repairer 'core-repairer' has no parents",), remedy='parents = ["exchange"]'),
     case("no-repairer", ('segment = "floor"\naddress = "10.0.1.2"\nparents = ["relay", "standby"]', 'segment = "core"\naddress = "10.0.0.20"\nparents = ["exchange"]'), ('repairers = ["floor-repairer"]\n', ""), (', "floor-repairer"]', "]"), ("count = 4", "count = 40"), ("10.0.1.10-10.0.1.19", "10.0.1.10-10.0.1.99"), mark="segments.floor", says=("floor has 40 receivers and no repairer",), remedy='role = "repairer" and segment = "floor"'),
     case("offer", ("[nodes.floor-repairer]", '[nodes.carrier]\nrole = "repairer"\nupstream = { segment = "core", address = "10.0.0.60" }\ndownstream = [{ segment = "floor", address = "10.0.1.60" }]\nstandby_of = "relay"\nparents = ["exchange"]\nparameters = { dlr_mode = "both" }\n[nodes.floor-repairer]'), mark="dlr_mode", says=("the relay 'carrier' offers itself as a repairer (both)",), remedy="one segment"),
+    # Lines
+    case("line-seat", ('parents = ["relay", "standby", "floor-repairer"]', 'parents = ["relay", "standby", "floor-repairer"]\nlines = [{ segment = "floor", addresses = "10.0.1.30-10.0.1.39" }] # line'), mark="# line", says=("'desk-*' has the segment 'floor' twice",), remedy="by another way"),
+    case("line-seat", ("cache = {", 'lines = [{ segment = "floor", address = "10.0.1.77" }] # line\ncache = {'), mark="# line", says=("the repairer 'core-repairer' has lines and no segment below",), remedy="upstream and downstream"),
+    case("line-address", ("[segments.core]", ISLAND + "[segments.core]"), (RELAYED, RELAYED_TWICE), ("count = 4", 'count = 4\nlines = [{ segment = "island", address = "10.0.9.9" }] # line'), mark="# line", says=("the single address 10.0.9.9 on island",), remedy='addresses = "10.0.9.9-..."'),
+    case("line-address", ("[segments.core]", ISLAND + "[segments.core]"), (RELAYED, RELAYED_TWICE), ("count = 4", 'count = 4\nlines = [{ segment = "island" }] # line'), mark="# line", says=("addresses on some of its segments, and not on all",), remedy="here and for the node"),
+    case("line-address", ("[segments.core]", ISLAND + "[segments.core]"), (RELAYED, RELAYED_TWICE), ("count = 4", 'count = 4\nlines = [{ segment = "island", addresses = "10.0.9.9" }] # line'), mark="# line", says=("count = 4 and 1 addresses on island",), remedy="count = 1"),
+    case("line-parent", ("[segments.core]", ISLAND + "[segments.core]"), (RELAYED, RELAYED_TWICE), ("count = 4", 'count = 4\nlines = [{ segment = "island", addresses = "10.0.9.9-10.0.9.12", parents = ["floor-repairer"] }]'), mark='"floor-repairer"] }]', says=("'floor-repairer', whom 'desk-*' asks on island, does not answer there",), remedy="those who do: relay"),
+    case("line-parent", ("[segments.core]", ISLAND + "[segments.core]"), ('address = "10.0.0.10"', 'address = "10.0.0.10"\nlines = [{ segment = "island", address = "10.0.9.1", parents = ["relay"] }]'), mark='parents = ["relay"] }]', says=("the source 'exchange' has parents on island",), remedy="remove"),
+    case("line-fed", ("[segments.core]", ISLAND + "[segments.core]"), ("count = 4", 'count = 4\nlines = [{ segment = "island", addresses = "10.0.9.9-10.0.9.12" }] # line'), mark="# line", says=("island does not bring 'quotes' of 'exchange' to 'desk-*', as floor does",), remedy="below a relay"),
+    case("line-flow", ("[segments.core]", ISLAND + "[segments.core]"), ('window = "10s"', 'window = "10s"\nflow = "acked"'), ('address = "10.0.0.10"', 'address = "10.0.0.10"\nlines = [{ segment = "island", address = "10.0.9.1" }] # line'), mark="# line", says=("'quotes' of 'exchange' has lines and flow = 'acked'",), remedy='flow = "rate"'),
     # Addresses
     case("group", ("239.192.0.2", "10.192.0.2"), mark="10.192.0.2", says=("10.192.0.2 of 'floor' is not a multicast",), remedy="239.192.0.0/14"),
     case("segment-clash", ('"239.192.0.2"', '"239.192.0.1" # twice'), ("10.0.1.0/24", "10.0.0.0/16"), mark='group = "239.192.0.1" # twice', says=("'core' and 'floor' share the group 239.192.0.1:3056", "10.0.0.0/24"), remedy="group of its own"),

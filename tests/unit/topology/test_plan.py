@@ -6,7 +6,7 @@ import pytest
 
 from pgm.errors import TopologyError
 from pgm.impairments import Impairment
-from pgm.topology.node_plan import Role
+from pgm.topology.node_plan import LinePlan, Role
 from pgm.topology.plan import plan_all, plan_node
 from tests.unit.topology.trees import changed, line_of, topology
 
@@ -198,3 +198,38 @@ def test_source_makes_packets_that_fit_the_ipv6_segments_it_reaches():
     both = topology(*elsewhere, beside, narrow, source, standby)
     assert plan_node(both, "exchange").parameters.max_tpdu == 1472
     assert plan_node(both, "second").parameters.max_tpdu == 1452
+
+
+def test_lines_have_addresses_and_parents_of_their_own() -> None:
+    text = GOOD.replace(
+        "[segments.core]", '[segments.second]\ngroup = "239.192.0.9"\ninterface = "10.0.9.0/24"\n[segments.core]'
+    )
+    text = text.replace(
+        'address = "10.0.0.10"',
+        'address = "10.0.0.10"\nlines = [{ segment = "second", address = "10.0.9.1" }]',
+    )
+    text += """
+[nodes.both]
+role = "repairer"
+upstream = { segment = "core", address = "10.0.0.70" }
+downstream = [{ segment = "cellar", address = "10.0.2.1" }]
+parents = ["core-repairer"]
+lines = [{ segment = "second", address = "10.0.9.70", parents = ["exchange"] }]
+[segments.cellar]
+group = "239.192.0.10"
+interface = "10.0.2.0/24"
+"""
+    plans = plan_all(loads(text))
+    exchange, both = plans["exchange"], plans["both"]
+    assert [(one.name, one.address, one.downstream) for one in exchange.segments] == [
+        ("core", "10.0.0.10", True),
+        ("second", "10.0.9.1", True),
+    ]
+    assert [(one.name, one.upstream, one.downstream) for one in both.segments] == [
+        ("core", True, False),
+        ("second", True, False),
+        ("cellar", False, True),
+    ]
+    assert both.lines == (LinePlan("second", ("10.0.9.1",)),)
+    assert both.parents == ("10.0.0.11",)
+    assert not exchange.lines
