@@ -6,9 +6,10 @@ import pytest
 
 from pgm.errors import TopologyError
 from pgm.impairments import Impairment
+from pgm.topology.load import loads
 from pgm.topology.node_plan import LinePlan, Role
 from pgm.topology.plan import plan_all, plan_node
-from tests.unit.topology.trees import changed, line_of, topology
+from tests.unit.topology.trees import GOOD, changed, line_of, topology
 
 
 def test_source_answers_where_it_sits():
