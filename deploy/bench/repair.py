@@ -11,9 +11,10 @@ from deploy.bench.contender import Contender, Job
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.gap import gap
 from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.search import Maximum
 from deploy.bench.settings import Row, Settings
-from deploy.bench.throughput import lossless_maximum
-from deploy.bench.trial import Outcome, pair, transfer
+from deploy.bench.throughput import figures, lossless_maximum
+from deploy.bench.trial import pair, transfer
 from pgm.errors import ProcessError
 from pgm.units import format_fraction
 
@@ -55,49 +56,40 @@ def _row(contender: Contender, part: str, place: Place) -> Row:
 
 
 async def _losses(contender: Contender, place: Place, settings: Settings, why_not: str) -> list[Row]:
-    job = settings.job(place, SIZE)
+    """Goodput while single packets are lost, and while trains are; each on the path as it is for that, beside no loss there."""
+    job = settings.job(place, SIZE, quiet_s=_QUIET_S)
     why_not = contender.why_not(job) or why_not
     if why_not:
         return [_row(contender, "random loss", place) | {"why_not": why_not}]
+    rows = []
     try:
-        found = await lossless_maximum(contender, job, settings)
-        if found.median is None:
-            return [_row(contender, "random loss", place) | {"why_not": "there is no rate at which it loses nothing"}]
-        rows = []
         for name, whole_trains in _LOSSES:
-            place.lose(0, settings.loss, whole_trains=whole_trains)
             part = f"{format_fraction(settings.loss)} of {name}"
-            rows.append(_row(contender, part, place) | await _lossy_runs(contender, job, found.median, settings, part))
-        return rows
+            place.lose(0, 0.0, whole_trains=whole_trains)
+            settings.say(f"{contender.title}, {part}: the same path without loss first")
+            without = await lossless_maximum(contender, job, settings)
+            place.lose(0, settings.loss, whole_trains=whole_trains)
+            settings.say(f"{contender.title}, {part}: now with loss")
+            found = await lossless_maximum(contender, job, settings)
+            rows.append(_row(contender, part, place) | await _goodput(contender, job, without, found))
     except ProcessError as error:
-        return [_row(contender, "random loss", place) | {"why_not": error.message}]
+        rows.append(_row(contender, "random loss", place) | {"why_not": error.message})
     finally:
         place.lose(0, 0.0, whole_trains=True)
+    return rows
 
 
-async def _lossy_runs(contender: Contender, job: Job, lossless: Outcome, settings: Settings, part: str) -> Row:
-    """The contender at its lossless maximum, over a path that loses; ours once more with a clock on every repair."""
-    lossy = attrs.evolve(job, rate=lossless.rate, quiet_s=_QUIET_S)
-    runs = []
-    for _ in range(settings.runs):
-        runs.append(await transfer(contender, lossy))
-        last = runs[-1]
-        settings.say(f"{contender.title}, {part}: {last.mb_per_s:,.1f} MB/s, {last.lost:,} lost")
-    timed = await transfer(contender, attrs.evolve(lossy, watch=True)) if contender.is_ours else None
-    middle = statistics.median(run.mb_per_s for run in runs)
-    known = [run.repaired for run in runs if run.repaired is not None]
-    row: Row = {
-        "messages_per_s": round(middle * 1e6 / SIZE),
-        "mb_per_s": round(middle, 2),
-        "packets_per_s": round(middle * 1e6 / SIZE),
+async def _goodput(contender: Contender, job: Job, without: Maximum, found: Maximum) -> Row:
+    """The highest rate at which nothing is lost for good; ours once more there, with a clock on every repair."""
+    lossless, best = without.median, found.median
+    if lossless is None or best is None:
+        return {"why_not": "there is no rate at which nothing is lost for good"}
+    row = figures(contender, found) | {
         "lossless_mb_per_s": round(lossless.mb_per_s, 2),
-        "goodput": round(middle / lossless.mb_per_s, 4),
-        "lost": max(run.lost for run in runs),
-        "repaired": statistics.median_low(known) if known else None,
-        "cpu_s": round(statistics.median(run.sender.cpu_s + run.receiver.cpu_s for run in runs), 3),
-        "runs_mb_per_s": [round(run.mb_per_s, 2) for run in runs],
+        "goodput": round(best.mb_per_s / lossless.mb_per_s, 4),
     }
-    if timed is not None:
+    if contender.is_ours:
+        timed = await transfer(contender, attrs.evolve(job, rate=best.rate, watch=True))
         row |= {key: value for key, value in timed.receiver.said.items() if key in _TIMES}
     return row
 
