@@ -11,6 +11,7 @@ import functools
 import ipaddress
 import socket
 import struct
+from collections import deque
 from collections.abc import Sequence
 
 import attrs
@@ -20,6 +21,7 @@ from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Send
 from pgm.impairments import Injector
+from pgm.net.many import MOST, Found, ManyReads
 from pgm.net.raw import ROUTER_ALERT, Ancillary, strip_header
 from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT, SegmentSockets, open_sockets, socket_name
 from pgm.parameters import Parameters
@@ -106,7 +108,8 @@ class Link:
             interface = self.sockets.interface
             self._group_name = socket_name(plan.group, plan.port, interface, self.sockets.family)
         self._kernel_drops: dict[socket.socket, int] = {}
-        self._held: dict[socket.socket, tuple[Octets, _Read]] = {}
+        self._held: dict[socket.socket, deque[tuple[Octets, _Read]]] = {}
+        self._many = None if self._is_raw else ManyReads.or_none()
 
     @property
     def inputs(self) -> tuple[socket.socket, ...]:
@@ -166,17 +169,66 @@ class Link:
             is_short = read.octets == read.stride < stride
             if read.peer != first.peer or (read.stride != stride and not is_short):
                 start = at + length
-                self._held[sock] = (chunk[start : start + read.octets].copy(), read)
+                # Before what is held behind it.
+                self._held.setdefault(sock, deque()).appendleft((chunk[start : start + read.octets].copy(), read))
                 break
             length += read.octets
             if read.octets % stride:
                 break
+            if self._many is not None and read.octets == stride and length <= most and sock not in self._held:
+                return self._gather_singles(self._many, sock, chunk[at:], length, first)
         return length, False
+
+    def _gather_singles(
+        self, many: ManyReads, sock: socket.socket, room: Octets, length: int, first: _Read
+    ) -> tuple[int, bool]:
+        """Read on where packets come one by one, many by a call: the same as `_gather`."""
+        stride = first.stride
+        most = min(MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS * stride, len(room)) - stride
+        while length <= most:
+            asked = min(MOST, (most - length) // stride + 1)
+            found = many.read(sock, asked)
+            fits = self._fitting(found, first)
+            room[length : length + fits * stride].reshape(fits, stride)[:] = found.rows[:fits, :stride]
+            length += fits * stride
+            tail = self._tail_of(found, fits, first)
+            room[length : length + tail] = found.rows[fits : fits + 1, :tail].reshape(-1)
+            length, fits = length + tail, fits + (tail > 0)
+            for index in range(fits, len(found)):
+                read = self._odd_one(sock, found, index)
+                if read.octets:
+                    self._held.setdefault(sock, deque()).append((found.rows[index, : read.octets].copy(), read))
+            if tail or sock in self._held or len(found) < asked:
+                return length, len(found) < asked and sock not in self._held
+        return length, False
+
+    def _tail_of(self, found: Found, index: int, first: _Read) -> int:
+        """Octets of a shorter packet of the same sender's, which may end a train; 0 if it is something else."""
+        is_there = index < len(found) and not found.is_odd[index] and found.lengths[index] < first.stride
+        return int(found.lengths[index]) if is_there and self._peer_of(found.host(index)) == first.peer else 0
+
+    def _fitting(self, found: Found, first: _Read) -> int:
+        """How many of what was read, from its beginning, go on with a train."""
+        if not len(found) or self._peer_of(found.host(0)) != first.peer:
+            return 0
+        alike = (found.lengths == first.stride) & ~found.is_odd & (found.names == found.names[0]).all(axis=1)
+        return len(found) if alike.all() else int(alike.argmin())
+
+    def _odd_one(self, sock: socket.socket, found: Found, index: int) -> _Read:
+        """One of several that were read, as if it had been read alone."""
+        name, octets = found.host(index), int(found.lengths[index])
+        stride = self._read_ancillary(sock, found.ancillary(index)) or octets
+        return _NOTHING if not octets or self._is_own(name) else _Read(octets, stride, self._peer_of(name))
+
+    def _peer_of(self, name: tuple[str, int]) -> Nla:
+        return _spelled(name[0]) if self._is_v6 else name[0]
 
     def _receive(self, sock: socket.socket, chunk: Octets, at: int) -> _Read | None:
         """One datagram, or a train of them if the kernel gathers; without octets if it is nothing for us. None: none waits."""
         if sock in self._held:
-            octets, read = self._held.pop(sock)
+            octets, read = self._held[sock].popleft()
+            if not self._held[sock]:
+                del self._held[sock]
             chunk[at : at + read.octets] = octets
             return read
         try:
@@ -195,7 +247,7 @@ class Link:
             count -= count % stride or stride
         if count <= 0 or self._is_own(name):
             return _NOTHING
-        return _Read(count, stride, _spelled(name[0]) if self._is_v6 else name[0])
+        return _Read(count, stride, self._peer_of(name))
 
     def _is_own(self, name: tuple[str, int]) -> bool:
         """Whether this is what we multicast ourselves; over protocol 113 there is but the address to know it by."""

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 import pgm
-from pgm.core.arena import Arena
+from pgm.core.arena import ROOM, Arena
 from pgm.net.driver import DRAIN_TRAINS
 from pgm.net.link import Link
 from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
@@ -110,6 +110,23 @@ def test_trains_that_follow_each_other_are_one(place: Place) -> None:
         receiver.close()
     assert [packet for _, _, cut in found for packet in cut] == sent
     assert [len(cut) for _, _, cut in found] == [3 * MAX_TRAIN_PACKETS + 1, MAX_TRAIN_PACKETS]
+
+
+def test_what_is_read_fits_the_chunk(place: Place) -> None:
+    """Many packets by one call, and kept: the arena's chunk ends somewhere among them."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    receiver = Link(plan.segments[0], 0, Parameters(gro=False), Arena(4 * ROOM), None)
+    sent = packets([1000] * 700 + [999] + [1000] * 300)
+    found = []
+    try:
+        with sender(place.address(1)) as one:
+            for at in range(0, len(sent), 100):  # a socket's buffer may be small
+                for packet in sent[at : at + 100]:
+                    one.sendto(packet, (plan.segments[0].group, plan.segments[0].port))
+                found += read_all(receiver, keep=True)
+    finally:
+        receiver.close()
+    assert [packet for _, _, cut in found for packet in cut] == sent
 
 
 def test_nothing_octets_and_own_echoes_do_not_end_a_train(link: Link, place: Place) -> None:

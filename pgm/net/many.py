@@ -1,0 +1,138 @@
+"""Many datagrams by one system call, where they come one by one: `recvmmsg`, which Python does not offer.
+
+With GRO a train comes whole and this is not needed. Other senders, and lines that cut trains up, fill a socket with single
+packets, and a call for each would be most of what they cost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+import sys
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.core.arena import ROOM
+from pgm.wire.train import Octets
+
+MOST = 64  # datagrams a call
+_NAME_OCTETS = 28  # of sockaddr_in6, the longest
+_HEADER = struct.Struct("@Nii")  # cmsghdr
+_CONTROL_OCTETS = socket.CMSG_SPACE(4) * 2
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class _Header(ctypes.Structure):
+    """struct msghdr."""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("name_length", ctypes.c_uint32),
+        ("iov", ctypes.c_void_p),
+        ("iov_length", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    )
+
+
+class _Message(ctypes.Structure):
+    """struct mmsghdr."""
+
+    _fields_ = (("header", _Header), ("length", ctypes.c_uint32))
+
+
+_recvmmsg = getattr(ctypes.CDLL(None, use_errno=True), "recvmmsg", None)
+
+
+@attrs.frozen(eq=False)
+class Found:
+    """What one call gave: row by row the octets, their lengths, and from whom; what is odd has a mark in `is_odd`."""
+
+    rows: Octets  # (count, ROOM)
+    lengths: npt.NDArray[np.uint32]
+    names: Octets  # (count, 28), sockaddr
+    is_odd: npt.NDArray[np.bool_]  # came with something beside it, or cut off
+    _controls: Octets
+    _control_lengths: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def host(self, index: int) -> tuple[str, int]:
+        """The address and port of a sender."""
+        name = self.names[index].tobytes()
+        family = int.from_bytes(name[:2], sys.byteorder)
+        port = int.from_bytes(name[2:4], "big")
+        if family == socket.AF_INET6:
+            return socket.inet_ntop(socket.AF_INET6, name[8:24]), port
+        return socket.inet_ntop(socket.AF_INET, name[4:8]), port
+
+    def ancillary(self, index: int) -> list[tuple[int, int, bytes]]:
+        """What came beside a datagram, as `recvmsg` gives it."""
+        octets = self._controls[index, : int(self._control_lengths[index])].tobytes()
+        found, at = [], 0
+        while at + _HEADER.size <= len(octets):
+            length, level, kind = _HEADER.unpack_from(octets, at)
+            if length < _HEADER.size:
+                break
+            found.append((level, kind, octets[at + _HEADER.size : at + length]))
+            at += socket.CMSG_SPACE(length - _HEADER.size)
+        return found
+
+
+class ManyReads:
+    """Room for as many datagrams as one call takes. What a call gave is good until the next."""
+
+    def __init__(self) -> None:
+        self._rows: Octets = np.empty((MOST, ROOM), np.uint8)  # touched as far as datagrams reach
+        self._names: Octets = np.zeros((MOST, _NAME_OCTETS), np.uint8)
+        self._controls: Octets = np.zeros((MOST, _CONTROL_OCTETS), np.uint8)
+        self._vectors = (_IoVec * MOST)()
+        self._messages = (_Message * MOST)()
+        for index in range(MOST):
+            self._vectors[index] = _IoVec(self._rows[index].ctypes.data, ROOM)
+            self._messages[index].header = _Header(
+                name=self._names[index].ctypes.data,
+                iov=ctypes.addressof(self._vectors[index]),
+                iov_length=1,
+                control=self._controls[index].ctypes.data,
+            )
+        fields = np.frombuffer(memoryview(self._messages).cast("B"), np.dtype(_Message))
+        self._headers, self._lengths = fields["header"], fields["length"]
+
+    @staticmethod
+    def or_none() -> ManyReads | None:
+        """None where the system has no such call."""
+        return ManyReads() if _recvmmsg is not None else None
+
+    def read(self, sock: socket.socket, most: int) -> Found:
+        """Take up to `most` datagrams that wait. Raises OSError but for an empty socket."""
+        assert _recvmmsg is not None
+        headers = self._headers[:most]
+        headers["name_length"] = _NAME_OCTETS
+        headers["control_length"] = _CONTROL_OCTETS
+        count = _recvmmsg(sock.fileno(), self._messages, len(headers), socket.MSG_DONTWAIT, None)
+        if count < 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR):
+                raise OSError(number, os.strerror(number))
+            count = 0
+        headers = headers[:count]
+        is_odd = (headers["control_length"] > 0) | (headers["flags"] & int(socket.MSG_TRUNC) != 0)
+        return Found(
+            self._rows[:count],
+            self._lengths[:count],
+            self._names[:count],
+            is_odd,
+            self._controls[:count],
+            headers["control_length"],
+        )
