@@ -142,13 +142,15 @@ def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
         headings = (Column(key.replace("_", " "), rank) for key, rank in counters.items())
         polled = [Column("children", 1)] if any(_children(row) for row in chosen) else []
         acked = [Column("acknowledged", 1)] if any(_acked(row) for row in chosen) else []
-        columns = (Column("node"), Column("sessions", 1), *polled, *acked, *headings, *_COLUMNS)
+        lines = [Column("lines", 1)] if any(_lines(row) for row in chosen) else []
+        columns = (Column("node"), Column("sessions", 1), *polled, *acked, *lines, *headings, *_COLUMNS)
         cells = [
             [
                 row["node"],
                 _sessions(row),
                 *([_children(row)] if polled else []),
                 *([_acked(row)] if acked else []),
+                *([_lines(row)] if lines else []),
                 *_numbers(row, counters),
             ]
             for row in chosen
@@ -179,6 +181,21 @@ def _acked(row: dict[str, Any]) -> str:
             holder = f", {acked['held_up_by']} last" if acked["held_up_by"] else ""
             return f"{acked['stable']:,} by {acked['members']:,}{holder}"
     return ""
+
+
+def _lines(row: dict[str, Any]) -> str:
+    """What share of its packets each line has lost, and how far it is behind: of the first session with several."""
+    for session in row["sessions"]:
+        if session["lines"]:
+            return "; ".join(_line(line) for line in session["lines"])
+    return ""
+
+
+def _line(line: dict[str, Any]) -> str:
+    passed = line["packets"] + line["lost_packets"]
+    lost = line["lost_packets"] / passed if passed else 0.0
+    where = "down" if line["is_down"] else f"{line['behind_ns'] / 1e6:.1f} ms behind"
+    return f"{line['segment']} lost {lost:.1%}, {where}"
 
 
 def _numbers(row: dict[str, Any], counters: Iterable[str]) -> list[str]:

@@ -159,6 +159,9 @@ class Lines:
             for one in self._lines:
                 one.stands_since_ns = min(one.stands_since_ns, now_ns)  # those that have not begun too
         line.stands_since_ns = NEVER if line.end == self._lead else now_ns
+        watch = self._counters.watch
+        if watch is not None:
+            watch.line_came(self._path.tsi, line.setup.segment.name, line.end, line.lost, line.behind_ns, now_ns)
         self._settle(now_ns)
 
     def _is_down(self, line: _Line, now_ns: int) -> bool:

@@ -54,5 +54,8 @@ class Watch(Protocol):
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
         """RDATA brought what an aggregator had missed, which keeps no record of since when."""
 
+    def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
+        """One of several lines has come up to sqn `end - 1`, and has lost so many packets so far."""
+
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
         """Another parent is asked from now on."""

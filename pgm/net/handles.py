@@ -14,6 +14,7 @@ from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
 from pgm.core.receiver import ReceiverCore
 from pgm.core.source import SourceCore
+from pgm.core.status import SessionStatus
 from pgm.core.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow
@@ -67,6 +68,11 @@ class _Handle(Generic[C, D]):
     def counters(self) -> Counters:
         """What it has counted so far."""
         return self._core.counters
+
+    @property
+    def sessions(self) -> list[SessionStatus]:
+        """Where each of its sessions stands now, as `pgm status --json` shows it."""
+        return self._core.status(time.monotonic_ns())
 
     @property
     def driver(self) -> D:

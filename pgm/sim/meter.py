@@ -74,5 +74,8 @@ class RepairMeter(Checker):
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
         """Of aggregators."""
 
+    def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
+        """Of no interest here."""
+
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
         """Only the repair counts."""

@@ -28,6 +28,17 @@ _TIMERS = ("nak_bo_ivl", "reorder_ivl", "nak_rpt_ivl", "nak_rdata_ivl")
 _SENT_AS = {PacketType.NAK: "nak_sent", PacketType.NCF: "ncf_sent"}
 
 
+_MOST_LINES = 4096  # whose last rows are remembered: 64 sessions of as many lines
+
+
+@attrs.define
+class _LineTold:
+    """What was last told of one line."""
+
+    at_us: int
+    lost: int
+
+
 @attrs.define
 class _Sum:
     """What was added up so far."""
@@ -51,6 +62,7 @@ class Observer:
         self._sample_us = plan.parameters.telemetry_sample_ivl // MICROSECOND
         self._ports = frozenset(stream.data_port for stream in plan.streams)  # others are no business of this node
         self._sums: dict[tuple[str, str, Tsi, Nla], _Sum] = {}
+        self._lines: dict[tuple[str, Tsi], _LineTold] = {}
         self._arrived: list[Event] = []  # until it is said by what
         for segment in plan.segments:
             self._add("address", segment.name, peer=segment.address or "", cause=_sides(segment))
@@ -150,6 +162,19 @@ class Observer:
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
         """An aggregator has got what it missed."""
         self._add("repaired", self._up, tsi, first, end - first, cause="MENDED")
+
+    def line_came(self, tsi: Tsi, segment: str, end: int, lost: int, behind_ns: int, now_ns: int) -> None:
+        """A line goes on: a row once in the sample interval. Sqns of a line that was behind may still come, so losses may shrink."""
+        now_us = now_ns // MICROSECOND
+        told = self._lines.get((segment, tsi))
+        if told is None:
+            if len(self._lines) >= _MOST_LINES:
+                self._lines.clear()
+            told = self._lines[segment, tsi] = _LineTold(now_us, lost)
+        if now_us - told.at_us >= self._sample_us:
+            count = lost - told.lost
+            told.at_us, told.lost = now_us, lost
+            self._add("line", segment, tsi, end - 1, count, value_us=behind_ns // MICROSECOND)
 
     def parent_changed(self, old: Nla | None, new: Nla | None) -> None:
         """Another parent is asked."""

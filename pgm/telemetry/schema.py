@@ -42,6 +42,10 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "sent": ("sources, relays", "ODATA sent: `count` packets in `value_us`, from `first` on."),
     "received": ("all but sources", "ODATA read: `count` packets in `value_us`; `peer` sent them."),
+    "line": (
+        "receivers, repairers",
+        "One of several lines up to `first`: `count` packets that it lost in this time, `value_us` behind the first line.",
+    ),
     "rdata_heard": ("all but sources", "RDATA read, wanted or not: `count` packets in `value_us`; `peer` sent them."),
     "delivered": ("receivers", "Handed to the application: `count` packets in `value_us`."),
     "gap": ("all but sources", "Found missing."),

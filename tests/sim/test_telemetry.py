@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -14,7 +15,7 @@ from pgm.impairments import Impairment
 from pgm.sim.report import Report, simulate
 from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.schema import KINDS
-from pgm.topology.load import load_checked
+from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
 
 TWO_SUBNETS = Path("deploy/topologies/two-subnets.toml")
@@ -67,3 +68,16 @@ def test_telemetry_changes_nothing(tmp_path: Path) -> None:
         simulate(plans, build_core, seed=5, messages=1000, telemetry=telemetry) for telemetry in ("", str(tmp_path))
     ]
     assert reports[0] == reports[1]
+
+
+def test_the_loss_and_the_lag_of_each_line_are_told(tmp_path: Path) -> None:
+    [tree] = re.findall(r"^```toml\n(.*?)^```$", Path("docs/ab-feeds.md").read_text(), re.DOTALL | re.MULTILINE)
+    topology = loads(tree.replace("400Mbit/s", "8Mbit/s"))
+    simulate(plan_all(topology), build_core, seed=3, messages=6000, size=600, telemetry=str(tmp_path))
+    rows = pyarrow.dataset.dataset(tmp_path, schema=arrow_schema()).to_table()
+    for segment in ("line-a", "line-b"):
+        passed = total(rows, "received", "desk", segment=segment)
+        assert passed > 5000
+        assert 0.03 * passed < total(rows, "line", "desk", segment=segment) < 0.07 * passed
+    lines = rows.filter(pc.equal(rows["kind"], "line"))
+    assert pc.max(lines["value_us"]).as_py() < 1000
