@@ -171,14 +171,14 @@ class _Level:
 
 
 class Rates(Checker):
-    """RDATA of every node on every segment within its share, all of a source within TXW_MAX_RTE, over any time (SRC-03).
+    """RDATA of every node on every segment within its share, all of a source on each within TXW_MAX_RTE, over any time (SRC-03).
 
     SPMs are control: they go at once and are charged afterwards, so a source may be ahead by one of them.
     """
 
     def __init__(self) -> None:
         self._repairs: dict[tuple[int, int], _Level] = {}  # by node and segment
-        self._all: dict[int, _Level] = {}
+        self._all: dict[tuple[int, int], _Level] = {}  # of sources, by node and segment
 
     def started(self, node: Node) -> None:
         """A new process begins with full buckets."""
@@ -186,9 +186,9 @@ class Rates(Checker):
         share = max(1, round(parameters.txw_max_rte * parameters.rdata_share))
         for segment in range(len(node.plan.segments)):
             self._repairs[node.index, segment] = _Level(share, _repair_bucket(parameters, share))
-        spm = _MOST_SPM_OCTETS * SECOND
-        rate = parameters.txw_max_rte
-        self._all[node.index] = _Level(rate, _bucket(parameters, rate) + spm)
+            spm = _MOST_SPM_OCTETS * SECOND
+            rate = parameters.txw_max_rte
+            self._all[node.index, segment] = _Level(rate, _bucket(parameters, rate) + spm)
 
     def sent(self, node: Node, send: Send, train: Train) -> None:
         """Account for what leaves."""
@@ -201,7 +201,7 @@ class Rates(Checker):
             node.fail(f"{repairs} octets of RDATA exceed rdata_share")
         if role is not Role.SOURCE or not (send.is_data or _is_spm(train)):
             return
-        if not self._all[node.index].add(train.length, now_ns):
+        if not self._all[node.index, send.segment.index].add(train.length, now_ns):
             node.fail(f"{train.length} octets exceed txw_max_rte")
 
 
