@@ -37,7 +37,7 @@ def fail(error: PgmError, *, as_json: bool, file: IO[str] | None = None) -> NoRe
         for line in error.message.splitlines():
             warn(line)
         if error.remedy:
-            _say(f"  remedy: {error.remedy}")
+            remedy(error.remedy)
     sys.exit(exit_code_of(error))
 
 
@@ -119,6 +119,11 @@ def warn(text: str) -> None:
 def log(code: str, text: str) -> None:
     """One line of a process's log: a stable code and a sentence."""
     _say(f"{code}: {text}")
+
+
+def remedy(text: str) -> None:
+    """What to do about the line before."""
+    _say(f"  remedy: {text}")
 
 
 def _say(text: str) -> None:

@@ -14,8 +14,8 @@ import click
 import trio
 
 from deploy.codes import EXIT_FAILED
+from deploy.happenings import Happenings
 from deploy.output import command, log, print_json
-from deploy.run import log_item
 from deploy.supervise import end_with_supervisor
 from pgm.core.arena import Arena
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
@@ -57,6 +57,7 @@ class _Recording:
     packets: int = 0
     lost: int = 0
     has_ended: trio.Event = attrs.field(factory=trio.Event)
+    events: Happenings = attrs.field(factory=Happenings)
     _open: set[bytes] = attrs.field(factory=set)
     _freed: int = 0
 
@@ -66,9 +67,9 @@ class _Recording:
             self._freed += effect.run.octets
             self.packets += effect.run.count
         elif isinstance(effect, Notice):
-            log(effect.code, effect.text)
+            self.events.say(effect)
         elif isinstance(effect, (Opened, Lost, Closed)):
-            log_item(effect)
+            self.events.say(effect)
             self._follow(effect)
 
     def _follow(self, effect: Opened | Lost | Closed) -> None:
@@ -117,6 +118,7 @@ async def record_node(
         "octets": account["octets"],
         "syncs": account["syncs"],
         "seconds": round(time.monotonic() - since, 3),
+        "events": application.events.rows(),
         "snapshot": snapshot,
     }
 

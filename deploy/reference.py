@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 
 from pgm.core.counters import ROWS as COUNTERS
+from pgm.core.events import EVENTS
 from pgm.core.repair_table import RECEIVER
 from pgm.topology import reference as topology_reference
 from pgm.wire.formats import UPSTREAM, Kind
@@ -123,9 +124,27 @@ def repair_states_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def events_page() -> str:
+    """docs/events.md: what befalls sessions, with ids and remedies."""
+    lines = [
+        "# Events",
+        "",
+        "Printed from `pgm/core/events.py`. What befalls a session has an id that does not change. Programs get `Opened`, `Closed` and `Lost` in",
+        "the stream, and notices by `on_notice`; `pgm.event_of(item)` gives the row of any of them. `pgm run`, `pgm up`, `pgm send` and `pgm recv` say",
+        "them on standard error as they happen, where a line begins with the id, or the part before its cause; with `--json` their account",
+        "has `events`: a row for each id that occurred, with how often, the last one's words and the remedy. [receiving.md](receiving.md) has examples.",
+        "",
+        "| id | meaning | remedy |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{row.id}` | {row.meaning} | {row.remedy or '-'} |" for row in EVENTS.values()]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "wire.md": wire_page,
     "counters.md": counters_page,
+    "events.md": events_page,
     "repair-states.md": repair_states_page,
     "topology.md": topology_reference.render,
 }

@@ -16,6 +16,7 @@ import trio
 
 import aggregator.process
 import repairer.process
+from deploy.happenings import Happenings
 from deploy.output import command, log, print_json, warn
 from deploy.supervise import end_with_supervisor
 from deploy.workload import Account, generate, payloads_of
@@ -31,7 +32,6 @@ from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_node
-from pgm.wire.formats import tsi_text
 
 _STDIN_CHUNK = 1 << 20
 FAULTS = ("lost", "duplicates", "out_of_order", "damaged")  # of a receiver's account, all zero where all is well
@@ -72,7 +72,8 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
 async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
     """Send test messages, or the lines of standard input; returns the account."""
     started = trio.current_time()
-    async with open_source(plan, stream=stream, seed=seed, on_notice=lambda one: log(one.code, one.text)) as source:
+    events = Happenings()
+    async with open_source(plan, stream=stream, seed=seed, on_notice=events.say) as source:
         async with _answering(plan, source) as snapshot:
             if work.hold:
                 await _stdin_line()
@@ -86,6 +87,7 @@ async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str |
             await source.aclose()
         account: dict[str, Any] = {"node": plan.name, "role": "source", "counters": source.counters.snapshot()}
         account["seconds"] = round(trio.current_time() - started, 3)
+        account["events"] = events.rows()
         account["snapshot"] = snapshot()
     return account
 
@@ -160,12 +162,12 @@ async def send_lines(
 async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
     """Receive, log what befalls the streams, check test messages; returns the account."""
     account = Account(work.size, work.data_seed)
-    lost = 0
-    async with open_receiver(plan, stream=stream, seed=seed, on_notice=lambda one: log(one.code, one.text)) as receiver:
+    lost, events = 0, Happenings()
+    async with open_receiver(plan, stream=stream, seed=seed, on_notice=events.say) as receiver:
         async with _answering(plan, receiver) as snapshot:
             async for item in receiver.batches():
                 if isinstance(item, (Lost, Opened, Closed)):
-                    log_item(item)
+                    events.say(item)
                     lost += item.count if isinstance(item, Lost) else 0
                     if isinstance(item, Closed) and item.cause is not CloseCause.SILENT and work.until_closed:
                         break
@@ -173,6 +175,7 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str
                     for payloads in payloads_of(item):
                         account.add(payloads)
         row = _receiver_row(plan, receiver, account, lost, work)
+        row["events"] = events.rows()
         row["snapshot"] = snapshot()
     return row
 
@@ -198,17 +201,6 @@ def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: in
     return row
 
 
-def log_item(item: Lost | Opened | Closed) -> None:
-    """Tell of what befell a stream."""
-    session = tsi_text(item.tsi)
-    if isinstance(item, Opened):
-        log("resumed" if item.resumed else "opened", f"session {session} from {item.peer} at sqn {item.first}")
-    elif isinstance(item, Closed):
-        log("closed", f"session {session} at sqn {item.next_sqn}: {item.cause.value}")
-    else:
-        log("lost", f"session {session} sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
-
-
 def account_text(row: Mapping[str, Any]) -> str:
     """What a node did, in one line."""
     if row["role"] == "receiver":
@@ -226,7 +218,9 @@ async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | N
     if plan.role is Role.RECEIVER:
         return await run_receiver(plan, stream, work, seed)
     run = aggregator.process.run if plan.role is Role.AGGREGATOR else repairer.process.run
-    return {"node": plan.name, "role": plan.role.value, "snapshot": await run(plan, log, seed)}
+    events = Happenings()
+    snapshot = await run(plan, events.log, seed)
+    return {"node": plan.name, "role": plan.role.value, "events": events.rows(), "snapshot": snapshot}
 
 
 @click.command()

@@ -20,11 +20,13 @@ import trio
 from deploy.codes import EXIT_FAILED
 from deploy.files import FileOffer, FileWish, offer_of, receive_files, send_files, tell_sent
 from deploy.formats import FORMATS, CborSequence, Writer, arrow_messages, json_message, writer_of
+from deploy.happenings import Happenings, text_of
 from deploy.output import command, data_command, print_json, warn
 from deploy.run import has_stdin, read_stdin, require_stdin, send_lines
 from deploy.supervise import heed_signals
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Closed, Lost, Opened
+from pgm.core.effects import CloseCause, Closed, Lost, Notice, Opened
+from pgm.core.events import id_of
 from pgm.errors import ProcessError, UsageError
 from pgm.messages.objects import BadObject
 from pgm.net.items import AnyBatch, Batch, BatchItem, MultipartBatch
@@ -264,6 +266,7 @@ class _Reception:
     open: set[bytes] = attrs.field(factory=set)
     has_closed: bool = False
     counters: Counters = attrs.field(factory=Counters)
+    events: Happenings = attrs.field(factory=Happenings)
 
     def take(self, items: Iterable[BatchItem]) -> bool:
         """Write or tell what came, in order; returns whether to go on."""
@@ -279,8 +282,14 @@ class _Reception:
         self._write(texts)
         return True
 
+    def notice(self, notice: Notice) -> None:
+        """Tell of what else befell the stream."""
+        self.meter.leave()
+        self.events.say(notice)
+
     def _tell(self, item: Lost | Opened | Closed) -> bool:
         self.meter.leave()
+        self.events.note(id_of(item), text_of(item))
         session = tsi_text(item.tsi)
         if isinstance(item, Opened):
             self.open.add(item.tsi)
@@ -338,6 +347,7 @@ class _Reception:
             "cut_short": self.cut_short,
             "unreadable": self.unreadable,
             "seconds": self.meter.end(),
+            "events": self.events.rows(),
             "counters": self.counters.snapshot(),
         }
 
@@ -364,7 +374,7 @@ async def _receive(
 ) -> None:
     prefixes = [os.fsencode(prefix) for prefix in subscribe] or None
     async with open_receiver(
-        target, node=node, stream=stream, subscribe=prefixes, subjects=subjects or None
+        target, node=node, stream=stream, subscribe=prefixes, subjects=subjects or None, on_notice=reception.notice
     ) as receiver:
         reception.counters = receiver.counters
         for link in receiver.links:

@@ -3,7 +3,9 @@
 `open_source` and `open_receiver` are for trio; `pgm.blocking` has the same for ordinary threads.
 """
 
-from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
+from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
+from pgm.core.events import EventKind
+from pgm.core.events import kind_of as event_of
 from pgm.errors import PgmError, TopologyError, TransportError, UsageError
 from pgm.messages.subjects import Subscription
 from pgm.net.items import Batch, Message, MultipartBatch
@@ -18,10 +20,12 @@ __all__ = [
     "Batch",
     "CloseCause",
     "Closed",
+    "EventKind",
     "LossCause",
     "Lost",
     "Message",
     "MultipartBatch",
+    "Notice",
     "Object",
     "Opened",
     "PackedBatch",
@@ -33,6 +37,7 @@ __all__ = [
     "TopologyError",
     "TransportError",
     "UsageError",
+    "event_of",
     "open_receiver",
     "open_source",
 ]

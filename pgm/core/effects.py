@@ -28,6 +28,7 @@ class LossCause(enum.Enum):
     MALFORMED = "malformed"  # arrived, but what it carries is not in the stream's framing
     SOURCE_GONE = "source_gone"  # the session expired
     JUMP = "jump"  # the stream went on far ahead
+    RESYNC = "resync"  # skipped behind another loss, as the application wishes
     NAGGING = "nagging"  # this receiver asked for too much and closed the session, as its nagging_policy says
     RECORDER = "recorder"  # of an archive alone: the disk was full or too slow, or nothing recorded at that time
 

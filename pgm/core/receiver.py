@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from pgm.core.channel import Channel
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, CloseCause, Effect, Effects
+from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
 from pgm.core.poll_answers import NodeId
 from pgm.core.receive_window import Room
+from pgm.core.restarts import begun_anew, fell_silent
 from pgm.core.session import ReceiverSetup, Session
 from pgm.core.sessions import Sessions
 from pgm.core.status import SessionStatus
@@ -123,9 +124,10 @@ class ReceiverCore:
             self._node_id,
             self.counters,
         )
-        session.path.heard_at_ns = now_ns
+        session.path.heard_at_ns = session.begun_ns = now_ns
+        restarted = begun_anew(session, self.sessions)
         evicted = self.sessions.add(item.tsi, session)
-        return session, evicted.end(CloseCause.EVICTED) if evicted is not None else NOTHING
+        return session, restarted if evicted is None else [*restarted, *evicted.end(CloseCause.EVICTED)]
 
     def grant(self, octets: int) -> Effects:
         """The application has taken `octets` from its queue; go on delivering."""
@@ -146,7 +148,12 @@ class ReceiverCore:
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NAKs, giving up, SPMRs, silence."""
-        effects = self._of_all(lambda session: session.handle_deadline(now_ns))
+        effects: list[Effect] = []
+        for session in self.sessions:
+            done = session.handle_deadline(now_ns)
+            effects += done
+            if done and session.is_quiet and any(isinstance(one, Closed) for one in done):
+                effects += fell_silent(session, self.sessions)
         self.sessions.forget(
             lambda session: session.is_over and now_ns - session.path.heard_at_ns >= self._parameters.session_expiry
         )

@@ -27,8 +27,8 @@ from pgm.core.redirects import is_elsewhere, offered
 from pgm.core.repair_table import RECEIVER, RepairTable
 from pgm.core.run_store import RunStore
 from pgm.core.session_state import SessionState as _State
+from pgm.core.session_view import SessionView
 from pgm.core.spm_request import SpmRequest
-from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
@@ -52,7 +52,7 @@ class ReceiverSetup:
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
 
 
-class Session:
+class Session(SessionView):
     """The receiver's side of one TSI."""
 
     def __init__(
@@ -86,6 +86,7 @@ class Session:
         self._peer: Nla = setup.segment.address
         self._rng = rng
         self._parity: ParityReceiver | None = None  # where the source offers it
+        self.begun_ns = 0  # when something of it was first heard
         self._starts_at: int | None = None  # the sqn that OPT_SYN was on
         self.feedback = Feedback(
             self.path, parents, setup.segment, parameters, rng, counters, self._recovery.is_missing
@@ -96,40 +97,6 @@ class Session:
             lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
             self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
         self._restraint: Restraint | None = None  # begins with asking
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the application has been told of the end."""
-        return self._state is _State.CLOSED
-
-    @property
-    def missing_sqns(self) -> int:
-        """Sqns being recovered now."""
-        return self._recovery.missing.sqns
-
-    @property
-    def missing_ranges(self) -> int:
-        """Ranges of sqns being recovered now: what `rxw_gaps` bounds."""
-        return len(self._recovery.missing)
-
-    @property
-    def nak_bo_ivl_ns(self) -> int:
-        """Bound of its random back-off: its parameter, or what those above advertise."""
-        return self._recovery.nak_bo_ivl
-
-    @property
-    def may_ask(self) -> bool:
-        """Whether NAKs may leave: the path is known, and nobody above forbids it."""
-        return self._recovery.may_ask
-
-    @property
-    def intervals_ns(self) -> tuple[int, int]:
-        """How long it waits for an NCF, and for RDATA: `nak_rpt_ivl` and `nak_rdata_ivl`, or longer while answers are late."""
-        return self._recovery.ncf_patience.ivl_ns, self._recovery.data_patience.ivl_ns
-
-    def is_missing(self, sqn: int) -> bool:
-        """Whether this sqn is being recovered now."""
-        return self._recovery.is_missing(sqn)
 
     @property
     def deadline_ns(self) -> int:
@@ -148,23 +115,6 @@ class Session:
             self._hold_until_ns,
             NEVER if self._restraint is None else self._restraint.deadline_ns,
             heard + expiry,
-        )
-
-    def status(self, now_ns: int) -> SessionStatus:
-        """What operators see of it."""
-        return SessionStatus(
-            tsi=tsi_text(self.path.tsi),
-            data_port=self.path.data_port,
-            state=self._state.name.lower(),
-            trail=self.path.trail,
-            lead=self.path.lead,
-            next_sqn=self.window.next_sqn,
-            missing_sqns=self.missing_sqns,
-            held_octets=self.window.held_octets,
-            parent=self._asker.parents.current or "",
-            silent_ns=now_ns - self.path.heard_at_ns,
-            acked=self.feedback.status,
-            lines=[] if self.lines is None else self.lines.status(now_ns),
         )
 
     # What arrives

@@ -1,0 +1,62 @@
+"""What befell the streams of one run: said on standard error as it happens, and added up for the account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from deploy.output import log, remedy
+from pgm.core.effects import Closed, Notice, Opened
+from pgm.core.events import EVENTS, Happening, id_of
+from pgm.wire.formats import tsi_text
+
+
+def text_of(item: Happening) -> str:
+    """What befell, in words."""
+    if isinstance(item, Notice):
+        return item.text
+    session = f"session {tsi_text(item.tsi)}"
+    if isinstance(item, Opened):
+        return f"{session} from {item.peer} at sqn {item.first}"
+    if isinstance(item, Closed):
+        return f"{session} at sqn {item.next_sqn}: {item.cause.value}"
+    return f"{session} sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}"
+
+
+@attrs.define
+class _Count:
+    times: int = 0
+    text: str = ""
+
+
+@attrs.define
+class Happenings:
+    """Events by id; as many as the table has, however long it goes on."""
+
+    _counts: dict[str, _Count] = attrs.field(factory=dict)
+
+    def say(self, item: Happening) -> None:
+        """Log an event, with its remedy when it is the first of its kind."""
+        found = id_of(item)
+        self.log(found if isinstance(item, Notice) else found.partition("-")[0], text_of(item), found)
+
+    def log(self, code: str, text: str, found: str = "") -> None:
+        """Log a line; it counts if its code, or `found`, is an event's id."""
+        log(code, text)
+        kind = EVENTS.get(found or code)
+        if kind is not None and self.note(kind.id, text) == 1 and kind.remedy:
+            remedy(kind.remedy)
+
+    def note(self, found: str, text: str) -> int:
+        """Count an event; returns how often it has occurred."""
+        count = self._counts.setdefault(found, _Count())
+        count.times, count.text = count.times + 1, text
+        return count.times
+
+    def rows(self) -> list[dict[str, Any]]:
+        """For --json: a row for each id."""
+        return [
+            {"id": found, "count": one.times, "text": one.text, "remedy": EVENTS[found].remedy}
+            for found, one in self._counts.items()
+        ]

@@ -1,0 +1,81 @@
+"""What others may see of a receiver's session: tests, operators, and the core that holds it."""
+
+from __future__ import annotations
+
+from pgm.core.asking import Asker
+from pgm.core.feedback import Feedback
+from pgm.core.lines import Lines
+from pgm.core.path import Path
+from pgm.core.receive_window import ReceiveWindow
+from pgm.core.recovery import Recovery
+from pgm.core.session_state import SessionState
+from pgm.core.status import SessionStatus
+from pgm.wire.formats import tsi_text
+
+
+class SessionView:
+    """The read-only side of `pgm.core.session.Session`."""
+
+    path: Path
+    window: ReceiveWindow
+    feedback: Feedback
+    lines: Lines | None
+    _state: SessionState
+    _recovery: Recovery
+    _asker: Asker
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the application has been told of the end."""
+        return self._state is SessionState.CLOSED
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has ended or fallen silent."""
+        return self._state in (SessionState.CLOSED, SessionState.SILENT)
+
+    @property
+    def missing_sqns(self) -> int:
+        """Sqns being recovered now."""
+        return self._recovery.missing.sqns
+
+    @property
+    def missing_ranges(self) -> int:
+        """Ranges of sqns being recovered now: what `rxw_gaps` bounds."""
+        return len(self._recovery.missing)
+
+    @property
+    def nak_bo_ivl_ns(self) -> int:
+        """Bound of its random back-off: its parameter, or what those above advertise."""
+        return self._recovery.nak_bo_ivl
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether NAKs may leave: the path is known, and nobody above forbids it."""
+        return self._recovery.may_ask
+
+    @property
+    def intervals_ns(self) -> tuple[int, int]:
+        """How long it waits for an NCF, and for RDATA: `nak_rpt_ivl` and `nak_rdata_ivl`, or longer while answers are late."""
+        return self._recovery.ncf_patience.ivl_ns, self._recovery.data_patience.ivl_ns
+
+    def is_missing(self, sqn: int) -> bool:
+        """Whether this sqn is being recovered now."""
+        return self._recovery.is_missing(sqn)
+
+    def status(self, now_ns: int) -> SessionStatus:
+        """What operators see of it."""
+        return SessionStatus(
+            tsi=tsi_text(self.path.tsi),
+            data_port=self.path.data_port,
+            state=self._state.name.lower(),
+            trail=self.path.trail,
+            lead=self.path.lead,
+            next_sqn=self.window.next_sqn,
+            missing_sqns=self.missing_sqns,
+            held_octets=self.window.held_octets,
+            parent=self._asker.parents.current or "",
+            silent_ns=now_ns - self.path.heard_at_ns,
+            acked=self.feedback.status,
+            lines=[] if self.lines is None else self.lines.status(now_ns),
+        )

@@ -1,0 +1,39 @@
+"""The table of events: complete, and what the code says is in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pgm
+from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
+from pgm.core.events import CAUSES, EVENTS, id_of, kind_of
+
+ROOT = Path(__file__).resolve().parents[3]
+TSI = bytes(8)
+
+
+def test_every_cause_has_a_row_with_what_to_do_where_something_went_wrong():
+    assert set(EVENTS) >= CAUSES
+    assert all(row.meaning.endswith(".") and not row.remedy.endswith(",") for row in EVENTS.values())
+    assert EVENTS["lost-overrun"].remedy
+    assert "could not keep up" in EVENTS["lost-overrun"].meaning
+
+
+def test_every_notice_of_the_code_has_a_row():
+    said = set()
+    for folder in ("pgm", "aggregator", "repairer"):
+        for file in (ROOT / folder).rglob("*.py"):
+            said |= set(re.findall(r'(?:Notice|_notice)\(\s*"([a-z-]+)"', file.read_text()))
+    assert len(said) > 10
+    assert said <= set(EVENTS)
+    assert {"session-evicted", "session-expired"} <= set(EVENTS)
+
+
+def test_ids():
+    assert id_of(Lost(TSI, 1, 2, LossCause.WINDOW)) == "lost-window"
+    assert id_of(Closed(TSI, 1, CloseCause.SILENT)) == "closed-silent"
+    assert id_of(Opened(TSI, 1, "10.0.0.1", 7500)) == "opened"
+    assert id_of(Opened(TSI, 1, "10.0.0.1", 7500, resumed=True)) == "resumed"
+    assert pgm.event_of(Notice("nagging", "")).remedy
+    assert kind_of(Notice("of-the-future", "")).id == "of-the-future"
