@@ -26,7 +26,8 @@ def test_before_the_earlier_one_is_silent():
     assert codes(reader.hear(spm_packet(1, 1000, 1009, tsi=NEXT), after=SECOND)) == []
     told = []
     for index in range(8):
-        told += codes(reader.hear(spm_packet(index + 2, 1000, 1009, tsi=NEXT), after=SECOND))
+        told += codes(reader.until(reader.now + SECOND))
+        told += codes(reader.hear(spm_packet(index + 2, 1000, 1009, tsi=NEXT)))
     assert told == ["source-restarted"]
 
 
@@ -34,6 +35,7 @@ def test_not_of_two_that_live_side_by_side():
     reader = joined(peer_expiry=5 * SECOND)
     told = []
     for index in range(8):
-        told += codes(reader.hear(data_train([1010 + index]), after=SECOND))
+        told += codes(reader.until(reader.now + SECOND))
+        told += codes(reader.hear(data_train([1010 + index])))
         told += codes(reader.hear(spm_packet(index + 2, 1000, 1009, tsi=NEXT)))
     assert told == []
