@@ -1,0 +1,91 @@
+"""The programs of docs/spark.md, as they stand there, over a small demo; and the table of options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pgm.spark import register
+from pgm.spark.options import as_markdown
+from tests.cli.command import pgm
+from tests.net.lab import ROOT
+from tests.net.processes import Process
+
+PAGE = (ROOT / "docs/spark.md").read_text()
+MESSAGES = 2000
+_PATIENCE_S = 90.0
+_BOTH = {"subnet-1": MESSAGES, "subnet-2": MESSAGES}
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def _commands(archives: Path) -> tuple[list[str], list[str]]:
+    demo, serve = (shlex.split(line)[1:] for line in _blocks("sh")[0].splitlines())
+    named = {"archives": str(archives), "127.0.0.1:3057": "127.0.0.1:0"}
+    return [named.get(word, word) for word in demo], [named.get(word, word) for word in serve]
+
+
+@contextmanager
+def _serving(words: list[str]) -> Iterator[str]:
+    service = Process("serve", words)
+    try:
+        service.line_with("ready:")
+        yield re.findall(r"ready: .*:(\d+)$", service.log)[0]
+        assert service.stop() == 0
+    finally:
+        service.close()
+
+
+def test_every_option_is_told_of() -> None:
+    assert as_markdown() in PAGE
+
+
+@pytest.mark.slow
+def test_the_program_prints_what_was_sent(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register(spark)
+    demo, serve = _commands(tmp_path / "archives")
+    done = pgm(*demo, "--json")
+    assert done.code == 0, done
+    with _serving(serve) as port:
+        program = _blocks("python")[0].replace("3057", port)
+        assert len(program.splitlines()) == 5
+        capsys.readouterr()
+        exec(program, {})  # a running session is taken
+        shown = re.findall(r"\| *(\S+)\| *(\d+)\|", capsys.readouterr().out)
+    assert {segment: int(count) for segment, count in shown} == _BOTH
+
+
+@pytest.mark.slow
+def test_the_live_program_counts_while_the_demo_runs(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    (tmp_path / "archives").mkdir()
+    demo, serve = _commands(tmp_path / "archives")
+    with _serving(serve) as port:
+        running = Process("demo", [*demo, "--json"])
+        try:
+            program = _blocks("python")[1].replace("3057", port).replace("    ", "")
+            program = program.replace('format("console")', 'format("memory").queryName("live")')
+            names: dict[str, object] = {}
+            exec(program.replace("query.awaitTermination(30)\n", ""), names)
+            query = names["query"]
+            counts: dict[str, int] = {}
+            until = time.monotonic() + _PATIENCE_S
+            while counts != _BOTH and time.monotonic() < until:
+                query.processAllAvailable()  # type: ignore[attr-defined]
+                counts = {row.segment: row["count"] for row in spark.table("live").collect()}
+            query.stop()  # type: ignore[attr-defined]
+            assert running.wait() == 0, running.log
+        finally:
+            running.close()
+    assert counts == _BOTH
