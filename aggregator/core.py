@@ -109,9 +109,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs that were put off, repeats, takeover, expiry."""
         effects: list[Effect] = []
-        for session in self.sessions:
-            if session.deadline_ns <= now_ns:
-                effects += session.handle_deadline(now_ns)
+        for session in self.sessions.in_turn([one for one in self.sessions if one.deadline_ns <= now_ns]):
+            effects += session.handle_deadline(now_ns)
         return [*effects, *self._expire(now_ns)]
 
 

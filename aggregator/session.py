@@ -144,6 +144,7 @@ class AggregatorSession:
             pending_sqns=self.elimination.repairs.sqns,
             parent=self._upstream.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
+            askers=self.brakes.askers(),
             acked=self.acks.status,
             children=populations(*zip(self._setup.downs, self._children, strict=True)),
         )

@@ -150,9 +150,8 @@ class RepairerCore(ElementCore[ParitySession]):
         """NCFs and NAKs of every session, then one train of repairs of one of them."""
         effects: list[Effect] = []
         train: Effect | None = None
-        for session in sorted(self.sessions, key=lambda one: one.deadline_ns):
-            if session.deadline_ns > now_ns:
-                break
+        due = sorted((one for one in self.sessions if one.deadline_ns <= now_ns), key=lambda one: one.deadline_ns)
+        for session in self.sessions.in_turn(due):
             effects += session.handle_deadline(now_ns)
             train = train or session.next_repair(now_ns)
             if self._journals is not None:

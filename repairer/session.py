@@ -172,6 +172,7 @@ class RepairerSession:
             held_octets=self.cache.store.pinned_octets,
             parent=self._parents.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
+            askers=self.brakes.askers(),
             acked=self.acks.status,
             lines=[] if self.lines is None else self.lines.status(now_ns),
             children=populations(*((down, self._children[down.index]) for down in self._setup.downs)),

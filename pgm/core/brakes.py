@@ -6,6 +6,7 @@ crying baby, gets a small budget of its own until it is quiet, so that repairs f
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 
 import attrs
@@ -14,9 +15,12 @@ from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.core.nagging import NagMonitor
 from pgm.core.rate import Bucket
+from pgm.core.status import AskerStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
+
+_MOST_ASKERS = 16  # children that are shown
 
 
 @attrs.define(eq=False)
@@ -26,6 +30,9 @@ class _Child:
     naks: Bucket
     monitor: NagMonitor
     crying: Bucket | None = None
+    nak_packets: int = 0
+    nak_sqns: int = 0
+    braked: int = 0
 
 
 class Brakes:
@@ -51,6 +58,20 @@ class Brakes:
     def crying(self) -> tuple[Nla, ...]:
         """The children that ask all the time."""
         return tuple(self._crying)
+
+    def askers(self) -> list[AskerStatus]:
+        """The children that have asked for most packets, of those that are remembered."""
+        most = heapq.nlargest(_MOST_ASKERS, self._children.items(), key=lambda item: (item[1].nak_sqns, item[0]))
+        return [
+            AskerStatus(
+                address=child,
+                nak_packets=one.nak_packets,
+                nak_sqns=one.nak_sqns,
+                braked=one.braked,
+                is_crying=child in self._crying,
+            )
+            for child, one in most
+        ]
 
     def is_crying(self, child: Nla) -> bool:
         """Whether a child asks all the time."""
@@ -84,16 +105,20 @@ class Brakes:
                 forgotten, _ = self._children.popitem(last=False)
                 self._crying.pop(forgotten, None)
         self._children.move_to_end(child)
+        known.nak_packets += 1
+        known.nak_sqns += sqns
         if sqns and self._parameters.nagging_window_ivl:
             self._lead = lead
             if known.monitor.asked(sqns, lead, now_ns):
                 self._changed(child, known)
             if known.crying is not None and not known.crying.take(sqns, now_ns):
                 self._counters.nak_packets_of_crying += 1
+                known.braked += 1
                 return False
         if known.naks.take(1, now_ns) and self._naks.take(1, now_ns):
             return True
         self._counters.nak_packets_braked += 1
+        known.braked += 1
         self._tell("NAKs", child, now_ns)
         return False
 

@@ -75,4 +75,4 @@ class ElementCore(Generic[S]):
 
     def status(self, now_ns: int) -> list[SessionStatus]:
         """One row per session."""
-        return [session.status(now_ns) for session in self.sessions]
+        return self.sessions.status(now_ns)

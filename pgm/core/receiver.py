@@ -149,7 +149,7 @@ class ReceiverCore:
     def handle_deadline(self, now_ns: int) -> Effects:
         """NAKs, giving up, SPMRs, silence."""
         effects: list[Effect] = []
-        for session in self.sessions:
+        for session in self.sessions.in_turn([one for one in self.sessions if one.deadline_ns <= now_ns]):
             done = session.handle_deadline(now_ns)
             effects += done
             if done and session.is_quiet and any(isinstance(one, Closed) for one in done):
@@ -161,10 +161,10 @@ class ReceiverCore:
 
     def status(self, now_ns: int) -> list[SessionStatus]:
         """One row per session."""
-        return [session.status(now_ns) for session in self.sessions]
+        return self.sessions.status(now_ns)
 
     def _of_all(self, act: Callable[[Session], Effects]) -> Effects:
         effects: list[Effect] = []
-        for session in self.sessions:
+        for session in self.sessions.in_turn():
             effects += act(session)
         return effects

@@ -19,6 +19,7 @@ from pgm.core.feeder import Feeder
 from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned
 from pgm.core.responder import Responder
+from pgm.core.shares import counts_of
 from pgm.core.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
 from pgm.core.transmit_window import Payload, TransmitWindow
@@ -473,6 +474,8 @@ class SourceCore:
                 next_sqn=window.next_sqn,
                 pending_sqns=self._responder.pending_sqns,
                 held_octets=window.held_octets,
+                counts=counts_of(self.counters),
+                askers=self._brakes.askers(),
                 children=populations((self._segment, self._children)),
                 acked=None if self.acked is None else self.acked.status,
             )

@@ -31,6 +31,17 @@ class LineStatus:
 
 
 @attrs.frozen(kw_only=True)
+class AskerStatus:
+    """What one child has asked of a session."""
+
+    address: str
+    nak_packets: int
+    nak_sqns: int
+    braked: int = 0  # NAKs that were dropped
+    is_crying: bool = False  # it asks all the time, and has a small budget of its own
+
+
+@attrs.frozen(kw_only=True)
 class SessionStatus:
     """One session at one node, now. Sqns are 64-bit; -1 lead means that nothing was sent yet."""
 
@@ -49,4 +60,6 @@ class SessionStatus:
         factory=dict
     )  # by segment, as the last censuses estimate; empty without polls
     acked: AckStatus | None = None  # of acknowledged streams
+    counts: dict[str, int] = attrs.field(factory=dict)  # its share of the node's counters, without what is 0
+    askers: list[AskerStatus] = attrs.field(factory=list)  # the children that asked for most
     lines: list[LineStatus] = attrs.field(factory=list)  # where several segments bring the session

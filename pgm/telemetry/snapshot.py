@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from pgm.core.interface import Core
+from pgm.core.status import SessionStatus
 from pgm.topology.node_plan import NodePlan
 
 Snapshot = dict[str, Any]
@@ -29,9 +30,16 @@ def take_snapshot(plan: NodePlan, core: Core, now_ns: int, started_ns: int, segm
         "rss_bytes": rss_octets(),
         "cpu_s": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 3),
         "counters": core.counters.snapshot(),
-        "sessions": [attrs.asdict(row) for row in core.status(now_ns)],
+        "sessions": [_session(plan, row) for row in core.status(now_ns)],
         "segments": segments,
     }
+
+
+def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:
+    """A session, with the name of its stream, and of the stream's source if there is only one."""
+    stream = next((one for one in plan.streams if one.data_port == row.data_port), None)
+    names = {"stream": "" if stream is None else stream.name, "source": (stream and stream.source) or ""}
+    return names | attrs.asdict(row)
 
 
 def rss_octets() -> int:
