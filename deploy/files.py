@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,6 +75,7 @@ async def send_files(
 ) -> dict[str, Any]:
     """Send files and folders; returns the account."""
     began = trio.current_time()
+    gc.freeze()  # what was loaded stays: looking through it again and again takes a twentieth of the time
     async with open_source(target, node=node, stream=stream) as source:
         _complain(source.links)
         unit, most = unit_of(source), source.parameters.file_entries
@@ -122,6 +124,7 @@ async def receive_files(
     target: str, node: str | None, stream: str | None, wish: FileWish, wait_s: float, accounts: list[dict[str, Any]]
 ) -> None:
     """Receive files until the stream ends, or with `follow` for ever; adds an account for each stream."""
+    gc.freeze()
     async with open_receiver(target, node=node, stream=stream) as receiver:
         _complain(receiver.links)
         who = f"{node or 'receiver'}@{os.uname().nodename}:{os.getpid()}"

@@ -150,20 +150,26 @@ def packets(kind: Kind, ident: bytes, octets: bytes, unit: int) -> list[bytes]:
     return [packet(kind, ident, at, octets[at : at + unit]) for at in range(0, len(octets), unit)]
 
 
-def rows(kind: Kind, ident: bytes, place: int, octets: Octets, unit: int) -> list[Octets]:
-    """Packets of octets in a row: a (count, size) array of full ones, and one of the rest if there is one."""
+def rows(kind: Kind, ident: bytes, place: int, octets: Octets, unit: int, room: Octets) -> list[Octets]:
+    """Packets of octets in a row: a (count, size) array of full ones, and one of the rest if there is one.
+
+    `room` is a row of octets that has room for them all; they are built there.
+    """
     whole = len(octets) // unit
+    used = whole * (HEAD_OCTETS + unit)
     found = []
     if whole:
         places = np.arange(place, place + whole * unit, unit, dtype=np.int64)
-        found.append(_rows(kind, ident, places, octets[: whole * unit].reshape(whole, unit)))
+        found.append(_rows(kind, ident, places, octets[: whole * unit].reshape(whole, unit), room[:used]))
     if whole * unit < len(octets):
-        found.append(_rows(kind, ident, np.array([place + whole * unit]), octets[whole * unit :].reshape(1, -1)))
+        rest = octets[whole * unit :].reshape(1, -1)
+        last = room[used : used + HEAD_OCTETS + rest.size]
+        found.append(_rows(kind, ident, np.array([place + whole * unit]), rest, last))
     return found
 
 
-def _rows(kind: Kind, ident: bytes, places: npt.NDArray[np.int64], payloads: Octets) -> Octets:
-    made = np.empty((len(payloads), HEAD_OCTETS + payloads.shape[1]), np.uint8)
+def _rows(kind: Kind, ident: bytes, places: npt.NDArray[np.int64], payloads: Octets, room: Octets) -> Octets:
+    made = room.reshape(len(payloads), HEAD_OCTETS + payloads.shape[1])
     made[:, :_WORD] = np.frombuffer(head_word(kind, ident).to_bytes(_WORD, "little"), np.uint8)
     made[:, _WORD:HEAD_OCTETS] = places.astype("<i8").view(np.uint8).reshape(-1, _WORD)
     made[:, HEAD_OCTETS:] = payloads

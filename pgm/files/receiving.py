@@ -30,6 +30,7 @@ from pgm.wire.train import Octets
 _AT_ONCE_OCTETS = (
     MIB  # received octets that go to the disk at a time: a change of threads costs as much as some of them
 )
+_GATHER_S = 0.002  # how long one octet waits for the next, to share that change
 _MOST_NAMED = 20  # incomplete files that an account names
 
 Progress = Callable[[str, int, int], None]  # what is being done, octets done, and octets in all
@@ -275,7 +276,7 @@ class FileReceiver:
             if item is None:
                 return
             items, item, octets = [item], None, 0
-            while octets < _AT_ONCE_OCTETS and (more := await self._receiver.next_batch(0)) is not None:
+            while octets < _AT_ONCE_OCTETS and (more := await self._receiver.next_batch(_GATHER_S)) is not None:
                 items.append(more)
                 octets += more.payloads.size if isinstance(more, Batch) else 0
             self._is_busy = True

@@ -7,6 +7,7 @@ the address that is announced. Nobody needs to know them before, and a network w
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import socket
 import time
@@ -60,6 +61,14 @@ class _Job:
     end: int
 
 
+class _Room:
+    """Memory for one block and its packets. Fresh memory for each would cost more than what is done with it."""
+
+    def __init__(self, block: int, unit: int) -> None:
+        self.octets = np.empty(block, np.uint8)
+        self.packets = np.empty(block + block // unit * HEAD_OCTETS, np.uint8)
+
+
 class FileSender:
     """One transfer over one source."""
 
@@ -79,6 +88,8 @@ class FileSender:
         host, port = self._socket.getsockname()[:2]
         self._announcement = Announcement(self._digest, len(self._encoded), self._manifest.octets, host, port)
         self._census = Census(self._announcement.ident, self._parameters.file_receivers, self._parameters.file_patience)
+        # What was read, what is being read, and what is being sent, which is copied before the next is taken.
+        self._rooms = [_Room(self._manifest.block, self._manifest.unit) for _ in range(_AHEAD + 2)]
         self._digests: dict[int, bytes] = {}
         self._question = 0
         self._progress = progress or _ignore
@@ -177,23 +188,23 @@ class FileSender:
                 first = until
 
     async def _read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[tuple[_Job, list[Octets]]]) -> None:
-        reader = Reader(self._offering)
+        reader, rooms = Reader(self._offering), itertools.cycle(self._rooms)
         async with ahead:
             for job in jobs:
-                await ahead.send((job, await trio.to_thread.run_sync(self._packets_of, reader, job)))
+                await ahead.send((job, await trio.to_thread.run_sync(self._packets_of, reader, job, next(rooms))))
         reader.close()
 
-    def _packets_of(self, reader: Reader, job: _Job) -> list[Octets]:
+    def _packets_of(self, reader: Reader, job: _Job, room: _Room) -> list[Octets]:
         """Read what a job sends, with the block's digest if that is not known yet."""
         first, end = self._manifest.span(job.block)
         if job.block in self._digests:
             first, end = job.first, job.end
-        octets = np.empty(end - first, np.uint8)
+        octets = room.octets[: end - first]
         reader.read(first, octets)
         if job.block not in self._digests:
             self._digests[job.block] = hashlib.sha256(octets.data).digest()
         part = octets[job.first - first : job.end - first]
-        return rows(Kind.DATA, self._announcement.ident, job.first, part, self._manifest.unit)
+        return rows(Kind.DATA, self._announcement.ident, job.first, part, self._manifest.unit, room.packets)
 
     async def _send_digests(self, digests: dict[int, bytes]) -> None:
         """Send some blocks' digests, those of blocks in a row together."""
@@ -212,7 +223,7 @@ class FileSender:
         for block in range(blocks):
             if block not in self._digests:
                 first, end = self._manifest.span(block)
-                await trio.to_thread.run_sync(self._packets_of, reader, _Job(block, first, end))
+                await trio.to_thread.run_sync(self._packets_of, reader, _Job(block, first, end), self._rooms[0])
                 self._progress("reading", end, self._manifest.octets)
         reader.close()
         await self._send_digests(self._digests)
