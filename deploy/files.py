@@ -17,8 +17,7 @@ from deploy.output import warn
 from pgm.core.effects import CloseCause
 from pgm.errors import ProcessError, UsageError
 from pgm.files.receiving import FileReceiver, Progress
-from pgm.files.scanning import scan
-from pgm.files.sending import FileSender, unit_of
+from pgm.files.sending import send
 from pgm.net.link import Link
 from pgm.net.open import open_receiver, open_source
 from pgm.wire.formats import tsi_text
@@ -78,19 +77,19 @@ async def send_files(
     gc.freeze()  # what was loaded stays: looking through it again and again takes a twentieth of the time
     async with open_source(target, node=node, stream=stream) as source:
         _complain(source.links)
-        unit, most = unit_of(source), source.parameters.file_entries
-        block = source.parameters.file_block_bytes
-        announced_until = trio.current_time() + settle_s
-        offering = await trio.to_thread.run_sync(
-            lambda: scan(offer.files, offer.folders, unit=unit, block_octets=block, most_entries=most)
-        )
-        for path in offering.skipped:
-            warn(f"{path} is a link or a device, and is not sent")
+        # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
+        await trio.sleep(settle_s)
         with progress_bar() as show:
-            sender = FileSender(source, offering, progress=show)
-            # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
-            await trio.sleep_until(announced_until)
-            account = await sender.run(receivers=offer.receivers, resume=offer.resume)
+            account = await send(
+                source,
+                files=offer.files,
+                folders=offer.folders,
+                receivers=offer.receivers,
+                resume=offer.resume,
+                progress=show,
+            )
+        for path in account["skipped"]:
+            warn(f"{path} is a link or a device, and was not sent")
         account["seconds"] = round(trio.current_time() - began, 3)
         account["tsi"] = tsi_text(source.tsi)
     account["counters"] = source.counters.snapshot()
@@ -127,7 +126,7 @@ async def receive_files(
     gc.freeze()
     async with open_receiver(target, node=node, stream=stream) as receiver:
         _complain(receiver.links)
-        who = f"{node or 'receiver'}@{os.uname().nodename}:{os.getpid()}"
+        who = node or f"{os.uname().nodename}:{os.getpid()}"
         first = await receiver.next_batch(wait_s)
         if first is None and not receiver.known_sources:
             link = receiver.links[0]

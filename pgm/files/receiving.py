@@ -245,7 +245,8 @@ class FileReceiver:
         self._who = who or f"{socket.gethostname()}:{os.getpid()}"
         self.intake = Intake(into, receiver.parameters, replace)
         self._progress = progress or _ignore
-        self._is_busy = False
+        self._free = trio.Event()  # set while nothing goes to the disk
+        self._free.set()
         self._socket: socket.socket | None = None
         self.unanswerable = ""  # why answers do not leave
         self.close_cause: CloseCause | None = None
@@ -279,9 +280,9 @@ class FileReceiver:
             while octets < _AT_ONCE_OCTETS and (more := await self._receiver.next_batch(_GATHER_S)) is not None:
                 items.append(more)
                 octets += more.payloads.size if isinstance(more, Batch) else 0
-            self._is_busy = True
+            self._free = trio.Event()
             asked = await trio.to_thread.run_sync(self.intake.take, items)
-            self._is_busy = False
+            self._free.set()
             if asked:
                 nursery.start_soon(self._answer, asked[-1].question)
             self._progress(*self.intake.progress())
@@ -297,14 +298,16 @@ class FileReceiver:
     async def _answer(self, question: int) -> None:
         """Answer after a while by chance, so that a thousand receivers do not answer at once."""
         await trio.sleep(random.random() * self.intake.parameters.file_ask_ivl / 2 / SECOND)
-        if not self._is_busy:
-            self._send(self.intake.answer(self._who, question))
+        while not self._free.is_set():
+            await self._free.wait()
+        self._send(self.intake.answer(self._who, question))
 
     async def _say_when_busy(self) -> None:
         """Tell the source, while the disk takes long, that somebody is still here."""
         while True:
+            free = self._free
             await trio.sleep(self.intake.parameters.file_ask_ivl / SECOND)
-            if self._is_busy:
+            if self._free is free and not free.is_set():
                 self._say(State.BUSY)
 
     def _say(self, state: State) -> None:

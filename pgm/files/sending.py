@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,7 +23,7 @@ from pgm.errors import TransportError, UsageError
 from pgm.files.census import Census
 from pgm.files.manifest import DIGEST_OCTETS, Extent, digest_of
 from pgm.files.packets import HEAD_OCTETS, Announcement, Answer, BadPacket, Kind, few, packet, packets, rows
-from pgm.files.scanning import Offering, Reader
+from pgm.files.scanning import Offering, Reader, scan
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.source import Source
 from pgm.parameters import Parameters
@@ -50,6 +51,29 @@ def unit_of(source: Source) -> int:
     if unit < DIGEST_OCTETS:
         raise UsageError(f"packets of {source.max_tpdu} octets are too small for files", remedy="raise max_tpdu")
     return unit
+
+
+async def send(
+    source: Source,
+    *,
+    files: Sequence[Path] = (),
+    folders: Sequence[Path] = (),
+    receivers: int = 0,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Send files and folders over a source; `receivers` and `resume` as of `FileSender.run`, which returns the account too.
+
+    Raises `UsageError` for what cannot be sent, `ProcessError` for what cannot be read or changes meanwhile.
+    """
+    unit, limits = unit_of(source), source.parameters
+
+    def look() -> Offering:
+        block, most = limits.file_block_bytes, limits.file_entries
+        return scan(files, folders, unit=unit, block_octets=block, most_entries=most)
+
+    offering = await trio.to_thread.run_sync(look)
+    return await FileSender(source, offering, progress=progress).run(receivers=receivers, resume=resume)
 
 
 @attrs.frozen
