@@ -12,6 +12,7 @@ from pgm.net.items import Batch, Message, MultipartBatch
 from pgm.net.objects import Object
 from pgm.net.open import open_receiver, open_source
 from pgm.net.packed import PackedBatch
+from pgm.net.policies import LossError
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 from pgm.topology.model import Topology
@@ -22,6 +23,7 @@ __all__ = [
     "Closed",
     "EventKind",
     "LossCause",
+    "LossError",
     "Lost",
     "Message",
     "MultipartBatch",

@@ -145,6 +145,13 @@ class ReceiveWindow:
             self.give_up([(self.arrivals.end, sqn)], cause)
             self.arrivals.end = sqn
 
+    def skip_all(self, cause: LossCause) -> None:
+        """Give up all that is known and not delivered."""
+        while self._held.oldest is not None:
+            run = self._held.cut_oldest(self._held.oldest.count)
+            self.give_up([(run.first, run.end)], cause)
+        self.give_up(self._recovery.give_up_before(self.arrivals.end), cause)
+
     def advance(self, *, is_last: bool = False) -> list[Effect]:
         """What can be said in order now. `is_last` says it all, room or not: the session is about to go."""
         effects = self._deliver(is_last=is_last)

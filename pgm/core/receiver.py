@@ -137,6 +137,20 @@ class ReceiverCore:
             return NOTHING
         return self._of_all(lambda session: session.resume())
 
+    @property
+    def room_octets(self) -> int:
+        """What the application's queue still takes."""
+        return self._room.octets
+
+    def resync(self, tsi: Tsi) -> Effects:
+        """Let a session go on with the newest packet: what is behind it and not yet delivered is lost."""
+        session = self.sessions.get(tsi)
+        return NOTHING if session is None else session.resync()
+
+    def end_all(self, cause: CloseCause) -> Effects:
+        """End every session that has begun; what was delivered can still be taken."""
+        return self._of_all(lambda session: session.end(cause) if session.is_running else NOTHING)
+
     def leave(self, now_ns: int) -> Effects:
         """The application goes: say so where acks are waited for."""
         return self._of_all(lambda session: session.feedback.leave(now_ns))

@@ -52,6 +52,10 @@ class ReceiverSetup:
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
 
 
+# Why what is missing is lost when a session ends so.
+_LOST_WITH = {CloseCause.NAGGING: LossCause.NAGGING, CloseCause.OVERRUN: LossCause.OVERRUN}
+
+
 class Session(SessionView):
     """The receiver's side of one TSI."""
 
@@ -390,6 +394,13 @@ class Session(SessionView):
         """Go on delivering: the application has made room."""
         return self._advance() if self._state in (_State.OPEN, _State.SILENT, _State.ENDING) else ()
 
+    def resync(self) -> Effects:
+        """Skip what has come and was not delivered, and what is missing: go on with the newest."""
+        if self._state is not _State.OPEN:
+            return ()
+        self.window.skip_all(LossCause.RESYNC)
+        return self._advance()
+
     def end(self, cause: CloseCause) -> Effects:
         """Give up what is missing and close once the rest is delivered."""
         if self._state is _State.CLOSED:
@@ -399,7 +410,7 @@ class Session(SessionView):
             return ()
         opening = self._open(self._peer) if self._state is _State.HOLDING else []
         self._state, self._end_cause = _State.ENDING, cause
-        because = LossCause.NAGGING if cause is CloseCause.NAGGING else LossCause.SOURCE_GONE
+        because = _LOST_WITH.get(cause, LossCause.SOURCE_GONE)
         self.window.give_up(self._recovery.give_up_before(self.window.arrivals.end), because)
         return [*opening, *self._advance(is_last=cause is CloseCause.EVICTED)]
 

@@ -30,6 +30,11 @@ class SessionView:
         return self._state is SessionState.CLOSED
 
     @property
+    def is_running(self) -> bool:
+        """Whether the application has been told of its beginning, and its end has not come."""
+        return self._state in (SessionState.OPEN, SessionState.SILENT)
+
+    @property
     def is_quiet(self) -> bool:
         """Whether it has ended or fallen silent."""
         return self._state in (SessionState.CLOSED, SessionState.SILENT)

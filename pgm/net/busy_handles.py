@@ -23,7 +23,8 @@ from pgm.net.items import AnyBatch, BatchItem, Item, Message, batch_of
 from pgm.net.link import open_links
 from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target, new_tsi, resolve
-from pgm.net.receiver import Inbox
+from pgm.net.policies import Policies
+from pgm.net.receiver import REPORTING, Inbox
 from pgm.telemetry.observer import observing
 from pgm.topology.node_plan import Role
 from pgm.units import NEVER, SECOND
@@ -138,8 +139,16 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
     Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer.
     """
 
-    def __init__(self, core: ReceiverCore, inbox: _SpunInbox, driver: BusyPollDriver, unwrapping: Unwrapping) -> None:
+    def __init__(
+        self,
+        core: ReceiverCore,
+        inbox: _SpunInbox,
+        driver: BusyPollDriver,
+        unwrapping: Unwrapping,
+        policies: Policies = REPORTING,
+    ) -> None:
         super().__init__(core, driver, unwrapping)
+        self._policies = policies
         self._inbox = inbox
 
     def recv(self, timeout_s: float | None = None) -> Item | None:
@@ -193,10 +202,10 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
             if found is not None:
                 item = self._take(found)
                 if item is not None:
-                    return item
+                    return self._policies.handed(item)
             elif timeout_s is not None and time.monotonic_ns() >= until_ns:
                 return None
-        return self._ready.popleft()
+        return self._policies.handed(self._ready.popleft())
 
     def _take(self, found: _Found) -> BatchItem | Messages | None:
         freed = self._inbox.after()
@@ -255,11 +264,14 @@ def open_receiver(
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
     cpu: int | None = None,
+    on_loss: str = "report",
+    slow: str = "block",
     on_notice: Callable[[Notice], None] = _ignore,
     seed: str | None = None,
     **parameters: Any,
 ) -> Iterator[Receiver]:
     """Open a receiver that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_receiver`."""
+    policies = Policies.of(on_loss, slow)
     plan = resolve(target, node, Role.RECEIVER, parameters)
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     with pinned(cpu):
@@ -267,11 +279,11 @@ def open_receiver(
         core = receiver_core(
             plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
         )
-        inbox = _SpunInbox(core, plan.parameters, on_notice, unordered_ports(streams))
+        inbox = _SpunInbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
         driver = BusyPollDriver(core, links, inbox)
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
-                yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects))
+                yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
         finally:
             driver.perform(core.leave(driver.now_ns()))
             driver.close()

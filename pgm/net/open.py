@@ -21,6 +21,7 @@ from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver import Driver
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
+from pgm.net.policies import Policies
 from pgm.net.receiver import Inbox, Receiver
 from pgm.net.source import Outbox, Source
 from pgm.parameters import ROWS, Parameters
@@ -136,6 +137,8 @@ async def open_receiver(
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
+    on_loss: str = "report",
+    slow: str = "block",
     on_notice: Callable[[Notice], None] = _ignore,
     seed: str | None = None,
     **parameters: Any,
@@ -144,17 +147,19 @@ async def open_receiver(
 
     Without `stream` it takes every stream of the node. `subscribe` is for streams with ZeroMQ's framing: the
     prefixes of the messages to take, all without it, none if it is empty. `subjects` is the same for streams with
-    batches, by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`. Raises `TopologyError`, `UsageError`, `TransportError`.
+    batches, by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`. `on_loss` is "report", "resync" (skip to the newest) or "raise"
+    (`LossError`); `slow` says what an application that falls behind by `inbox_bytes` does: "block", "drop-oldest", "drop-newest", "close". Raises `TopologyError`, `UsageError`, `TransportError`.
     """
+    policies = Policies.of(on_loss, slow)
     plan = resolve(target, node, Role.RECEIVER, parameters)
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = open_links(plan, Arena(), seed)
     core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
-    inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams))
+    inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
     driver = Driver(core, links, inbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan):
         try:
-            yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects))
+            yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
         finally:
             driver.perform_now(core.leave(Driver.now_ns()))
             inbox.close()

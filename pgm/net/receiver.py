@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Generic, TypeVar
 
-import attrs
 import trio
 
-from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, Lost, Notice, Opened
-from pgm.core.fragments import LargeMessage, Messages, Reassembler
+from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
+from pgm.core.fragments import Messages, Reassembler
 from pgm.core.loose_fragments import LooseReassembler
 from pgm.core.receiver import ReceiverCore
 from pgm.messages.objects import CBOR, Codec
@@ -20,31 +19,17 @@ from pgm.net.driver import Driver
 from pgm.net.handles import ReceiverHandle
 from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker, batch_of
 from pgm.net.objects import ObjectItem, object_of
+from pgm.net.policies import Policies, drop_newest, drop_oldest
+from pgm.net.queued import Queued
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.formats import Tsi
-from pgm.wire.train import Run
 
 T = TypeVar("T")
 
-
-@attrs.define(eq=False)
-class _Queued:
-    """Something for the application, and the octets that taking it sets free."""
-
-    found: Messages | LargeMessage | Lost | Opened | Closed
-    frees_octets: int
-
-    def is_continued_by(self, tsi: Tsi, run: Run) -> bool:
-        """Whether a run goes on in sqns and memory where this ends."""
-        found = self.found
-        return isinstance(found, Messages) and found.run.is_continued_by(run) and found.tsi == tsi
-
-    def extend(self, run: Run) -> None:
-        """Take in a run that goes on where this ends."""
-        assert isinstance(self.found, Messages)
-        self.found = Messages(self.found.tsi, self.found.run.with_more(run))
-        self.frees_octets += run.octets
+REPORTING = Policies()
+# What comes of another loss, or of a wish: no reason to skip more.
+_OF_OTHER_LOSSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.NAGGING})
 
 
 class Inbox:
@@ -56,18 +41,22 @@ class Inbox:
         parameters: Parameters,
         on_notice: Callable[[Notice], None],
         unordered_ports: Collection[int] = (),
+        policies: Policies = REPORTING,
     ) -> None:
         self._core = core
         self._unordered_ports = frozenset(unordered_ports)
         self._parameters = parameters
         self._on_notice = on_notice
-        self._queue: deque[_Queued] = deque()
+        self._queue: deque[Queued] = deque()
         self._waiters = trio.lowlevel.ParkingLot()
         self._reassemblers: dict[Tsi, Reassembler | LooseReassembler] = {}
         self._marks: dict[Tsi, tuple[int, int]] = {}  # how far large messages had come when last looked at
         self._looks_at_ns = 0
         self._freed = 0
         self._is_closed = False
+        self._policies = policies
+        self._has_slow_policy = policies.slow != "block"
+        self._resyncs: set[Tsi] = set()  # sessions that are to go on with the newest
 
     def take(self, effect: Effect) -> None:
         """Queue what the core delivered."""
@@ -77,24 +66,43 @@ class Inbox:
             self._on_notice(effect)
             return
         elif isinstance(effect, Lost):
-            self._queue.extend(_Queued(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
+            if self._policies.on_loss == "resync" and effect.cause not in _OF_OTHER_LOSSES:
+                self._resyncs.add(effect.tsi)
+            self._queue.extend(Queued(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
         elif isinstance(effect, Closed):
             if effect.cause is not CloseCause.SILENT:  # a silent session may go on in the middle of a message
                 reassembler = self._reassemblers.pop(effect.tsi, None)
-                self._queue.extend(_Queued(lost, 0) for lost in (reassembler.end() if reassembler else ()))
-            self._queue.append(_Queued(effect, 0))
+                self._queue.extend(Queued(lost, 0) for lost in (reassembler.end() if reassembler else ()))
+            self._queue.append(Queued(effect, 0))
         elif isinstance(effect, Opened):
             if effect.data_port in self._unordered_ports and effect.tsi not in self._reassemblers:
                 self._reassemblers[effect.tsi] = LooseReassembler(effect.tsi, self._parameters.max_apdu)
-            self._queue.append(_Queued(effect, 0))
+            self._queue.append(Queued(effect, 0))
         if self._waiters:
             self._waiters.unpark_all()
 
     def after(self) -> Effects:
         """Give back the room of what left the queue unseen."""
         self.look()
+        effects = self._follow_policies() if self._has_slow_policy or self._resyncs else NOTHING
         freed, self._freed = self._freed, 0
-        return self._core.grant(freed) if freed else NOTHING
+        return [*effects, *self._core.grant(freed)] if freed else effects
+
+    def _follow_policies(self) -> Effects:
+        """Skip what a loss makes stale; make room where the application is too slow."""
+        effects: list[Effect] = []
+        for tsi in self._resyncs:
+            effects += self._core.resync(tsi)
+        self._resyncs.clear()
+        inbox_octets = self._parameters.inbox_bytes
+        excess = self._policies.excess(inbox_octets, inbox_octets - self._core.room_octets - self._freed)
+        if excess <= 0:
+            return effects
+        if self._policies.slow == "close":
+            return [*effects, *self._core.end_all(CloseCause.OVERRUN)]
+        if self._has_slow_policy:
+            self._freed += (drop_oldest if self._policies.slow == "drop-oldest" else drop_newest)(self._queue, excess)
+        return effects
 
     def look(self) -> None:
         """Wait no longer for large messages that are where they were at the last look, `apdu_ivl` ago or more."""
@@ -105,7 +113,7 @@ class Inbox:
         marks = {tsi: one.mark for tsi, one in self._reassemblers.items()}
         for tsi, mark in marks.items():
             if mark is not None and mark == self._marks.get(tsi):
-                self._queue.extend(_Queued(lost, 0) for lost in self._reassemblers[tsi].end())
+                self._queue.extend(Queued(lost, 0) for lost in self._reassemblers[tsi].end())
                 self._waiters.unpark_all()
         self._marks = {tsi: mark for tsi, mark in marks.items() if mark is not None}
 
@@ -123,17 +131,17 @@ class Inbox:
             return
         reassembler = self._reassembler(deliver.tsi)
         if not run.has_options and reassembler.is_between:
-            self._queue.append(_Queued(Messages(deliver.tsi, run), run.octets))
+            self._queue.append(Queued(Messages(deliver.tsi, run), run.octets))
             return
         found = list(reassembler.add(run))
-        self._queue.extend(_Queued(one, 0) for one in found)
+        self._queue.extend(Queued(one, 0) for one in found)
         if found:
             self._queue[-1].frees_octets = deliver.run.octets
         else:
             # A part of a large message: it has left the queue for the reassembler, which has its own bound.
             self._freed += deliver.run.octets
 
-    async def next(self) -> _Queued | None:
+    async def next(self) -> Queued | None:
         """The next thing in the queue; None once closed and empty."""
         while not self._queue:
             if self._is_closed:
@@ -157,8 +165,16 @@ class Receiver(ReceiverHandle[Driver]):
     outgrows the receive window is reported as `Lost` with cause OVERRUN.
     """
 
-    def __init__(self, core: ReceiverCore, inbox: Inbox, driver: Driver, unwrapping: Unwrapping) -> None:
+    def __init__(
+        self,
+        core: ReceiverCore,
+        inbox: Inbox,
+        driver: Driver,
+        unwrapping: Unwrapping,
+        policies: Policies = REPORTING,
+    ) -> None:
         super().__init__(core, driver, unwrapping)
+        self._policies = policies
         self._inbox = inbox
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
@@ -172,7 +188,7 @@ class Receiver(ReceiverHandle[Driver]):
         else:
             with trio.move_on_after(timeout_s):
                 await self._fill()
-        return self._ready.popleft() if self._ready else None
+        return self._policies.handed(self._ready.popleft()) if self._ready else None
 
     async def _fill(self) -> None:
         """Wait until something is ready, or nothing comes any more."""
@@ -182,7 +198,7 @@ class Receiver(ReceiverHandle[Driver]):
                 return
             self._take(queued)
 
-    def _take(self, queued: _Queued) -> None:
+    def _take(self, queued: Queued) -> None:
         if queued.frees_octets:
             self._driver.perform_now(self._core.grant(queued.frees_octets))
         found = queued.found
