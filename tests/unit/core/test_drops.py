@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -65,7 +66,7 @@ def test_nothing_goes_without_a_word(made, excess, oldest):
     assert freed >= min(excess, total) - STRIDE
     assert freed + sum(one.frees_octets for one in queue) == total
     after = spans(queue)
-    assert all(end == first for (_, end), (first, _) in zip(after, after[1:], strict=False))
+    assert all(end == first for (_, end), (first, _) in pairwise(after))
     if before:
         assert (after[0][0], after[-1][1]) == (before[0][0], before[-1][1])
     assert sum(isinstance(one.found, Opened) for one in queue) == marks
