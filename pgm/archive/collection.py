@@ -27,7 +27,7 @@ class Archives:
         self._readers: dict[Path, ArchiveReader] = {}
         if not directory.is_dir():
             raise ArchiveError(f"{directory} is no directory", remedy="name the directory of an archive, or of several")
-        self._is_one = _is_archive(directory)
+        self._is_one = False
         self.refresh()
 
     @property
@@ -44,6 +44,8 @@ class Archives:
     def refresh(self) -> bool:
         """Take in what was written and dropped since; returns whether anything was. Raises `ArchiveError`."""
         with self._lock:
+            # A service may start before the recorder has written anything.
+            self._is_one = self._is_one or (not self._readers and _is_archive(self.directory))
             found = [self.directory] if self._is_one else [path for path in self.directory.iterdir() if path.is_dir()]
             new = [path for path in found if path not in self._readers and _is_archive(path)]
             for path in new:

@@ -239,3 +239,13 @@ def test_several_archives_are_served_as_one_and_new_ones_are_found(tmp_path: Pat
         assert [one["node"] for one in _ask(client, "holdings", node="left")["holdings"]] == ["left"]
         for flight_ in client.list_flights():
             assert client.do_get(flight_.endpoints[0].ticket).read_all().num_rows == 10
+
+
+def test_a_service_that_starts_before_its_recorder_finds_what_it_writes(tmp_path: Path) -> None:
+    archives = Archives(tmp_path)
+    assert archives.holdings() == []
+    writer = ArchiveWriter(tmp_path, small(), lambda *_: None)
+    append(writer, [messages(0, 10)])
+    writer.close()
+    archives.refresh()
+    assert [one.next_sqn for one in archives.holdings()] == [10]

@@ -1,0 +1,120 @@
+"""Rows a second from the range service into an aggregate, beside the same rows as Parquet and Spark's own source; and a micro-batch.
+
+python -m tests.spark.measure [--rows 2000000] [--size 70]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+import pgm.spark
+from pgm.archive.rows import rows_of
+from pgm.core.fragments import Messages
+from pgm.wire.formats import DATA_HEADER_OCTETS
+from pgm.wire.train import Run
+from tests.net.processes import Process
+from tests.spark.archives import writing
+from tests.unit.archive.makers import SESSION, TSI
+
+_BATCH = 10_000
+_RUNS = 5
+_MICRO_BATCH = 50_000
+
+
+def fill(directory: Path, rows: int, size: int) -> None:
+    """Messages of random octets."""
+    octets = np.frombuffer(os.urandom(_BATCH * (DATA_HEADER_OCTETS + size)), np.uint8)
+    with writing(directory) as add:
+        for first in range(0, rows, _BATCH):
+            run = Run(first, _BATCH, octets, 0, DATA_HEADER_OCTETS + size, DATA_HEADER_OCTETS)
+            add([rows_of(Messages(TSI, run), 0, time.time_ns() // 1000)], SESSION)
+
+
+def aggregate(frame: DataFrame) -> None:
+    """Something that looks at every row's number and value."""
+    frame.agg(F.count("sqn"), F.max("sqn"), F.sum(F.octet_length("value"))).collect()
+
+
+def rates(rows: int, works: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Rows a second, medians; in turns, so that a busy machine is busy for all."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(_RUNS + 1):
+        for name, work in works.items():
+            began = time.monotonic()
+            work()
+            if turn:
+                seconds[name].append(time.monotonic() - began)
+    return {name: round(rows / statistics.median(found)) for name, found in seconds.items()}
+
+
+def micro_batch(spark: SparkSession, where: str, folder: Path) -> float:
+    """Seconds of a micro-batch from trigger to commit, median."""
+    source = spark.readStream.format("pgm").option("columns", "sqn,value")
+    stream = source.option("maxOffsetsPerTrigger", _MICRO_BATCH).load(where)
+    sink = stream.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
+    query = sink.trigger(availableNow=True).start()
+    query.awaitTermination()
+    found = [
+        one.durationMs["triggerExecution"] / 1000 for one in query.recentProgress if one.numInputRows == _MICRO_BATCH
+    ]
+    return statistics.median(found[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--size", type=int, default=70)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pgm-measure-") as name:
+        folder = Path(name)
+        fill(folder / "archive", options.rows, options.size)
+        service = Process("serve", ["serve", str(folder / "archive"), "--listen", "127.0.0.1:0", "--json"])
+        try:
+            service.line_with("ready:")
+            where = json.loads(service.printed[0])["location"]
+            spark = pgm.spark.register(pgm.spark.start())
+            archive = spark.read.format("pgm").option("columns", "sqn,value").option("minPartitions", 2).load(where)
+            archive.write.parquet(str(folder / "parquet"))
+            parquet = spark.read.parquet(str(folder / "parquet"))
+            value = F.expr(f"repeat('x', {options.size})").cast("binary")
+            own = spark.range(0, options.rows, 1, 2).select(F.col("id").alias("sqn"), value.alias("value"))
+
+            def rate() -> None:
+                batch = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", options.rows)
+                rows = batch.option("numPartitions", 2).load().select(F.col("value").alias("sqn"), value.alias("value"))
+                query = rows.writeStream.foreachBatch(lambda frame, _: aggregate(frame)).start()
+                while not any(one.numInputRows for one in query.recentProgress):
+                    time.sleep(0.005)
+                query.stop()
+
+            found = rates(
+                options.rows,
+                {
+                    "pgm": lambda: aggregate(archive),
+                    "parquet": lambda: aggregate(parquet),
+                    "range": lambda: aggregate(own),
+                    "rate": rate,
+                },
+            )
+            print(json.dumps({"rows": options.rows, "size": options.size, "rows_per_s": found,
+                              "pgm_to_parquet": round(found["pgm"] / found["parquet"], 2),
+                              "micro_batch_s": micro_batch(spark, where, folder)}))  # fmt: skip
+            spark.stop()
+            service.stop()
+        finally:
+            service.close()
+
+
+if __name__ == "__main__":
+    main()

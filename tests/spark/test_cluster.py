@@ -1,0 +1,60 @@
+"""The data source on a standalone cluster whose executors have no pgm; and kills while two queries run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.net.lab import ROOT
+from tests.spark.archives import archive, at, served
+from tests.spark.cluster import SETTINGS, cluster
+from tests.spark.kills import campaign
+from tests.unit.archive.makers import messages
+
+_PATIENCE_S = 110
+_PROGRAM = f"""
+import json, sys
+import pgm.spark
+spark = pgm.spark.register(pgm.spark.start(master=sys.argv[1], settings={SETTINGS!r}, quick=True))
+
+def where(batches):
+    import os, pgm, pyarrow
+    for batch in batches:
+        yield pyarrow.record_batch([[os.environ.get("SPARK_EXECUTOR_DIRS", "")], [pgm.__file__], [batch.num_rows]], ["executor", "file", "rows"])
+
+rows = spark.read.format("pgm").option("minPartitions", 8).load(sys.argv[2])
+found = rows.mapInArrow(where, "executor STRING, file STRING, rows LONG").collect()
+stream = spark.readStream.format("pgm").option("maxOffsetsPerTrigger", 400).load(sys.argv[2])
+files = stream.select("sqn").writeStream.option("checkpointLocation", sys.argv[3] + "/c").trigger(availableNow=True)
+files.start(sys.argv[3] + "/p").awaitTermination()
+again = spark.read.parquet(sys.argv[3] + "/p")
+print(json.dumps({{"executors": len(set(row.executor for row in found)), "files": sorted(set(row.file for row in found)),
+    "rows": sum(row.rows for row in found), "streamed": [again.count(), again.agg({{'sqn': 'max'}}).collect()[0][0] + 1]}}))
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_two_workers_read_without_having_pgm(tmp_path: Path) -> None:
+    archive(tmp_path / "archives" / "a", [messages(0, 1000)])
+    with cluster(tmp_path) as group, served(tmp_path / "archives") as service:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, group.master, at(service), str(tmp_path / "out")],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(group.python)},
+            capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["executors"], found["rows"], found["streamed"]) == (2, 1000, [1000, 1000])
+    assert all("pgm-for-spark.zip" in file for file in found["files"]), found
+
+
+@pytest.mark.slow
+def test_a_driver_and_a_recorder_that_are_killed_lose_nothing(tmp_path: Path) -> None:
+    killed = campaign(tmp_path, 2, 5000, 3, on_cluster=False, victims=("driver", "recorder"), say=print)
+    assert killed == {"driver": 1, "recorder": 1}
