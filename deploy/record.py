@@ -27,7 +27,7 @@ from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import driven, resolve
 from pgm.net.process import cancel_on_signal
-from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.net.status import keep_rates, serve_status, snapshot_of, status_path
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.url import is_url
@@ -131,6 +131,7 @@ async def _until_done(plan: NodePlan, driver: Driver, application: _Recording) -
     async with open_plain_nursery() as nursery:
         path = status_path(plan.topology, plan.name)
         await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
+        nursery.start_soon(keep_rates, driver)
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
         if sys.stderr.isatty():
             nursery.start_soon(_show, application)

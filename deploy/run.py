@@ -27,7 +27,7 @@ from pgm.net.open import open_receiver, open_source
 from pgm.net.process import cancel_on_signal
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
-from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.net.status import keep_rates, serve_status, snapshot_of, status_path
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
@@ -63,6 +63,7 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
     async with open_plain_nursery() as nursery:
         path = status_path(plan.topology, plan.name)
         await nursery.start(serve_status, path, snapshot)
+        nursery.start_soon(keep_rates, node.driver)
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
         log("ready", f"{plan.role.value} {plan.name} runs")
         yield snapshot

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from deploy.output import command, print_json, warn
+from deploy.status_detail import print_details
 from deploy.tables import Column, console, table
 from pgm.errors import ProcessError
 from pgm.net.status import ask_status, status_path
@@ -73,13 +74,17 @@ def gather(file: Path, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], li
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given several times.")
+@click.option(
+    "--detail", is_flag=True, help="All there is: sessions, lines, children, rates with peaks, every counter."
+)
 @click.option("--watch", is_flag=True, help="Show it anew every second until Ctrl-C.")
 @command
-def status(file: Path, nodes: tuple[str, ...], watch: bool, as_json: bool) -> None:
+def status(file: Path, nodes: tuple[str, ...], detail: bool, watch: bool, as_json: bool) -> None:
     """Show what the nodes of a topology FILE that run on this machine have counted.
 
     \b
     pgm status tree.toml --watch
+    pgm status tree.toml --node desk-7 --detail
     pgm status tree.toml --node desk-7 --json | jq .counters
 
     A node is found by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID, so ask as
@@ -90,21 +95,25 @@ def status(file: Path, nodes: tuple[str, ...], watch: bool, as_json: bool) -> No
         rows, silent, stuck = gather(file, nodes)
         if not rows:
             raise _nobody(file, silent, stuck)
-        _show(rows, silent if nodes else [], stuck, as_json, clear=False)
+        _show(rows, silent if nodes else [], stuck, as_json, detail=detail, clear=False)
         return
     try:
         while True:
             rows, silent, stuck = gather(file, nodes)
-            _show(rows, silent if nodes or not rows else [], stuck, as_json, clear=True)
+            _show(rows, silent if nodes or not rows else [], stuck, as_json, detail=detail, clear=True)
             time.sleep(1)
     except KeyboardInterrupt:  # the way to end it
         return
 
 
-def _show(rows: list[dict[str, Any]], silent: list[str], stuck: list[str], as_json: bool, *, clear: bool) -> None:
+def _show(
+    rows: list[dict[str, Any]], silent: list[str], stuck: list[str], as_json: bool, *, detail: bool, clear: bool
+) -> None:
     if as_json:
         for row in rows:
             print_json(row)
+    elif detail:
+        print_details(rows, clear=clear)
     else:
         _print(rows, clear=clear)
     if silent:

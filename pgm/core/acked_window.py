@@ -83,7 +83,9 @@ class AckedWindow:
             self._full_since_ns = now_ns
             self._counters.window_blockings += 1
         elif not is_full and self._full_since_ns is not None:
-            self._counters.window_blocked_us += (now_ns - self._full_since_ns) // MICROSECOND
+            blocked_us = (now_ns - self._full_since_ns) // MICROSECOND
+            self._counters.window_blocked_us += blocked_us
+            self._counters.window_blocked_most_us = max(self._counters.window_blocked_most_us, blocked_us)
             self._full_since_ns = None
 
     def on_ack(self, ack: Ack, lead: int, peer: Nla, now_ns: int) -> Effects:

@@ -40,6 +40,10 @@ class Counters:
     object_rejects: int = _count(
         "messages", "Messages that arrived and that the codec of objects() did not understand."
     )
+    messages_sent: int = _count("messages", "Messages sent in batches.")
+    messages_received: int = _count("messages", "Messages received in batches, for this node and subscribed.")
+    queue_octets: int = _count("octets now", "Delivered and not yet taken by the application.")
+    queue_most_octets: int = _count("octets at most", "The most that ever was.")
     messages_skipped: int = _count(
         "messages", "Messages in batches that were for other nodes, or of subjects that nobody has subscribed."
     )
@@ -132,6 +136,7 @@ class Counters:
     members_stuck: int = _count("events", "Receivers not waited for since they took nothing for ack_stall_ivl.")
     window_blockings: int = _count("events", "Times that the window of an acknowledged stream was full.")
     window_blocked_us: int = _count("microseconds", "How long it was, all together.")
+    window_blocked_most_us: int = _count("microseconds at most", "The longest time.")
     # congestion control
     cc_reports: int = _count("packets", "Acks and reports of congestion sent, or passed on.")
     cc_reports_in: int = _count("packets", "Reports of congestion that came to the source, on acks and NAKs.")

@@ -131,6 +131,7 @@ class ReceiverCore:
 
     def grant(self, octets: int) -> Effects:
         """The application has taken `octets` from its queue; go on delivering."""
+        self._note_queue()
         was_full = self._room.octets <= 0
         self._room.octets += octets
         if not was_full:
@@ -150,6 +151,12 @@ class ReceiverCore:
     def end_all(self, cause: CloseCause) -> Effects:
         """End every session that has begun; what was delivered can still be taken."""
         return self._of_all(lambda session: session.end(cause) if session.is_running else NOTHING)
+
+    def _note_queue(self) -> None:
+        counters, octets = self.counters, self._parameters.inbox_bytes - self._room.octets
+        counters.queue_octets = octets
+        if octets > counters.queue_most_octets:
+            counters.queue_most_octets = octets
 
     def leave(self, now_ns: int) -> Effects:
         """The application goes: say so where acks are waited for."""
@@ -175,6 +182,7 @@ class ReceiverCore:
 
     def status(self, now_ns: int) -> list[SessionStatus]:
         """One row per session."""
+        self._note_queue()
         return self.sessions.status(now_ns)
 
     def _of_all(self, act: Callable[[Session], Effects]) -> Effects:

@@ -100,6 +100,7 @@ class BatchSending:
             else:
                 self._core.submit(rows)
         self._emitted_ns = now_ns
+        self._core.counters.messages_sent += columns.count
         return sqn
 
     def _require_fit(self, octets: int) -> None:
@@ -146,10 +147,12 @@ class BatchSending:
         if not self.has_rest:
             return
         self._is_wanted, self._deadline_ns, self._emitted_ns = False, NEVER, now_ns
+        count = len(self._filling)
         try:
             self._core.submit((self._filling.take(),))
         except SourceClosed:
             return
+        self._core.counters.messages_sent += count
 
 
 class BatchReceiving:
@@ -181,6 +184,7 @@ class BatchReceiving:
         for found in decoder.add(item.first_sqn, item.payloads):
             if isinstance(found, Unpacked):
                 self._counters.messages_skipped += found.skipped
+                self._counters.messages_received += found.columns.count
                 if found.columns.count:
                     yield PackedBatch(item.tsi, found.columns, found.sqns, found.counts)
             else:

@@ -19,6 +19,7 @@ from pgm.core.interface import Core
 from pgm.net.link import Link, WouldBlock
 from pgm.net.nurseries import open_plain_nursery
 from pgm.telemetry.observer import Observer
+from pgm.telemetry.rates import Rates
 from pgm.units import MIB, NEVER, SECOND
 from pgm.wire.train import Train
 
@@ -52,6 +53,7 @@ class Driver:
         self.links = links
         self._application = application
         self.observer: Observer | None = None  # writes telemetry
+        self.rates: Rates | None = None  # where somebody reads the counters regularly
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on

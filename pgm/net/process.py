@@ -15,7 +15,7 @@ from pgm.core.interface import Core
 from pgm.net.driver import Driver
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
-from pgm.net.status import serve_status, snapshot_of, status_path
+from pgm.net.status import keep_rates, serve_status, snapshot_of, status_path
 from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
@@ -69,6 +69,7 @@ async def run_element(
                 path = status_path(plan.topology, plan.name)
                 await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
                 nursery.start_soon(driver.run)
+                nursery.start_soon(keep_rates, driver)
                 await nursery.start(cancel_on_signal, nursery.cancel_scope)
                 log("ready", f"{plan.role.value} {plan.name} runs")
         return snapshot_of(plan, driver, started_ns)

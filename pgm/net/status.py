@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from pgm.core.interface import Core
 from pgm.errors import ProcessError
 from pgm.net.driver import Driver
 from pgm.net.link import Link
+from pgm.telemetry.rates import SAMPLE_IVL, Rates
 from pgm.telemetry.snapshot import Snapshot, take_snapshot
 from pgm.topology.node_plan import NodePlan
+from pgm.units import SECOND
 
 _ASK_TIMEOUT_S = 2.0  # a node that does not answer a local socket in two seconds hangs
 _MOST_OCTETS = 1 << 24
@@ -70,7 +73,15 @@ def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]
 def snapshot_of(plan: NodePlan, driver: Driver, started_ns: int) -> Snapshot:
     """The snapshot of a running node."""
     core: Core = driver.core
-    return take_snapshot(plan, core, driver.now_ns(), started_ns, describe_links(list(driver.links)))
+    return take_snapshot(plan, core, driver.now_ns(), started_ns, describe_links(list(driver.links)), driver.rates)
+
+
+async def keep_rates(driver: Driver) -> None:
+    """Read a node's counters once a second, so that its snapshots tell rates and peaks, until cancelled."""
+    rates = driver.rates = Rates()
+    while True:
+        rates.sample(driver.core.counters, driver.now_ns(), time.time())
+        await trio.sleep(SAMPLE_IVL / SECOND)
 
 
 async def serve_status(

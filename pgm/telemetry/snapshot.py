@@ -14,13 +14,22 @@ import attrs
 
 from pgm.core.interface import Core
 from pgm.core.status import SessionStatus
+from pgm.telemetry.rates import Rates
 from pgm.topology.node_plan import NodePlan
 
 Snapshot = dict[str, Any]
 
 
-def take_snapshot(plan: NodePlan, core: Core, now_ns: int, started_ns: int, segments: list[dict[str, Any]]) -> Snapshot:
-    """The snapshot of a node. `segments` is what its driver knows of its links, a row each."""
+def take_snapshot(
+    plan: NodePlan,
+    core: Core,
+    now_ns: int,
+    started_ns: int,
+    segments: list[dict[str, Any]],
+    rates: Rates | None = None,
+) -> Snapshot:
+    """The snapshot of a node. `segments` is what its driver knows of its links, a row each; `rates` what was read so far."""
+    sessions = [_session(plan, row) for row in core.status(now_ns)]  # which also brings counters up to date
     return {
         "topology": plan.topology,
         "node": plan.name,
@@ -30,7 +39,8 @@ def take_snapshot(plan: NodePlan, core: Core, now_ns: int, started_ns: int, segm
         "rss_bytes": rss_octets(),
         "cpu_s": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 3),
         "counters": core.counters.snapshot(),
-        "sessions": [_session(plan, row) for row in core.status(now_ns)],
+        "rates": {} if rates is None else rates.snapshot(),
+        "sessions": sessions,
         "segments": segments,
     }
 

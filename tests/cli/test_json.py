@@ -120,6 +120,7 @@ def test_up_and_status_of_a_whole_tree(folder: Path) -> None:
             up.line_with("5 nodes run")
             rows = _until_delivered(file, env, 500)
             assert "receiver-1-1 " in pgm("status", file, env=env).out
+            _is_told_in_detail(pgm("status", file, "--detail", env=env).out, rows)
             up.process.send_signal(2)
             account = up.account()
         finally:
@@ -147,6 +148,22 @@ def _until_delivered(file: Path, env: Mapping[str, str], messages: int) -> dict[
         if rows["receiver-1-1"]["counters"].get("delivered_packets") == messages:
             return rows
     raise AssertionError(f"it never got there: {rows}")
+
+
+def _is_told_in_detail(text: str, rows: Mapping[str, Any]) -> None:
+    """Every counter, session and child of every node that still runs, and rates."""
+    told = " ".join(text.split())
+    for name, row in rows.items():
+        if row["role"] == "source":
+            continue  # it may have left
+        assert f"{row['role']} {name}: up " in told
+        for session in row["sessions"]:
+            assert session["tsi"] in told
+            assert all(child["address"] in told for child in session["askers"])
+        assert all(f"{key} " in told for key in row["counters"] if key != "rejects")
+    assert "delivered packets, 5min" in told
+    assert rows["receiver-1-1"]["sessions"][0]["counts"]["delivered_packets"] == 500
+    assert rows["receiver-1-1"]["sessions"][0]["source"] == "source"
 
 
 def _is_documented(rows: Mapping[str, Any]) -> None:
