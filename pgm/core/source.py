@@ -413,7 +413,9 @@ class SourceCore:
             return None
         send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
         if send is not None:
-            pacer.repair_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
+            packets = len(send.octets) // send.stride
+            pacer.repair_sent(len(send.octets), now_ns, packets)
+            self._yielding.sent(packets, len(send.octets))
         return send
 
     def _next_parity(self, parity: ParitySource, now_ns: int) -> Effect | None:

@@ -14,6 +14,7 @@ from pgm.units import SECOND
 
 # A quarter off at a time halves the rate in three intervals; a fortieth back makes good in ten what one took.
 _CUT_BY = 4
+_MOST_CUT = 8  # times less in one interval: what is asked for twice counts twice
 _GROW_BY = 40
 _CALM = 4  # the part of the share below which the rate grows: between the two it stays
 _CHANCE = 3  # packets: so few lost of an interval's few say nothing of its rate
@@ -34,7 +35,7 @@ class Yielding:
         self._asked += sqns
 
     def sent(self, packets: int, octets: int) -> None:
-        """Note ODATA."""
+        """Note data, repairs too: a source that only repairs goes as fast as it repairs."""
         self._sent += packets
         self._octets += octets
 
@@ -51,7 +52,9 @@ class Yielding:
         if self._asked > bearable:
             # A source that is told to send as fast as it can gets less out than its rate allows.
             reached = min(self.rate, self._octets * SECOND // elapsed_ns)
-            self.rate = max(min(parameters.txw_min_rte, self.rate), reached - reached // _CUT_BY)
+            # What is asked for did not arrive: where that is most of it, small steps would come too late.
+            left = min(1 - 1 / _CUT_BY, max(1 / _MOST_CUT, 1 - self._asked / max(1, sent)))
+            self.rate = max(min(parameters.txw_min_rte, self.rate), int(reached * left))
         elif self._asked * _CALM <= bearable:
             self.rate = min(parameters.txw_max_rte, self.rate + parameters.txw_max_rte // _GROW_BY)
         self._sent_before = self._sent or self._sent_before

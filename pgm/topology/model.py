@@ -125,7 +125,7 @@ class Stream:
     rate: Rate | None = _key('"400Mbit/s"', "What the source may send; sets its `txw_max_rte`. Elements add up the streams they carry.")
     window: Window | None = _key('"10s", "256MiB" or 20000', "Transmit window in time, octets or packets; sets `txw_secs`, `txw_bytes` or `txw_sqns` of the source.")
     order: Literal["ordered", "unordered", "unreliable"] = _key('"ordered"', "What receivers deliver: in order, as it comes, or without repair.", default="ordered")
-    flow: Literal["rate", "acked", "pgmcc"] = _key('"rate"', "What slows the source down: its rate alone, acknowledgements, or congestion control.", default="rate")
+    flow: Literal["rate", "yield", "acked", "pgmcc"] = _key('"rate"', "What slows the source down: its rate alone, receivers that ask for too much, acknowledgements, or congestion control.", default="rate")
     framing: Literal["plain", "batch", "zeromq"] = _key('"batch"', "What the packets carry: messages as they are; batches, where messages share packets and have subjects; or ZeroMQ's `epgm` messages, which may have parts.", default="plain")
     segment: str = _key('"core"', "Segment on which its source sits; only a check.", default="")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node that carries the stream.", default=NOTHING_SET)

@@ -17,8 +17,16 @@ from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Node, Overrides, Place, Stream, Topology
 from pgm.topology.node_plan import Role
-from pgm.units import format_duration
+from pgm.units import MIB, MILLISECOND, SECOND, format_duration
 
+_FLAT_OUT_RTE = 2_000_000_000  # octets a second: more than one process sends; the rate of flow = "yield" without a rate
+_FLAT_OUT_WINDOW = 256 * MIB
+_YIELD_IVL = 50 * MILLISECOND  # its window may last for a fraction of a second
+_HOLD_SECS = (
+    3 * SECOND
+)  # what a full window waits at most for those who ask: some cuts of the rate, and the repairs after them
+_HOLD_IVL = 500 * MILLISECOND  # for one NAK: until it is repeated, should its repair be lost
+_LEAST_SHARE = 100  # of the rate: how far such a source slows down
 _LONGER_HEADER = 20  # octets: IPv6's against IPv4's
 _INCREMENTS = 10  # of a window that is shorter than the usual increment
 
@@ -51,6 +59,8 @@ def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None
     found = _of_ipv6(topology, node, streams) | _of_profile(topology, total)
     found |= _given(topology, ("parameters",), topology.parameters, "file")
     for stream in reversed(streams):
+        if stream.flow == "yield" and node.role is Role.SOURCE:
+            found |= _of_yielding(topology, stream)
         found |= _given(topology, ("streams", stream.name, "parameters"), stream.parameters, f"stream {stream.name}")
         if stream.window is not None and node.role is Role.SOURCE:
             path = ("streams", stream.name, "window")
@@ -64,6 +74,25 @@ def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None
     for place in reversed(node.places):
         found |= _of_segment(topology, node, place)
     return found | _of_node(topology, node)
+
+
+def _of_yielding(topology: Topology, stream: Stream) -> dict[str, Setting]:
+    """A source that goes as fast as its receivers bear: it slows down while they ask for too much, and keeps what they ask for."""
+    path = ("streams", stream.name, "flow")
+    reason = _reason(topology, path, f"stream {stream.name} flow,")
+    rate = stream.rate or _FLAT_OUT_RTE
+    values: dict[str, int | str] = {
+        "txw_min_rte": max(1, rate // _LEAST_SHARE),
+        "txw_yield_ivl": _YIELD_IVL,
+        "txw_adv_mode": "data",
+        "txw_adv_secs": _HOLD_SECS,
+        "txw_adv_ivl": _HOLD_IVL,
+    }
+    if stream.rate is None:
+        values["txw_max_rte"] = rate
+    if stream.window is None:
+        values["txw_bytes"] = _FLAT_OUT_WINDOW
+    return {key: Setting(value, reason, path) for key, value in values.items()}
 
 
 def parameters_of(settings: Settings) -> Parameters:
