@@ -82,7 +82,8 @@ class ParitySession(RepairerSession):
     def on_parity(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Parity of the source, of an element above, or of another repairer of the segment."""
         effects: list[Effect] = []
-        if data.type is PacketType.ODATA and channel.segment.upstream:
+        is_new = self.lines is None or self.lines.is_new_parity(data)
+        if data.type is PacketType.ODATA and channel.segment.upstream and is_new:
             effects += self.relay.on_data(data)
         first, _ = self.path.place(data.wire_sqn, data.wire_trail)
         is_placed = self.parity.receiver is not None and self._arrivals.has_begun

@@ -24,6 +24,7 @@ from pgm.wire.formats import Nla, PacketType
 from pgm.wire.packets import Spm
 from pgm.wire.train import Data
 
+_MOST_PARITY = 4096  # parity packets that are remembered: more than come while one line is behind another
 _SMOOTHING = 16  # of the time that a line is behind: a sixteenth of each new measurement counts
 
 
@@ -85,6 +86,7 @@ class Lines:
         self._lead = 0  # behind the newest sqn of any line
         self._settled = 0  # behind what every line that is not down has passed
         self._mark: _Mark | None = None
+        self._parity: dict[int, None] = {}  # wire sqns of the parity packets that came last, oldest first
 
     def status(self, now_ns: int) -> list[LineStatus]:
         """A row for each line."""
@@ -127,6 +129,14 @@ class Lines:
         line.firsts += counters.received_packets - received
         self._passed(line, end, now_ns)
         return effects
+
+    def is_new_parity(self, data: Data) -> bool:
+        """Whether any of these parity packets has come by no line so far."""
+        fresh = [sqn for sqn in range(data.wire_sqn, data.wire_sqn + data.count) if sqn not in self._parity]
+        self._parity.update(dict.fromkeys(fresh))
+        while len(self._parity) > _MOST_PARITY:
+            del self._parity[next(iter(self._parity))]
+        return bool(fresh)
 
     def on_spm(self, spm: Spm, channel: Channel, now_ns: int) -> None:
         """An SPM of one line: it tells the path there, and up to where that line has come."""

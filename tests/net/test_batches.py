@@ -92,6 +92,7 @@ async def test_messages_sent_one_by_one_share_packets_and_arrive_as_they_were_se
     assert got.payloads == sent
     assert [message.sqn for message in got.messages] == sqns
     assert {message.subject for message in got.messages} == {"/a/b"}
+    assert source.counters.messages_sent == receiver.counters.messages_received == len(sent)
     assert [type(one) for one in got.events] == [Opened, Closed]
 
 
@@ -108,6 +109,7 @@ async def test_losses_are_repaired_and_large_messages_come_in_fragments(place: P
     assert got.payloads == sent
     assert not got.lost
     assert receiver.counters.repaired_sqns > 0
+    assert source.counters.messages_sent == receiver.counters.messages_received == len(sent)
 
 
 @pytest.mark.parametrize("form", ["list", "numpy", "binary", "fixed", "chunked"])

@@ -132,6 +132,9 @@ def test_an_application_that_takes_nothing_holds_up_for_ack_stall_ivl_and_counts
     assert window_of(world).stable == 7999
     finish(world, may_lose={"receiver-0": {LossCause.OVERRUN, LossCause.WINDOW}})
     assert 1000 <= world.nodes["source"].total("window_blocked_us") / 1000 <= 2000 * 1.5
+    source = world.nodes["source"]
+    most_us, all_us = source.total("window_blocked_most_us"), source.total("window_blocked_us")
+    assert all_us / source.total("window_blockings") <= most_us <= all_us
 
 
 def test_slow_applications_slow_their_source_down_and_lose_nothing():

@@ -206,3 +206,14 @@ def test_receivers_of_one_line_have_no_lines_to_tell_of() -> None:
     finish(world)
     assert line_status(world) == {}
     assert world.nodes["receiver-0"].total("twin_packets") == 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_repairer_on_two_lines_carries_parity_too(seed: int) -> None:
+    tree = below_a_repairer(fec_group=8, fec_proactive=1, fec_on_demand=True)
+    down = Tap(lambda item: item.type == PacketType.ODATA and item.parity)
+    wirings = {"relay": {"line-a": lossy(0.05), "line-b": late(2, 0.05), "floor": lossy()}, "receiver": lossy(0.02)}
+    world = make_world(tree, offered(), seed=seed, wirings=wirings, more=(down,))
+    finish(world)
+    groups = MESSAGES // 8
+    assert 0.9 * groups < sum(one[-1].count for one in down.by("relay")) <= 1.1 * groups

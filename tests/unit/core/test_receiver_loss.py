@@ -154,6 +154,10 @@ def test_a_slow_application_loses_nothing_within_the_window():
         reader.grant()
     assert reader.next_sqn() == 1060
     assert reader.lost() == {}
+    reader.core.status(0)
+    counters = reader.core.counters
+    assert counters.queue_octets == 0
+    assert counters.queue_most_octets >= 10 * 1400
 
 
 def test_a_queue_that_is_exactly_full_goes_on_when_it_is_emptied():
