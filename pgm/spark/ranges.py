@@ -25,7 +25,7 @@ _OLDEST = re.compile(r"\b(?:oldest|first)=(\d+)")
 
 
 class Piece(InputPartition):
-    """The sqns `first` to `end` - 1 of one session, and who has them all, best first."""
+    """The sqns `first` to `end` - 1 of one session, and who holds the session: first those who have all of them."""
 
     def __init__(self, session: Session, first: int, end: int, places: tuple[Place, ...]) -> None:
         super().__init__((session.key, first, end))
@@ -79,7 +79,8 @@ def _placed(session: Session, first: int, end: int, options: Options, turn: int)
         to = min(end, max(one.next_sqn for one in having))
         whole = [one for one in having if one.next_sqn >= to]
         start = turn % len(whole)
-        yield Piece(session, at, to, (*whole[start:], *whole[:start]))
+        rest = (one for one in session.places if one not in whole)
+        yield Piece(session, at, to, (*whole[start:], *whole[:start], *rest))
         at = to
 
 
@@ -107,7 +108,7 @@ class RangeReader:
         patience = Patience(self._options.retry_s)
         while self._at < self._piece.end:
             problems: dict[str, RecorderDown | RecorderRefused] = {}
-            for place in self._piece.places:
+            for place in self._having(self._at, self._piece.end):
                 try:
                     for batch in self._read(place):
                         patience = Patience(self._options.retry_s)
@@ -117,6 +118,10 @@ class RangeReader:
                 except (pa.ArrowException, OSError) as error:
                     problems[f"{place.location} {place.node}"] = told_by(place.location, error)
             self._after(problems, patience)
+
+    def _having(self, first: int, end: int) -> list[Place]:
+        """Who has all of a range, best first."""
+        return [one for one in self._piece.places if one.oldest <= first and end <= one.next_sqn]
 
     def _read(self, place: Place) -> Iterator[pa.RecordBatch]:
         reader = open_range(self._options, place.location, self._request(place, self._at).to_bytes())
@@ -151,14 +156,15 @@ class RangeReader:
     def _filled(self, batch: pa.RecordBatch, place: Place) -> Iterator[pa.RecordBatch]:
         """The batch, its losses replaced by what another place has of them."""
         lost = batch.column("lost")
-        others = [one for one in self._piece.places if one.node != place.node]
-        if not others or lost.null_count == batch.num_rows:
+        if len(self._piece.places) == 1 or lost.null_count == batch.num_rows:
             yield batch
             return
         done = 0
         for row in pc.indices_nonzero(pc.is_valid(lost)).to_pylist():
             first = batch.column("sqn")[row].as_py()
-            found = self._from_others(others, first, first + batch.column("count")[row].as_py())
+            end = first + batch.column("count")[row].as_py()
+            others = [one for one in self._having(first, end) if one.node != place.node]
+            found = self._from_others(others, first, end)
             if found is None:
                 continue
             if row > done:

@@ -1,0 +1,112 @@
+"""Ranges without Spark: who is asked for what, and what happens when somebody dies in the middle."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+
+from pgm.spark.errors import DataLoss, RecorderDown
+from pgm.spark.offsets import spans_of
+from pgm.spark.options import READ, Options, read_options
+from pgm.spark.ranges import Piece, RangeReader, pieces_of
+from pgm.spark.recorders import survey
+from pgm.spark.registering import packed
+from pgm.spark.sessions import sessions_of
+from tests.net.processes import Process
+from tests.spark.archives import archive, at, served, session
+from tests.unit.archive.makers import loss, messages
+
+
+def options(recorders: str, **values: object) -> Options:
+    given = {"recorders": recorders, "retrySeconds": "0", "columns": "sqn", **values}
+    return read_options({key: str(value) for key, value in given.items()}, READ)
+
+
+def pieces(chosen: Options) -> list[Piece]:
+    return pieces_of(spans_of(sessions_of(survey(chosen), chosen), chosen), chosen)
+
+
+def sqns(chosen: Options) -> list[int]:
+    return [
+        sqn
+        for piece in pieces(chosen)
+        for batch in RangeReader(piece, chosen).batches()
+        for sqn in batch.column("sqn").to_pylist()
+    ]
+
+
+def test_a_service_that_is_killed_in_the_middle_of_a_range(tmp_path: Path) -> None:
+    parts = [messages(first, 1000, 2000) for first in range(0, 20_000, 1000)]
+    archive(tmp_path / "a", parts, session("a"))
+    archive(tmp_path / "b", parts, session("b"))
+    with ExitStack() as stack:
+        places = []
+        for name in ("a", "b"):
+            service = Process(name, ["serve", str(tmp_path / name), "--listen", "127.0.0.1:0", "--json"])
+            stack.callback(service.close)
+            service.line_with("ready:")
+            places.append((service, json.loads(service.printed[0])["location"]))
+        chosen = options(f"{places[0][1]}|{places[1][1]}", columns="sqn,value")
+        (piece,) = pieces(chosen)
+        found: list[int] = []
+        for number, batch in enumerate(RangeReader(piece, chosen).batches()):
+            found += batch.column("sqn").to_pylist()
+            if number == 0:
+                next(service for service, where in places if where == piece.places[0].location).kill()
+        assert found == list(range(20_000))
+        alone = options(piece.places[0].location, columns="sqn,value")
+        with pytest.raises(RecorderDown, match="does not answer"):
+            list(RangeReader(Piece(_session(piece), 0, 20_000, piece.places[:1]), alone).batches())
+
+
+def _session(piece: Piece) -> object:
+    return attrs.make_class("Session", ["key", "tsi", "epoch_us"])(piece.key, piece.tsi, piece.epoch_us)
+
+
+def test_what_each_of_two_lacks_the_other_gives(tmp_path: Path) -> None:
+    archive(tmp_path / "a", [messages(0, 300), loss(300, 100), messages(400, 100)], session("a"))
+    archive(tmp_path / "b", [loss(100, 50), messages(150, 850)], session("b"))
+    with served(tmp_path) as service:
+        for count in (1, 7):
+            assert sqns(options(at(service), minPartitions=count)) == list(range(1000))
+        both = options(at(service), startingOffsets='{"1.2.3.4.5.6.7500": 120}', columns="sqn,count,lost")
+        (first, *_) = (batch for piece in pieces(both) for batch in RangeReader(piece, both).batches())
+        assert first.column("lost").null_count == first.num_rows
+
+
+def test_a_loss_that_both_have_stays_one_loss(tmp_path: Path) -> None:
+    for node in ("a", "b"):
+        archive(tmp_path / node, [messages(0, 10), loss(10, 5), messages(15, 10)], session(node))
+    with served(tmp_path) as service:
+        assert sqns(options(at(service))) == [*range(11), *range(15, 25)]
+
+
+def test_sqns_that_nobody_has(tmp_path: Path) -> None:
+    archive(tmp_path / "a", [messages(0, 100)], session("a"))
+    archive(tmp_path / "b", [messages(200, 100)], session("b"))
+    with served(tmp_path) as service:
+        with pytest.raises(DataLoss, match="sqns 100 to 199 are asked for and cannot be had: held from 200 on"):
+            sqns(options(at(service)))
+        assert sqns(options(at(service), failOnDataLoss="false")) == [*range(100), *range(200, 300)]
+
+
+def test_subjects_are_chosen_by_the_service(tmp_path: Path) -> None:
+    part = attrs.evolve(messages(0, 10), subjects=("x/1", "y/2"), subject=np.array([1, 2] * 5, np.uint8))
+    for node in ("a", "b"):
+        archive(tmp_path / node, [part, loss(10, 5), messages(15, 3)], session(node))
+    with served(tmp_path) as service:
+        assert sqns(options(at(service), subjects="x/*")) == [0, 2, 4, 6, 8, 10]
+        assert sqns(options(at(service), subjects="y/2,z")) == [1, 3, 5, 7, 9, 10]
+
+
+def test_what_is_sent_to_executors_has_no_more_than_they_need(tmp_path: Path) -> None:
+    import zipfile
+
+    names = zipfile.ZipFile(packed(tmp_path / "x.zip")).namelist()
+    assert {"pgm/__init__.py", "pgm/spark/source.py", "pgm/archive/schema.py", "attrs/__init__.py"} <= set(names)
+    assert not [name for name in names if name.startswith("pgm/net")]
