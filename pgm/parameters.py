@@ -335,6 +335,8 @@ class Parameters:
     dscp: int = _count(0, _ALL, "-", "Traffic class of what is sent, data and control alike: the six bits of DSCP, for switches that tell traffic apart by it.", high=63)
     gso: bool = _row(Unit.SWITCH, True, _PARENTS, "-", "Send a train in one call where the kernel can (UDP_SEGMENT).", high=1)
     gro: bool = _row(Unit.SWITCH, True, _ALL, "-", "Read a train in one call where the kernel can (UDP_GRO).", high=1)
+    rx_spin_ivl: int = _ivl(0, _RECEIVER, "-", "How long a receiver with busy polling spins while nothing comes before it parks in the kernel; 0: it never parks. The first packet after a pause then costs a wake-up, some tens of microseconds.", high=3600 * SECOND)
+    rx_park_ivl: int = _ivl(MILLISECOND, _RECEIVER, "-", "Longest time parked at a turn: what comes wakes it at once, timers wait as long at most.", low=MILLISECOND, high=SECOND)
     rx_rest_ivl: int = _ivl(0, _ALL, "-", "A node that has read its sockets leaves them alone until the next multiple of this, so that it wakes for many packets at once; 0: it reads at once. For processes that share a few cores; every hop takes that much longer, so set rtt too.", high=100 * MILLISECOND)
     telemetry_rows: int = _count(100_000, _ALL, "-", "Rows after which a telemetry file is complete. A few MB, which is what Spark likes to read.", low=1, high=10_000_000)
     telemetry_ivl: int = _ivl(5 * SECOND, _ALL, "-", "Age after which a telemetry file is complete, so that streaming jobs are not far behind.", low=10 * MILLISECOND)

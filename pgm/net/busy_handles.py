@@ -194,6 +194,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         self._driver.require_usable()
         inbox, turn = self._inbox, self._driver.spinner.turn
         until_ns = NEVER if timeout_s is None else time.monotonic_ns() + round(timeout_s * SECOND)
+        spin_ivl = self.parameters.rx_spin_ivl
+        parks_at_ns = time.monotonic_ns() + spin_ivl if spin_ivl else NEVER
         while not self._ready:
             found = inbox.pop()
             if found is None:
@@ -205,6 +207,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
                     return self._policies.handed(item)
             elif timeout_s is not None and time.monotonic_ns() >= until_ns:
                 return None
+            elif spin_ivl and time.monotonic_ns() >= parks_at_ns:
+                self._driver.spinner.park(self.parameters.rx_park_ivl)
         return self._policies.handed(self._ready.popleft())
 
     def _take(self, found: _Found) -> BatchItem | Messages | None:

@@ -22,7 +22,7 @@ from pgm.errors import UsageError
 from pgm.net.driver import Application
 from pgm.net.link import Link, WouldBlock
 from pgm.telemetry.observer import Observer
-from pgm.units import NEVER
+from pgm.units import MILLISECOND, NEVER
 
 # Reads in a row before deadlines are looked at again: a read of 64 KB takes some 50 us, so a timer is late by less than
 # the millisecond that the trio driver's timers may be late.
@@ -85,6 +85,15 @@ class Spinner:
     def expect_change(self) -> None:
         """Say that a core was called, so its deadline may be another."""
         self._is_stale = True
+
+    def park(self, ivl: int) -> None:
+        """Wait in the kernel until something comes, a deadline does, or `ivl` ns are over; returns at once where less than a millisecond is left."""
+        if self._is_stale:
+            self._is_stale = False
+            self._deadline_ns = min([driver.deadline_ns for driver in self._drivers], default=NEVER)
+        left_ms = min(ivl, self._deadline_ns - time.monotonic_ns()) // MILLISECOND
+        if left_ms > 0:
+            self._epoll.poll(left_ms / 1000)
 
     def turn(self) -> None:
         """Read once from every socket that has something; otherwise serve the deadlines that have come."""

@@ -10,6 +10,8 @@ from pgm.topology.precedence import streams_of
 from pgm.topology.rule import Finding, Rule
 from pgm.topology.tree import Feed, Tree
 
+_ONE_WAY = ("acked", "pgmcc")  # flows whose reports go to one parent
+
 
 def _lines(tree: Tree) -> Iterator[tuple[Node, Line, tuple[str | int, ...]]]:
     for node in tree.nodes:
@@ -84,7 +86,7 @@ def _wanted(tree: Tree, segment: str, streams: set[str]) -> set[Feed]:
 def _flows(tree: Tree) -> Iterator[Finding]:
     for node, _, path in _lines(tree):
         for stream in streams_of(tree.topology, node):
-            if stream.flow != "rate":
+            if stream.flow in _ONE_WAY:
                 message = f"the stream {stream.name!r} of {node.name!r} has lines and flow = {stream.flow!r}"
                 yield Finding(path, message, 'write flow = "rate", or leave it one line')
 

@@ -347,3 +347,21 @@ def test_data_waits_for_a_link_that_takes_no_more() -> None:
         except AssertionError as error:
             pytest.skip(f"no token bucket here: {error}")
         assert host.run(sys.executable, "-c", _SLOW_LINK) == "held True\n"
+
+
+@pytest.mark.parametrize(("spin", "least", "most"), [("0s", 0.1, 1.1), ("1ms", 0.0, 0.2)])
+def test_a_spinner_may_park_and_is_woken_by_what_comes(place: Place, spin: str, least: float, most: float) -> None:
+    """Of half a second in which nothing comes it uses all, or next to nothing; what comes then is there at once."""
+    tree = loads(one_segment(place))
+    with (
+        pgm.blocking.open_receiver(tree, node="desk-1", busy_poll=True, rx_spin_ivl=spin) as receiver,
+        pgm.blocking.open_source(tree, node="source") as source,
+    ):
+        source.send(b"first")
+        assert [item.payload for item in take(receiver, has_messages(1)) if isinstance(item, Message)] == [b"first"]
+        used, began = time.thread_time(), time.monotonic()
+        assert receiver.recv(0.5) is None
+        share = (time.thread_time() - used) / (time.monotonic() - began)
+        source.send(b"second")
+        assert b"second" in payloads(take(receiver, has_messages(1)))
+    assert least <= share <= most
