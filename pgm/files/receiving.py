@@ -27,9 +27,7 @@ from pgm.parameters import Parameters
 from pgm.units import MIB, SECOND
 from pgm.wire.train import Octets
 
-_AT_ONCE_OCTETS = (
-    MIB  # received octets that go to the disk at a time: a change of threads costs as much as some of them
-)
+_AT_ONCE_OCTETS = 4 * MIB  # received octets that go to the disk together: a change of threads costs as much as many
 _GATHER_S = 0.002  # how long one octet waits for the next, to share that change
 _MOST_NAMED = 20  # incomplete files that an account names
 

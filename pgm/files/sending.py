@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -33,7 +33,8 @@ from pgm.wire.train import Octets
 
 _REPEAT_OCTETS = 64 * MIB  # of data between two announcements with the list of files, for who comes late
 _REPEAT_SHARE = 64  # and that list takes no more than this part of what is sent
-_AHEAD = 2  # blocks that are read before the source takes them
+_AT_ONCE_OCTETS = 4 * MIB  # of blocks that are read together: a change of threads costs as much as many octets
+_AHEAD = 1  # such groups that are read before the source takes them
 _ASKED_AT_LEAST = 2  # questions of a round: one may be lost
 _MOST_DATAGRAM = 2048
 
@@ -85,6 +86,9 @@ class _Job:
     end: int
 
 
+_Read: TypeAlias = tuple[_Job, list[Octets]]  # what is sent, as packets
+
+
 class _Room:
     """Memory for one block and its packets. Fresh memory for each would cost more than what is done with it."""
 
@@ -112,8 +116,10 @@ class FileSender:
         host, port = self._socket.getsockname()[:2]
         self._announcement = Announcement(self._digest, len(self._encoded), self._manifest.octets, host, port)
         self._census = Census(self._announcement.ident, self._parameters.file_receivers, self._parameters.file_patience)
+        self._blocks_at_once = max(1, min(_AT_ONCE_OCTETS // self._manifest.block, self._manifest.blocks))
         # What was read, what is being read, and what is being sent, which is copied before the next is taken.
-        self._rooms = [_Room(self._manifest.block, self._manifest.unit) for _ in range(_AHEAD + 2)]
+        rooms = (_AHEAD + 2) * self._blocks_at_once
+        self._rooms = [_Room(self._manifest.block, self._manifest.unit) for _ in range(rooms)]
         self._digests: dict[int, bytes] = {}
         self._question = 0
         self._progress = progress or _ignore
@@ -178,22 +184,23 @@ class FileSender:
         what = "sending" if number <= 0 else f"sending again ({number})"
         repeat = max(_REPEAT_OCTETS, _REPEAT_SHARE * len(self._encoded))
         pending: dict[int, bytes] = {}
-        ahead, blocks = trio.open_memory_channel[tuple[_Job, list[Octets]]](_AHEAD)
+        ahead, groups = trio.open_memory_channel[list[_Read]](_AHEAD)
         async with open_plain_nursery() as nursery:
             nursery.start_soon(self._read_ahead, self._jobs(rounded), ahead)
-            async for job, parts in blocks:
-                for part in parts:
-                    await self._source.send_batch(part)
-                octets = job.end - job.first
-                done, self.octets_sent = done + octets, self.octets_sent + octets
-                self._since_repeat += octets
-                pending[job.block] = self._digests[job.block]
-                if len(pending) >= self._manifest.unit // DIGEST_OCTETS:
-                    await self._send_digests(pending)
-                    pending = {}
+            async for group in groups:
+                for job, parts in group:
+                    for part in parts:
+                        await self._source.send_batch(part)
+                    done += job.end - job.first
+                    self._since_repeat += job.end - job.first
+                    pending[job.block] = self._digests[job.block]
+                    if len(pending) >= self._manifest.unit // DIGEST_OCTETS:
+                        await self._send_digests(pending)
+                        pending = {}
                 if self._since_repeat >= repeat:
                     await self._send_list()
                 self._progress(what, done, total)
+        self.octets_sent += done
         await self._send_digests(pending)
 
     def _rounded(self, ranges: Sequence[Extent]) -> list[Extent]:
@@ -211,11 +218,16 @@ class FileSender:
                 yield _Job(block, first, until)
                 first = until
 
-    async def _read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[tuple[_Job, list[Octets]]]) -> None:
+    async def _read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[list[_Read]]) -> None:
         reader, rooms = Reader(self._offering), itertools.cycle(self._rooms)
+
+        def read_some() -> list[_Read]:
+            some = itertools.islice(jobs, self._blocks_at_once)
+            return [(job, self._packets_of(reader, job, next(rooms))) for job in some]
+
         async with ahead:
-            for job in jobs:
-                await ahead.send((job, await trio.to_thread.run_sync(self._packets_of, reader, job, next(rooms))))
+            while group := await trio.to_thread.run_sync(read_some):
+                await ahead.send(group)
         reader.close()
 
     def _packets_of(self, reader: Reader, job: _Job, room: _Room) -> list[Octets]:
