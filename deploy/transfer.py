@@ -223,10 +223,17 @@ async def _receive(
     subjects: tuple[str, ...],
     reception: Reception,
     wait_s: float,
+    start: str | None = None,
 ) -> None:
     prefixes = [os.fsencode(prefix) for prefix in subscribe] or None
     async with open_receiver(
-        target, node=node, stream=stream, subscribe=prefixes, subjects=subjects or None, on_notice=reception.notice
+        target,
+        node=node,
+        stream=stream,
+        subscribe=prefixes,
+        subjects=subjects or None,
+        start=start,
+        on_notice=reception.notice,
     ) as receiver:
         reception.counters = receiver.counters
         for link in receiver.links:
@@ -292,6 +299,12 @@ async def _first(receiver: Receiver, reception: Reception, wait_s: float) -> Non
 @click.option("--replace", is_flag=True, help="Of files: replace those that have the same names.")
 @click.option("--follow", is_flag=True, help="Go on when a stream ends, for the next source.")
 @click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    help="Begin now, with the oldest that repairers hold, with last:1000 packets, last:30s, or at a sqn.",
+)
+@click.option(
     "--wait",
     default="60s",
     show_default=True,
@@ -310,6 +323,7 @@ def recv(
     into: str | None,
     replace: bool,
     follow: bool,
+    start: str | None,
     wait: str,
     as_json: bool,
 ) -> None:
@@ -336,7 +350,7 @@ def recv(
     reception = Reception(form, follow, writer_of(form))
     code: Any = 0
     try:
-        trio.run(_until_signalled, _receive, target, node, stream, subscribe, subjects, reception, wait_s)
+        trio.run(_until_signalled, _receive, target, node, stream, subscribe, subjects, reception, wait_s, start)
     except SystemExit as signalled:
         code = signalled.code  # Ctrl-C is the way to end --follow: the account is wanted all the same
     reception.end()

@@ -12,6 +12,7 @@ from pgm.core.pacer import Pacer
 from pgm.core.relay import ElementSetup
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.options import Held, find
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 from repairer.cache import Cache
@@ -101,7 +102,11 @@ class RepairerCore(ElementCore[ParitySession]):
         elif isinstance(item, Ack):
             return known.acks.on_packet(item, channel, peer, now_ns)
         elif isinstance(item, Spmr):
-            return self._on_spmr(known, channel, now_ns)
+            held = find(item.options, Held) if item.options else None
+            if held is None:
+                return self._on_spmr(known, channel, now_ns)
+            if channel.segment.downstream and not channel.is_group and not held.answers:
+                return known.on_question(held, channel.segment, peer, now_ns)
         elif isinstance(item, Poll) and channel.segment.upstream:
             known.guidance.on_poll(item, peer, now_ns)
         elif isinstance(item, Polr) and channel.segment.downstream and not channel.is_group:

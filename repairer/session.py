@@ -38,10 +38,13 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.options import Held
 from pgm.wire.packets import Nak, Polr, Spm, with_addresses
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
+from repairer.joiners import Joiners
 from repairer.journal import Journal
+from repairer.line import Line
 from repairer.offer import Offer, searches_answered
 
 _TO_ALL: Nla | None = None  # repairs for a segment, not for one node of it
@@ -53,20 +56,6 @@ class _Wanted(Range):
     """Sqns that children asked for and the cache lacked, by a bit per downstream segment."""
 
     segments: int
-
-
-@attrs.frozen
-class _Line:
-    """What one session owes to one segment below, and the rate at which repairs leave there."""
-
-    responder: Responder
-    pacer: Pacer
-
-    @property
-    def ready_ns(self) -> int:
-        """When a repair may leave; NEVER when none is owed."""
-        due_ns = self.responder.deadline_ns
-        return due_ns if due_ns == NEVER else max(due_ns, self.pacer.repair_ready_at(self.responder.next_octets()))
 
 
 class RepairerSession:
@@ -103,8 +92,8 @@ class RepairerSession:
             self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
         self._lines = {
-            (segment.index, _TO_ALL): _Line(
-                Responder(cache, segment, parameters, counters), self._pacers[segment.index]
+            (segment.index, _TO_ALL): Line(
+                Responder(cache, segment, parameters, counters), (self._pacers[segment.index],)
             )
             for segment in setup.downs
         }
@@ -122,6 +111,7 @@ class RepairerSession:
         )
         self._offer = Offer(self.path, setup, self.guidance.answers, parameters, counters)
         self._null_naks = NullNaks(parameters)
+        self._joiners = Joiners(self.path, cache, parameters)
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         self._children = {
             down.index: Children(tsi, data_port, down, parameters, rng, counters, lasts_ns=lasts_ns)
@@ -342,7 +332,8 @@ class RepairerSession:
             self._counters.nak_packets_foreign += 1
             return NOTHING
         is_parent = self._parents.is_parent(peer)
-        watched = 0 if is_parent else len(nak.sqns)  # a parent asks for a whole subnet
+        is_history = self._joiners.is_history(peer, newest)
+        watched = 0 if is_parent or is_history else len(nak.sqns)  # a parent asks for a whole subnet
         if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
             return NOTHING
         self._counters.nak_packets_in += 1
@@ -351,7 +342,8 @@ class RepairerSession:
         if is_parent and self._offer.is_off_tree_for(peer):
             return self._serve_off_tree(nak, spans, segment, peer, now_ns)
         # What a crying baby wants goes to it alone: the others need not hear it, nor wait for it.
-        responder = self._responder(segment, peer if self.brakes.is_crying(peer) else _TO_ALL)
+        is_alone = is_history or self.brakes.is_crying(peer)
+        responder = self._responder(segment, peer if is_alone else _TO_ALL, is_history=is_history)
         owed = responder.pending_sqns
         lacking = responder.request(spans, now_ns)
         null_naks: list[Effect] = []
@@ -359,7 +351,7 @@ class RepairerSession:
             null_naks = self._offer.null_naks(without(spans, lacking), self._parents.current)
         if lacking:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent)
-        to = peer if is_parent else None
+        to = peer if is_parent or is_history else None
         how = self._children[segment.index].on_nak(spans, peer, now_ns)
         ncfs = self._confirmer.confirm(nak, segment, now_ns, to or how.to, how.options)
         is_in_vain = lacking and self.guidance.is_parent_unreachable
@@ -375,6 +367,13 @@ class RepairerSession:
             effects += self._offer.null_naks(without(spans, lacking), parent)
         self._counters.cache_misses += sum(end - first for first, end in lacking)
         return [*effects, *self._offer.turn_down(lacking, parent)]
+
+    def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """A late joiner asks what there is."""
+        if not self.path.has_edges or not self.brakes.admit_nak(peer, now_ns):
+            return NOTHING
+        self.path.asked_at_ns = now_ns
+        return self._joiners.answer(held, segment, peer, now_ns)
 
     def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         """A repairer further down tells the source what it repairs: pass it on, once (DLR-07, DLR-39)."""
@@ -473,18 +472,15 @@ class RepairerSession:
         line = min(self._lines.values(), key=lambda one: one.ready_ns)
         if line.ready_ns > now_ns:
             return None
-        pacer = line.pacer
-        send = line.responder.next_train(pacer.repair_room(now_ns), self.path.trail, now_ns, pacer.packet_room(now_ns))
-        if send is not None:
-            pacer.repair_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
-        return send
+        return line.next_train(self.path.trail, now_ns)
 
-    def _responder(self, segment: Segment, to: Nla | None = _TO_ALL) -> Responder:
+    def _responder(self, segment: Segment, to: Nla | None = _TO_ALL, *, is_history: bool = False) -> Responder:
         line = self._lines.get((segment.index, to))
         if line is None:
             self._bound_lines()
             responder = Responder(self.cache, segment, self._parameters, self._counters, to)
-            line = self._lines[segment.index, to] = _Line(responder, self._pacers[segment.index])
+            pacers = (self._pacers[segment.index], *((self._joiners.pacer(segment),) if is_history else ()))
+            line = self._lines[segment.index, to] = Line(responder, pacers)
         return line.responder
 
     def _bound_lines(self) -> None:

@@ -13,7 +13,7 @@ from pgm.core.parents import Parents
 from pgm.core.parity_receiver import ParityReceiver
 from pgm.core.path import Path
 from pgm.core.ranges import Span, lists_of
-from pgm.core.recovery import Missing, Recovery
+from pgm.core.recovery import Missing, Recovery, Step
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.options import MAX_NAK_LIST, NO_OPTIONS, NakList, Options
@@ -78,6 +78,8 @@ class Asker:
         self.more: HasNakOptions | None = None  # what NAKs carry besides
         self.routes: HasRoutes | None = None  # where parents are on several segments
         self.restraint: Restraint | None = None  # of a receiver
+        self.keeper: Nla | None = None  # the repairer that has what a late joiner begins with, ...
+        self.history_end = 0  # ... which is what lies before this sqn
         self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
 
     def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], list[Span]]:
@@ -94,6 +96,7 @@ class Asker:
         parent = self.redirect or self.parents.current  # perhaps just changed
         for missing in step.asking:
             missing.asked = parent
+        history = [] if self.keeper is None else self._take_history(step, segment)
         before = self._counters.nak_sqns
         if self.parity is None:
             effects = self._naks(step.naks, segment, parent)
@@ -101,7 +104,18 @@ class Asker:
             effects = self._parity_naks(self.parity, step.asking, segment, parent)
         if self.restraint is not None and effects:
             effects += self.restraint.asked(self._counters.nak_sqns - before, self.path.lead, now_ns)
-        return [*effects, *self.parents.take_change(self.path.tsi)], step.given_up
+        return [*history, *effects, *self.parents.take_change(self.path.tsi)], step.given_up
+
+    def _take_history(self, step: Step, segment: Segment) -> list[Effect]:
+        """What lies before a late joiner's beginning is asked of the repairer that said it has that, and of nobody else."""
+        old = [one for one in step.asking if one.first < self.history_end]
+        if not old:
+            return []
+        for missing in old:
+            missing.asked = self.keeper
+        step.asking = [one for one in step.asking if one.first >= self.history_end]
+        step.naks = list(lists_of(((one.first, one.end) for one in step.asking), MAX_NAK_LIST + 1))
+        return self._naks(lists_of(((one.first, one.end) for one in old), MAX_NAK_LIST + 1), segment, self.keeper)
 
     def _parity_naks(
         self, parity: ParityReceiver, asking: list[Missing], segment: Segment, parent: Nla | None

@@ -18,6 +18,7 @@ from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.options import Held, find
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 
@@ -106,6 +107,8 @@ class ReceiverCore:
             known.guidance.on_poll(item, peer, now_ns)
         elif isinstance(item, Ack):
             return known.feedback.on_packet(item, peer, now_ns)
+        elif isinstance(item, Spmr) and item.options and (held := find(item.options, Held)) is not None:
+            return known.on_held(held, peer, now_ns)
         elif isinstance(item, Spmr) and (channel.is_group or channel.segment.peers is not None):
             known.on_spmr_heard(now_ns)
         return NOTHING

@@ -92,6 +92,7 @@ class Recovery:
         self._is_pressed = False  # for time: the source is leaving
         self.missing: TimedRanges[Missing] = TimedRanges()
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
+        self.kept_before = 0  # what lies before this sqn a repairer has said to keep
         self.old_repair_ns = 0  # when something missing below the trail last arrived
         self._leaves_at_ns = -NEVER  # when the back-off of the gaps found last is over
         self._look_at_ns = NEVER  # when to look for room for what is parked; NEVER when nothing is
@@ -399,6 +400,8 @@ class Recovery:
 
         All retries for every nak_max_outstanding sqns in turn would hold up delivery for minutes when no cache has them.
         """
+        if found.first < self.kept_before:
+            return False
         if found.end > trail or found.ncf_retries + found.data_retries < _OLD_TRIES:
             return False
         return now_ns - self.old_repair_ns >= _OLD_TRIES * self._parameters.nak_rdata_ivl

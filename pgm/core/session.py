@@ -13,6 +13,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened, control
 from pgm.core.feedback import Feedback
 from pgm.core.guidance import Guidance, unreachable_neighbour
+from pgm.core.late_join import LateJoin
 from pgm.core.lines import Lines, LineSetup, all_parents
 from pgm.core.loose_window import LooseWindow
 from pgm.core.nagging import Restraint
@@ -32,7 +33,7 @@ from pgm.core.spm_request import SpmRequest
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
-from pgm.wire.options import Fin, Join, Syn, find
+from pgm.wire.options import Fin, Held, Join, Syn, find
 from pgm.wire.packets import Nak, Polr, Spm
 from pgm.wire.train import Data, Run
 
@@ -101,6 +102,7 @@ class Session(SessionView):
             lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
             self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
         self._restraint: Restraint | None = None  # begins with asking
+        self._late_join = LateJoin(self.path, setup.segment, setup.local_repairers, parameters)
 
     @property
     def deadline_ns(self) -> int:
@@ -117,6 +119,7 @@ class Session(SessionView):
             self._spm_request.deadline_ns,
             self.guidance.deadline_ns,
             self._hold_until_ns,
+            self._late_join.deadline_ns,
             NEVER if self._restraint is None else self._restraint.deadline_ns,
             heard + expiry,
         )
@@ -244,7 +247,9 @@ class Session(SessionView):
         if self._parity is None and spm.options:
             self._learn_parity(spm)
         self.feedback.on_spm(spm, now_ns)
-        if self._state is _State.WAITING and self.path.join_at is not None:
+        if self._late_join.is_wanted and self._state in (_State.WAITING, _State.HOLDING):
+            effects += self._begin_late(peer, now_ns)
+        elif self._state is _State.WAITING and self.path.join_at is not None:
             self.window.begin(self.path.join_at)
             effects += self._open(peer)
         elif self._state is _State.HOLDING:
@@ -342,6 +347,37 @@ class Session(SessionView):
         self._hold_until_ns = now_ns + self._parameters.open_hold_ivl
         return []
 
+    def _begin_late(self, peer: Nla, now_ns: int) -> Effects:
+        """Hold what comes until a repairer has said what it has of what came before."""
+        if self._state is _State.WAITING:
+            if not self.path.has_edges:
+                return ()
+            self.window.begin(self.path.lead + 1 if self.path.join_at is None else self.path.join_at)
+            self._state = _State.HOLDING
+        elif self.path.join_at is not None:
+            self.window.begin_earlier(self.path.join_at, now_ns)
+        self._peer = peer
+        self._late_join.begin(now_ns)
+        self._hold_until_ns = self._late_join.until_ns
+        return self._late_join.handle_deadline(now_ns)
+
+    def on_held(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+        """A repairer says from where on it has the stream: begin there."""
+        answer = self._late_join.answered(held, peer) if self._state is _State.HOLDING else None
+        if answer is None:
+            return ()
+        first, notice = answer
+        begins = self.window.next_sqn
+        wanted = self._late_join.wanted_sqn
+        if wanted is not None and wanted < first:
+            self.window.begin_earlier(wanted, now_ns)
+            self.window.give_up(self._recovery.give_up_before(min(first, begins)), LossCause.WINDOW)
+        else:
+            self.window.begin_earlier(first, now_ns)
+        self._asker.keeper, self._asker.history_end = peer, begins
+        self._recovery.kept_before = begins
+        return [notice, *self._open(self._peer), *self._advance()]
+
     def _want_spm(self, peer: Nla, now_ns: int) -> None:
         """Ask for an SPM, if none has come: the group, and whoever sent the data (SPMR-01)."""
         if self.path.spm is None:
@@ -361,7 +397,7 @@ class Session(SessionView):
         if trail <= self.window.next_sqn:
             return
         self.window.reveal(trail, now_ns)
-        if not self._setup.asks_below_trail:
+        if not self._setup.asks_below_trail and self._asker.keeper is None:
             self.window.give_up(self._recovery.give_up_before(trail), LossCause.WINDOW)
 
     def _follow_reset(self) -> None:
@@ -426,6 +462,7 @@ class Session(SessionView):
         path = self.path
         effects += self._spm_request.handle_deadline(path.tsi, path.data_port, segment, self._peer, now_ns)
         effects += self.guidance.handle_deadline(segment, now_ns)
+        effects += self._late_join.handle_deadline(now_ns)
         if self._hold_until_ns <= now_ns:
             effects += [*self._open(self._peer), *self._advance()]
         if self._recovery.deadline_ns <= now_ns:

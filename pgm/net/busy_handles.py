@@ -25,6 +25,7 @@ from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.policies import Policies
 from pgm.net.receiver import REPORTING, Inbox
+from pgm.net.starting import start_parameters
 from pgm.telemetry.observer import observing
 from pgm.topology.node_plan import Role
 from pgm.units import NEVER, SECOND
@@ -268,6 +269,7 @@ def open_receiver(
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
     cpu: int | None = None,
+    start: str | int | None = None,
     on_loss: str = "report",
     slow: str = "block",
     on_notice: Callable[[Notice], None] = _ignore,
@@ -276,7 +278,7 @@ def open_receiver(
 ) -> Iterator[Receiver]:
     """Open a receiver that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_receiver`."""
     policies = Policies.of(on_loss, slow)
-    plan = resolve(target, node, Role.RECEIVER, parameters)
+    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     with pinned(cpu):
         links = open_links(plan, Arena(), seed)

@@ -24,6 +24,7 @@ from pgm.net.nurseries import open_plain_nursery
 from pgm.net.policies import Policies
 from pgm.net.receiver import Inbox, Receiver
 from pgm.net.source import Outbox, Source
+from pgm.net.starting import start_parameters
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
@@ -137,6 +138,7 @@ async def open_receiver(
     stream: str | None = None,
     subscribe: Iterable[bytes] | None = None,
     subjects: Iterable[str] | None = None,
+    start: str | int | None = None,
     on_loss: str = "report",
     slow: str = "block",
     on_notice: Callable[[Notice], None] = _ignore,
@@ -147,11 +149,12 @@ async def open_receiver(
 
     Without `stream` it takes every stream of the node. `subscribe` is for streams with ZeroMQ's framing: the
     prefixes of the messages to take, all without it, none if it is empty. `subjects` is the same for streams with
-    batches, by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`. `on_loss` is "report", "resync" (skip to the newest) or "raise"
+    batches, by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`. `start` is where a late joiner begins: "now", "oldest",
+    "last:1000" packets, "last:30s" or a sqn; None leaves it to the topology. `on_loss` is "report", "resync" (skip to the newest) or "raise"
     (`LossError`); `slow` says what an application that falls behind by `inbox_bytes` does: "block", "drop-oldest", "drop-newest", "close". Raises `TopologyError`, `UsageError`, `TransportError`.
     """
     policies = Policies.of(on_loss, slow)
-    plan = resolve(target, node, Role.RECEIVER, parameters)
+    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = open_links(plan, Arena(), seed)
     core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))

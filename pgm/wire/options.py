@@ -282,6 +282,23 @@ class Flow(Option):
 
 @_option
 @attrs.frozen
+class Held(Option):
+    """Ours alone: a late joiner asks a repairer from where on it holds the stream, and is answered in the same way."""
+
+    TYPE, NAME, CARRIERS = 0x69, "OPT_PGM_HELD", frozenset({_T.SPMR})
+    FLAGS = {"answers": 0x01, "by_count": 0x02, "by_time": 0x04, "by_sqn": 0x08, "nothing": 0x10}
+    amount: int = u32(
+        "of a question the packets or milliseconds back, or the sqn, as its bits say; of an answer the oldest sqn"
+    )
+    answers: bool = False
+    by_count: bool = False
+    by_time: bool = False
+    by_sqn: bool = False
+    nothing: bool = False
+
+
+@_option
+@attrs.frozen
 class Members(Option):
     """Ours alone: for whom a cumulative ACK speaks. From a parent to its children it confirms that acks were heard."""
 

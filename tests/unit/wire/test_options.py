@@ -21,6 +21,7 @@ from pgm.wire.options import (
     Epoch,
     Fin,
     Flow,
+    Held,
     Fragment,
     Join,
     Members,
@@ -146,6 +147,8 @@ VECTORS = [
     (Members(members=7, holder="10.1.2.3", is_element=True, joins=True), T.ACK,
      "e7 10 00 09 00000007 0001 0000 0a010203"),
     (Acker(acker="10.1.2.3"), T.SPM, "e8 0c 00 00 0001 0000 0a010203"),
+    (Held(amount=1500, by_count=True), T.SPMR, "e9 08 00 02 000005dc"),
+    (Held(amount=17, answers=True), T.SPMR, "e9 08 00 01 00000011"),
 ]  # fmt: skip
 
 
@@ -188,6 +191,7 @@ def test_option_numbers_and_network_significance_are_those_of_the_table():
         "OPT_PGM_FLOW": 0x66,
         "OPT_PGM_MEMBERS": 0x67,
         "OPT_PGM_ACKER": 0x68,
+        "OPT_PGM_HELD": 0x69,
     }
     assert {cls.NAME for cls in ALL if not cls.NETWORK} == {
         "OPT_FRAGMENT",
