@@ -21,8 +21,8 @@ from pgm.wire.options import (
     Epoch,
     Fin,
     Flow,
-    Held,
     Fragment,
+    Held,
     Join,
     Members,
     NakBoIvl,
@@ -206,6 +206,7 @@ def test_option_numbers_and_network_significance_are_those_of_the_table():
         "OPT_PGM_FLOW",
         "OPT_PGM_MEMBERS",
         "OPT_PGM_ACKER",
+        "OPT_PGM_HELD",
     }
     assert (OPT_END, OPT_INVALID, OP_ENCODED, OP_ENCODED_NULL) == (0x80, 0x7F, 0x04, 0x80)
 
