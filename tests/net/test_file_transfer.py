@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cli.test_json import documented
 from tests.net.places import Place, one_segment
 from tests.net.processes import Process, Processes, processes
 
@@ -88,11 +89,13 @@ def test_a_folder_comes_whole_through_losses(place: Place, tmp_path: Path) -> No
         receivers = [recv(tree, f"desk-{number}", tmp_path / f"into-{number}") for number in (1, 2)]
         until_listening(*receivers)
         sent = send(tree, "--folder", str(src), "--receivers", "2").account()
+        documented("send --file", sent)
         assert sent["complete"] == 2
         assert sent["incomplete"] == 0
         assert sent["files"] == 303
         for number, receiver in enumerate(receivers, 1):
             said = account(receiver)
+            documented("recv --into", said)
             assert receiver.process.returncode == 0
             assert said["done"]
             assert contents(tmp_path / f"into-{number}" / "src") == contents(src)
