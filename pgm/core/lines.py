@@ -172,7 +172,8 @@ class Lines:
         watch = self._counters.watch
         if watch is not None:
             watch.line_came(self._path.tsi, line.setup.segment.name, line.end, line.lost, line.behind_ns, now_ns)
-        self._settle(now_ns)
+        if self._recovery.missing:
+            self._settle(now_ns)
 
     def _is_down(self, line: _Line, now_ns: int) -> bool:
         return now_ns - line.stands_since_ns > self._hold_ivl
