@@ -63,6 +63,13 @@ def wire_page() -> str:
     lines += [_option_row(number, option) for number, option in sorted(OPTIONS.items())]
     lines += [
         "",
+        "## What a late joiner asks",
+        "",
+        "An SPMR by unicast to a repairer, with OPT_PGM_HELD: from where on do you hold so much of this session? No bit set asks for all. The",
+        "repairer answers by the same packet, by unicast, with `answers` and the sqn, or with `nothing`. NAKs of who has asked for what lies before",
+        "the lead of that moment are then confirmed and repaired by unicast. Others know neither the option nor SPMRs by unicast, and answer with an",
+        "SPM at most; a source and an aggregator are never asked.",
+        "",
         "## Rejects",
         "",
         "What is no packet is counted by reason and changes nothing else.",

@@ -69,7 +69,7 @@ class LateJoin:
         if held.nothing:
             return None  # perhaps another one has something
         self.is_wanted, self.deadline_ns = False, NEVER
-        first = unwrap(held.amount, self._path.lead)
+        first = max(0, unwrap(held.amount, self._path.lead))
         return first, self._told(f"{peer} keeps it from sqn {first} on")
 
     def _told(self, text: str) -> Notice:
