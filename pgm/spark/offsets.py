@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pgm.spark.errors import BadOption, DataLoss
+from pgm.spark.errors import BadOption, DataLoss, RecorderDown
 from pgm.spark.options import EARLIEST, LATEST, Offsets, Options
 from pgm.spark.ranges import Span
 from pgm.spark.recorders import sqns_at
@@ -76,8 +76,14 @@ def _at_time(sessions: Sessions, options: Options, time_us: int) -> dict[str, in
     sqns = sqns_at(options, time_us)
     found = {}
     for key, session in sessions.items():
-        told = (sqns.get((one.location, session.tsi, session.epoch_us, one.node)) for one in session.places)
-        found[key] = min((sqn for sqn in told if sqn is not None), default=session.next_sqn)
+        told = [sqns.get((one.location, session.tsi, session.epoch_us, one.node)) for one in session.places]
+        known = [sqn for sqn in told if sqn is not None]
+        if not known:
+            raise RecorderDown(
+                f"nobody says where session {key} is at that time: {session.places[0].location} no longer answers",
+                remedy="try again",
+            )
+        found[key] = min(known)
     return found
 
 

@@ -153,7 +153,7 @@ TABLE = (
     Option("endingOffsets", "ending", (READ,), _offsets, "latest", "Where a batch ends, sqns not included; as above. Sessions that the JSON does not name end with the newest."),
     Option("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Instead: the batch ends before the first row received at that time or later."),
     Option("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether a query ends with an error when rows that it asks for are held no longer, or are damaged; otherwise it goes on behind them, and the log says so."),
-    Option("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "How many sqns, which are packets, a micro-batch has at most; sessions share it by how much they have."),
+    Option("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "How many sqns, which are packets, a micro-batch has at most, if that is one for each session; sessions share it by how much they have."),
     Option("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Cut sessions into so many partitions at least."),
     Option("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Cut sessions into partitions of about so many octets on disk."),
     Option("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "How long a service that does not answer, or has too many readers, is tried again, when no other one has the rows."),

@@ -20,6 +20,7 @@ from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, Patience, open_range, to
 from pgm.spark.sessions import Place, Session
 
 _log = logging.getLogger("pgm.spark")
+_MOST_MENDED = 16_384  # sqns of a loss that are asked of another recorder at once
 _NEEDED = ("sqn", "count", "lost")  # to know where to go on, and what another one may have
 _OLDEST = re.compile(r"\b(?:oldest|first)=(\d+)")
 
@@ -161,34 +162,45 @@ class RangeReader:
             return
         done = 0
         for row in pc.indices_nonzero(pc.is_valid(lost)).to_pylist():
-            first = batch.column("sqn")[row].as_py()
-            end = first + batch.column("count")[row].as_py()
-            others = [one for one in self._having(first, end) if one.node != place.node]
-            found = self._from_others(others, first, end)
-            if found is None:
-                continue
             if row > done:
                 yield batch.slice(done, row - done)
-            yield from found
+            yield from self._mended(batch.slice(row, 1), place)
             done = row + 1
         if done < batch.num_rows:
             yield batch.slice(done)
 
+    def _mended(self, loss: pa.RecordBatch, place: Place) -> Iterator[pa.RecordBatch]:
+        """A loss, a bounded part at a time: what another place has of it, or the row of the loss, cut to what is lost."""
+        first: int = loss.column("sqn")[0].as_py()
+        end = first + loss.column("count")[0].as_py()
+        lost_from = first
+        for at in range(first, end, _MOST_MENDED):
+            to = min(at + _MOST_MENDED, end)
+            found = self._from_others([one for one in self._having(at, to) if one.node != place.node], at, to)
+            if found is None:
+                continue
+            if at > lost_from:
+                yield _cut(loss, lost_from, at)
+            yield from found
+            lost_from = to
+        if end > lost_from:
+            yield _cut(loss, lost_from, end)
+
     def _from_others(self, others: list[Place], first: int, end: int) -> list[pa.RecordBatch] | None:
-        """All of a range without a loss, or None."""
+        """The rows of whoever has most of a range; None if nobody has any of it."""
+        least, best = end - first, None
         for place in others:
+            request = attrs.evolve(self._request(place, first, end), subjects=None)
             try:
-                table = open_range(
-                    self._options,
-                    place.location,
-                    attrs.evolve(self._request(place, first, end), subjects=None).to_bytes(),
-                ).read_all()
+                table = open_range(self._options, place.location, request.to_bytes()).read_all()
+                lost = pc.sum(table.filter(pc.is_valid(table["lost"]))["count"]).as_py() or 0
+                if lost < least and pc.sum(table["count"]).as_py() == end - first:
+                    least, best = lost, self._chosen(place, first, end, table).to_batches()
             except (pa.ArrowException, OSError) as error:
                 _log.warning("what is lost of session %s: %s", self._piece.key, told_by(place.location, error).message)
-                continue
-            if table["lost"].null_count == table.num_rows and (pc.sum(table["count"]).as_py() or 0) == end - first:
-                return list(self._chosen(place, first, end, table).to_batches())
-        return None
+            if not least:
+                break
+        return best
 
     def _chosen(self, place: Place, first: int, end: int, table: pa.Table) -> pa.Table:
         """With subjects: what the service chooses of them."""
@@ -217,6 +229,14 @@ class RangeReader:
         to = min(to, self._piece.end)
         _lose(self._piece.key, self._at, to, self._options, all_told)
         self._at = to
+
+
+def _cut(loss: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
+    """The row of a loss, made to speak of a part of it."""
+    for name, value in (("sqn", first), ("count", end - first)):
+        at = loss.schema.get_field_index(name)
+        loss = loss.set_column(at, loss.schema.field(at), pa.array([value], pa.int64()))
+    return loss
 
 
 def _behind(batch: pa.RecordBatch) -> int:

@@ -164,7 +164,8 @@ class Campaign:
 
     def check(self) -> None:
         """Every message once, in Parquet and where it was published."""
-        told = json.loads(self.parts["driver"].text().strip().splitlines()[-1])
+        lines = self.parts["driver"].text().splitlines()
+        told = json.loads(next(line for line in reversed(lines) if line.startswith('{"')))
         each = [self.messages, self.messages, 0, self.messages - 1, self.messages]
         assert told == dict.fromkeys(TSIS, each), told
         wanted = {value_of(number, sqn) for number in range(len(TSIS)) for sqn in range(self.messages)}

@@ -1,6 +1,6 @@
 """Rows a second from the range service into an aggregate, beside the same rows as Parquet and Spark's own source; and a micro-batch.
 
-python -m tests.spark.measure [--rows 2000000] [--size 70]
+python -m tests.spark.measure [--rows 2000000] [--size 70] [--runs 5]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,7 +29,6 @@ from tests.spark.archives import writing
 from tests.unit.archive.makers import SESSION, TSI
 
 _BATCH = 10_000
-_RUNS = 5
 _MICRO_BATCH = 50_000
 
 
@@ -46,15 +46,19 @@ def aggregate(frame: DataFrame) -> None:
     frame.agg(F.count("sqn"), F.max("sqn"), F.sum(F.octet_length("value"))).collect()
 
 
-def rates(rows: int, works: dict[str, Callable[[], object]]) -> dict[str, float]:
+def rates(rows: int, runs: int, works: dict[str, Callable[[], object]]) -> dict[str, float]:
     """Rows a second, medians; in turns, so that a busy machine is busy for all."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(_RUNS + 1):
+    for turn in range(runs + 1):
         for name, work in works.items():
             began = time.monotonic()
             work()
             if turn:
                 seconds[name].append(time.monotonic() - began)
+        print(
+            f"turn {turn}: { ({name: round(times[-1], 2) for name, times in seconds.items() if times}) }",
+            file=sys.stderr,
+        )
     return {name: round(rows / statistics.median(found)) for name, found in seconds.items()}
 
 
@@ -75,14 +79,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--size", type=int, default=70)
+    parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pgm-measure-") as name:
         folder = Path(name)
         fill(folder / "archive", options.rows, options.size)
-        service = Process("serve", ["serve", str(folder / "archive"), "--listen", "127.0.0.1:0", "--json"])
+        service = Process("serve", ["serve", str(folder / "archive"), "--listen", "127.0.0.1:0"])
         try:
             service.line_with("ready:")
-            where = json.loads(service.printed[0])["location"]
+            where = service.log.rpartition(" on ")[2].strip()
             spark = pgm.spark.register(pgm.spark.start())
             archive = spark.read.format("pgm").option("columns", "sqn,value").option("minPartitions", 2).load(where)
             archive.write.parquet(str(folder / "parquet"))
@@ -100,6 +105,7 @@ def main() -> None:
 
             found = rates(
                 options.rows,
+                options.runs,
                 {
                     "pgm": lambda: aggregate(archive),
                     "parquet": lambda: aggregate(parquet),

@@ -16,7 +16,7 @@ from tests.spark.cluster import SETTINGS, cluster
 from tests.spark.kills import campaign
 from tests.unit.archive.makers import messages
 
-_PATIENCE_S = 110
+_PATIENCE_S = 240
 _PROGRAM = f"""
 import json, sys
 import pgm.spark
@@ -40,6 +40,7 @@ spark.stop()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_two_workers_read_without_having_pgm(tmp_path: Path) -> None:
     archive(tmp_path / "archives" / "a", [messages(0, 1000)])
     with cluster(tmp_path) as group, served(tmp_path / "archives") as service:
@@ -55,6 +56,7 @@ def test_two_workers_read_without_having_pgm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_driver_and_a_recorder_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     killed = campaign(tmp_path, 2, 5000, 3, on_cluster=False, victims=("driver", "recorder"), say=print)
     assert killed == {"driver": 1, "recorder": 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -47,10 +46,10 @@ def test_a_service_that_is_killed_in_the_middle_of_a_range(tmp_path: Path) -> No
     with ExitStack() as stack:
         places = []
         for name in ("a", "b"):
-            service = Process(name, ["serve", str(tmp_path / name), "--listen", "127.0.0.1:0", "--json"])
+            service = Process(name, ["serve", str(tmp_path / name), "--listen", "127.0.0.1:0"])
             stack.callback(service.close)
             service.line_with("ready:")
-            places.append((service, json.loads(service.printed[0])["location"]))
+            places.append((service, service.log.rpartition(" on ")[2].strip()))
         chosen = options(f"{places[0][1]}|{places[1][1]}", columns="sqn,value")
         (piece,) = pieces(chosen)
         found: list[int] = []
@@ -84,6 +83,21 @@ def test_a_loss_that_both_have_stays_one_loss(tmp_path: Path) -> None:
         archive(tmp_path / node, [messages(0, 10), loss(10, 5), messages(15, 10)], session(node))
     with served(tmp_path) as service:
         assert sqns(options(at(service))) == [*range(11), *range(15, 25)]
+
+
+def test_of_a_long_loss_another_gives_what_it_has(tmp_path: Path) -> None:
+    archive(tmp_path / "a", [messages(0, 10), loss(10, 50_000), messages(50_010, 10)], session("a"))
+    archive(tmp_path / "b", [loss(0, 30_000), messages(30_000, 20_020)], session("b"))
+    with served(tmp_path) as service:
+        chosen = options(at(service), node="a,b", columns="sqn,count,lost")
+        rows = [
+            row
+            for piece in pieces(chosen)
+            for batch in RangeReader(piece, chosen).batches()
+            for row in batch.to_pylist()
+        ]
+        assert sum(row["count"] for row in rows) == 50_020
+        assert {row["sqn"] for row in rows if row["lost"] is None} == {*range(10), *range(30_000, 50_020)}
 
 
 def test_sqns_that_nobody_has(tmp_path: Path) -> None:

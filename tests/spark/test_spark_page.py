@@ -50,6 +50,7 @@ def test_every_option_is_told_of() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_the_program_prints_what_was_sent(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_program_prints_what_was_sent(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_the_live_program_counts_while_the_demo_runs(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
     (tmp_path / "archives").mkdir()
