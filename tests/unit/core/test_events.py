@@ -6,8 +6,14 @@ import re
 from pathlib import Path
 
 import pgm
+from pgm.core.brakes import Brakes
+from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
 from pgm.core.events import CAUSES, EVENTS, id_of, kind_of
+from pgm.core.session import ReceiverSetup
+from pgm.units import SECOND
+from tests.unit.core.makers import MS, PARENT, REPAIRER, SEGMENT, data_train, parameters
+from tests.unit.core.reader import joined
 
 ROOT = Path(__file__).resolve().parents[3]
 TSI = bytes(8)
@@ -37,3 +43,24 @@ def test_ids():
     assert id_of(Opened(TSI, 1, "10.0.0.1", 7500, resumed=True)) == "resumed"
     assert pgm.event_of(Notice("nagging", "")).remedy
     assert kind_of(Notice("of-the-future", "")).id == "of-the-future"
+
+
+def notices(effects: list) -> list[str]:  # type: ignore[type-arg]
+    return [one.code for one in effects if isinstance(one, Notice)]
+
+
+def test_a_change_of_parents_is_told_and_the_way_back_too():
+    setup = ReceiverSetup(SEGMENT, parents=(REPAIRER, PARENT))
+    reader = joined(setup=setup, parent_patience=2, parent_retry_ivl=SECOND)
+    reader.hear(data_train([1013]))
+    assert notices(reader.until(reader.now + 250 * MS)) == ["parent-changed"]
+    assert notices(reader.until(reader.now + 3 * SECOND))[:2] == ["parent-changed"] * 2
+
+
+def test_a_brake_that_holds_is_told_of_now_and_then():
+    brakes = Brakes(parameters(child_nak_rte=10, brake_burst_ivl=SECOND, notice_ivl=5 * SECOND), Counters())
+    told = []
+    for now in range(0, 12 * SECOND, 10 * MS):
+        brakes.admit_nak("10.0.0.1", now)
+        told += notices(list(brakes.handle_deadline(now)))
+    assert told == ["storm-brake"] * 3
