@@ -25,7 +25,7 @@ from pgm.fec import code
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.packets import Nak, Spm
-from pgm.wire.parity import counts_of, read_parity
+from pgm.wire.parity import counts_of, group_of, read_parity
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
 
@@ -85,6 +85,11 @@ class RepairerParity:
             }
         if self.receiver is not None:
             self.receiver.on_spm(spm, now_ns)
+            # It may have told where a group ends. What nobody brings any more is let go here too: SPMs are few.
+            for group in list(self._wanted):
+                self._serve_if_whole(group, now_ns)
+                if not self._is_coming(group):
+                    self._wanted.pop(group, None)
         return new
 
     # Receiving
@@ -98,13 +103,17 @@ class RepairerParity:
                 responder.heard(packet.group, packet.index, now_ns)
         return self.receiver.on_parity(data, first, now_ns)
 
-    def serve_whole(self, now_ns: int) -> None:
-        """Something came: owe parity of groups that children wait for and that are whole now."""
-        for group, counts in list(self._wanted.items()):
-            if self._is_whole(group):
-                del self._wanted[group]
-                for index, count in counts.items():
-                    self._owe(group, count, index, now_ns, 0)
+    def serve_whole(self, first: int, end: int, now_ns: int) -> None:
+        """Sqns `first` to `end - 1` came: owe parity of their groups that children wait for, if they are whole now."""
+        assert self.receiver is not None
+        if self._wanted:
+            for group in range(group_of(first, self.receiver.size), end, self.receiver.size):
+                self._serve_if_whole(group, now_ns)
+
+    def _serve_if_whole(self, group: int, now_ns: int) -> None:
+        if group in self._wanted and self._is_whole(group):
+            for index, count in self._wanted.pop(group).items():
+                self._owe(group, count, index, now_ns, 0)
 
     def _is_whole(self, group: int) -> bool:
         assert self.receiver is not None
@@ -143,12 +152,20 @@ class RepairerParity:
         for group, count in asked:
             if self._owe(group, count, segment.index, now_ns, None):
                 continue
+            self._fetch(group, now_ns, is_relied_on=is_relied_on)
+            if not self._is_coming(group):
+                continue
             wanted = self._wanted.setdefault(group, {})
             wanted[segment.index] = max(count, wanted.get(segment.index, 0))
             if len(self._wanted) > self._parameters.repair_states:
                 self._wanted.popitem(last=False)
                 self._counters.states_refused += 1
-            self._fetch(group, now_ns, is_relied_on=is_relied_on)
+
+    def _is_coming(self, group: int) -> bool:
+        """Whether the rest of a group is asked for, or is still to be sent."""
+        assert self.receiver is not None
+        actual = self.receiver.ended_size(group)
+        return actual is None or bool(self._recovery.missing.within(group, group + actual))
 
     def _fetch(self, group: int, now_ns: int, *, is_relied_on: bool) -> None:
         """Ask above for what this node lacks of a group, if that has ended."""

@@ -75,7 +75,8 @@ class ParitySession(RepairerSession):
         receiver = self.parity.receiver
         if receiver is None or not self._arrivals.has_begun:
             return effects
-        rebuilt = self._take_rebuilt(receiver.on_data(data, self.path.unwrap(data.wire_sqn), now_ns), now_ns)
+        first = self.path.unwrap(data.wire_sqn)
+        rebuilt = self._take_rebuilt(receiver.on_data(data, first, now_ns), first, first + data.count, now_ns)
         self._keep_bounds()
         return [*effects, *rebuilt]
 
@@ -93,7 +94,8 @@ class ParitySession(RepairerSession):
             return effects
         self.path.heard_at_ns = now_ns
         (self._parents.answered if data.type is PacketType.RDATA else self._parents.heard)(peer)
-        effects += self._take_rebuilt(self.parity.on_parity(data, first, channel.segment, now_ns), now_ns)
+        rebuilt = self.parity.on_parity(data, first, channel.segment, now_ns)
+        effects += self._take_rebuilt(rebuilt, first, first + data.count, now_ns)
         self._keep_bounds()
         return effects
 
@@ -101,8 +103,11 @@ class ParitySession(RepairerSession):
         if self.parity.receiver is not None:
             self._forget_given_up(self.parity.receiver.take_skipped())
 
-    def _take_rebuilt(self, runs: list[Run], now_ns: int) -> list[Effect]:
-        """What parity has made up for is as if it had come as a repair: kept, passed down, sent to who waits for it."""
+    def _take_rebuilt(self, runs: list[Run], first: int, end: int, now_ns: int) -> list[Effect]:
+        """What parity has made up for is as if it had come as a repair: kept, passed down, sent to who waits for it.
+
+        `first` to `end - 1` are the sqns that came; what was made up for is of groups of theirs.
+        """
         self._forget_skipped()
         sends: list[Effect] = []
         for run in runs:
@@ -113,7 +118,7 @@ class ParitySession(RepairerSession):
                 if self.relay.speaks and part.first >= self._arrivals.first:
                     sends += self.relay.pass_down(part.rows.reshape(-1), part.stride, self._setup.downs)
             self._serve_wanted(parts, now_ns)
-        self.parity.serve_whole(now_ns)
+        self.parity.serve_whole(first, end, now_ns)
         return sends
 
     def _on_parity_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:

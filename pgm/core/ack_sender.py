@@ -22,6 +22,7 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.options import Members
 
+_MOST_DOUBLINGS = 16  # far beyond any keepalive
 _FAREWELLS = 16  # acks that say goodbye, until one is confirmed: long enough for two parents
 
 
@@ -56,6 +57,7 @@ class AckSender:
         self._due_ns = NEVER
         self.parent: Nla | None = None
         self._is_adopted = False
+        self._in_vain = 0  # acks to this parent since it began to be asked
         self._heard_ns = 0  # when the parent was last heard, or began to be asked
         self._former: Nla | None = None  # a parent that is told when another one has taken over
         self._retry_ns = 0  # when a better parent may be tried again
@@ -117,10 +119,15 @@ class AckSender:
         if leaves:
             self._farewells -= 1
         is_last = leaves and not self._farewells
-        self._due_ns = NEVER if is_last else now_ns + (terms.keepalive if self._is_adopted else self._ivl)
+        self._due_ns = NEVER if is_last else now_ns + (terms.keepalive if self._is_adopted else self._next_try())
         if is_last:
             self._acked = None
         return (self._ack(self._sent, members, holder, self.parent, leaves=leaves),)
+
+    def _next_try(self) -> int:
+        """Ever longer waits for a parent that does not answer: an SPM may name anybody, and all receivers would ask that one."""
+        self._in_vain += 1
+        return max(self._ivl, min(self.terms.keepalive, self._ivl << min(self._in_vain - 1, _MOST_DOUBLINGS)))
 
     def _ack(self, acked: int, members: int, holder: Nla, to: Nla | None, *, leaves: bool = False) -> Effect:
         self._counters.ack_packets += 1
@@ -147,6 +154,8 @@ class AckSender:
         return True
 
     def _go_to(self, parent: Nla, now_ns: int) -> None:
+        if parent != self.parent:
+            self._in_vain = 0
         if parent != self.parent and self.parent is not None:
             self._counters.ack_parent_changes += 1
             if self._is_adopted:
@@ -170,7 +179,7 @@ class AckSender:
         if self._farewells:
             self._farewells, self._acked, self._due_ns = 0, None, NEVER
             return NOTHING
-        former, self._former, self._is_adopted = self._former, None, True
+        former, self._former, self._is_adopted, self._in_vain = self._former, None, True, 0
         if former is None or former == peer or self._acked is None:
             return NOTHING
         return (self._ack(self._acked, 0, "", former, leaves=True),)

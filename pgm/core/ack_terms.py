@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.parameters import Parameters
+from pgm.parameters import ROWS, Parameters
 from pgm.units import MICROSECOND, MILLISECOND
 from pgm.wire.formats import Tsi
 from pgm.wire.options import Flow, Members
 from pgm.wire.packets import Ack, encode
-from pgm.wire.serial import wrap
+from pgm.wire.serial import MASK, wrap
 
 _LEAST_NS = MILLISECOND  # of an interval, whatever the wire says
 _ALL_RECEIVED = 0xFFFFFFFF  # the receive map of a cumulative ack
 _KEEPALIVES = (
     8  # signs of life in ack_expiry: half of them may be lost before a child moves on, all before it is forgotten
 )
+
+
+def _mended(key: str, value: int) -> int:
+    row = ROWS[key]
+    return int(min(max(value, row.low), row.high))
 
 
 @attrs.frozen
@@ -41,13 +46,13 @@ class AckTerms:
 
     @classmethod
     def of_option(cls, flow: Flow) -> AckTerms:
-        """The terms that an SPM carries; what makes no sense is mended."""
+        """The terms that an SPM carries; what no source may be told by its topology is mended, for anybody can send an SPM."""
         return cls(
-            window=max(1, flow.window),
-            every=max(1, flow.every),
-            ivl=max(_LEAST_NS, flow.ivl_us * MICROSECOND),
-            expiry=max(_KEEPALIVES * _LEAST_NS, flow.expiry_us * MICROSECOND),
-            stall=max(_LEAST_NS, flow.stall_us * MICROSECOND),
+            window=_mended("ack_window", flow.window),
+            every=max(1, _mended("ack_every", flow.every)),
+            ivl=_mended("ack_ivl", flow.ivl_us * MICROSECOND),
+            expiry=_mended("ack_expiry", flow.expiry_us * MICROSECOND),
+            stall=_mended("ack_stall_ivl", flow.stall_us * MICROSECOND),
         )
 
     @property
@@ -78,13 +83,17 @@ class AckTerms:
 
 
 def ack_packet(tsi: Tsi, data_port: int, acked: int, members: Members) -> bytes:
-    """A cumulative ack, or a parent's confirmation, as octets."""
+    """A cumulative ack, or a parent's confirmation, as octets. Members beyond what the field holds are not told.
+
+    Children say for how many they speak, and their sum may be anything.
+    """
+    said = attrs.evolve(members, members=min(members.members, MASK))
     return encode(
         Ack(
             tsi=tsi,
             data_port=data_port,
             rx_max=wrap(acked),
             bitmap=_ALL_RECEIVED,
-            options=(members,),
+            options=(said,),
         )
     )

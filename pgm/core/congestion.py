@@ -20,6 +20,7 @@ ALL_LOST = 0xFFFF  # a loss rate of one (CC-03)
 _TIMEOUTS = 2  # in a row: then another acker is looked for (CC-38)
 _MOST_AT_ONCE = 16  # packets of a train: an ack's map tells of two such trains
 _RTT_WEIGHT = 0.125
+_LONGEST_RTT = 2  # of cc_timeout_ivl: what a report about an old packet may claim; waits for acks follow it
 
 
 class CongestionControl:
@@ -86,7 +87,8 @@ class CongestionControl:
 
     def _report(self, reporter: Nla, sqn: int, loss: float, at_ns: int) -> None:
         sent_ns = self.window.sent_at(sqn)
-        rtt_ns = max(0, at_ns - sent_ns) if sent_ns is not None else self.rtt_ns
+        longest_ns = _LONGEST_RTT * self._parameters.cc_timeout_ivl
+        rtt_ns = min(longest_ns, max(0, at_ns - sent_ns)) if sent_ns is not None else self.rtt_ns
         if reporter == self.acker:
             if sent_ns is not None:
                 self.rtt_ns = round((1 - _RTT_WEIGHT) * self.rtt_ns + _RTT_WEIGHT * rtt_ns) if self.rtt_ns else rtt_ns

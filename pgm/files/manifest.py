@@ -133,7 +133,7 @@ class Manifest:
         if not isinstance(value, dict) or set(value) != _KEYS:
             raise BadManifest("the list of files has other keys than it should")
         if value["v"] != VERSION or value["digest"] != DIGEST:
-            raise BadManifest(f"the list of files is of version {value['v']!r:.20} with {value['digest']!r:.20}")
+            raise BadManifest(f"the list of files is of version {_shown(value['v'])} with {_shown(value['digest'])}")
         files, folders = value["files"], value["folders"]
         if type(files) is not list or type(folders) is not list:
             raise BadManifest("files or folders are no list")
@@ -161,15 +161,23 @@ def _packed(entry: FileEntry) -> list[int] | None:
     return None if entry.extents == whole else [place for extent in entry.extents for place in extent]
 
 
+def _shown(value: Any) -> str:
+    """The beginning of a value. Python writes no integer of many thousand digits, and nothing that is nested too deep."""
+    try:
+        return f"{value!r:.100}"
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__}"
+
+
 def _number(value: Any, low: int, high: int) -> int:
     if type(value) is not int or not low <= value <= high:
-        raise BadManifest(f"{value!r:.40} is no number from {low} to {high}")
+        raise BadManifest(f"{_shown(value)} is no number from {low} to {high}")
     return value
 
 
 def _entry(fields: Any) -> FileEntry:
     if type(fields) is not list or len(fields) != _FILE_FIELDS:
-        raise BadManifest(f"{fields!r:.100} is no file's entry")
+        raise BadManifest(f"{_shown(fields)} is no file's entry")
     name, size, mode, mtime_ns, extents = fields
     size = _number(size, 0, _MOST_OCTETS)
     return FileEntry(

@@ -71,7 +71,7 @@ def check(files: Iterable[object], folders: Iterable[object]) -> None:
     for name, is_file in kinds:
         problem = problem_of(name)
         if problem is not None or not isinstance(name, bytes):
-            raise BadManifest(f"the name {name!r:.200} {problem}")
+            raise BadManifest(f"the name {name!r:.200} {problem}" if isinstance(name, bytes) else f"a name {problem}")
         if is_file and name in seen:
             raise BadManifest(f"the name {shown(name)!r} is there twice")
         if is_file:

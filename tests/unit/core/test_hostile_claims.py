@@ -1,0 +1,116 @@
+"""What single packets may claim: members, round trips, terms, groups, numbers. Each of these once did harm."""
+
+from __future__ import annotations
+
+import cbor2
+import pytest
+
+from pgm.core.ack_terms import AckTerms
+from pgm.core.channel import Channel
+from pgm.core.effects import Send
+from pgm.files.manifest import Manifest
+from pgm.files.names import BadManifest
+from pgm.parameters import ROWS
+from pgm.units import MICROSECOND, SECOND
+from pgm.wire.formats import PacketType
+from pgm.wire.options import Flow, Members, ParityPrm, find
+from pgm.wire.packets import Ack, decode_control_untrusted, encode
+from pgm.wire.serial import MASK
+from pgm.wire.train import Train
+from tests.reference import DATA_PORT, TSI
+from tests.rfc.bench import SOURCE, UP, A, Bench
+from tests.unit.core.makers import MS, data_train, nak_packet, parameters, payload_of, spm_packet
+from tests.unit.core.sources import START, receive, run, source
+from tests.unit.core.test_congestion import report
+
+T = PacketType
+SIZE = 8
+
+
+def members_ack(acked, **said):
+    options = (Members(holder="10.0.0.8", joins=True, **said),)
+    return Ack(tsi=TSI, data_port=DATA_PORT, rx_max=acked, bitmap=MASK, options=options)
+
+
+def test_more_members_than_the_field_holds():
+    """Two children that speak for 2^32 - 1 receivers each are confirmed, with as many as can be said."""
+    core = source(flow="acked")
+    core.submit([payload_of(sqn) for sqn in range(5)])
+    run(core, START + 10 * MS)
+    for peer in ("10.0.0.7", "10.0.0.8"):
+        [sent] = receive(core, members_ack(2, members=MASK), START + 10 * MS, peer=peer)
+    said = find(decode_control_untrusted(bytes(sent.octets)).options, Members)
+    assert said.confirms
+    assert said.members == MASK
+    assert core.acked.members == 2 * MASK
+
+
+def test_an_element_says_no_more_members_than_the_field_holds():
+    bench = Bench()
+    flow = Flow(window=64, every=1, ivl_us=1000, expiry_us=3_000_000, stall_us=9_000_000)
+    bench.hear(spm_packet(1, 0, -1, flow), UP, SOURCE)
+    bench.hear(data_train(range(9)), UP, SOURCE)
+    for peer in ("10.1.0.7", "10.1.0.8"):
+        bench.hear(members_ack(2, members=MASK), A, peer, is_group=False)
+    bench.wait(SECOND)
+    acks = [item for _, send, item in bench.sent(T.ACK) if send.segment == UP]
+    assert acks
+    assert {find(ack.options, Members).members for ack in acks} == {MASK}
+
+
+def test_terms_are_those_that_a_source_may_have():
+    least, most = (AckTerms.of_option(Flow(number, number, number, number, number)) for number in (0, MASK))
+    for terms, edge in ((least, "low"), (most, "high")):
+        assert terms.expiry == getattr(ROWS["ack_expiry"], edge)
+        assert terms.stall in (getattr(ROWS["ack_stall_ivl"], edge), MASK * MICROSECOND)
+        assert terms.ivl == getattr(ROWS["ack_ivl"], edge)
+    assert (least.window, least.every) == (1, 1)
+
+
+def test_whoever_is_named_as_a_parent_is_not_flooded_with_acks():
+    """One SPM that asks for an ack each millisecond, of a path that does not answer: tens of acks a second, not a thousand."""
+    bench = Bench()
+    flow = Flow(window=1, every=1, ivl_us=0, expiry_us=0, stall_us=0)
+    bench.hear(spm_packet(1, 0, -1, flow), UP, SOURCE)
+    bench.hear(data_train(range(9)), UP, SOURCE)
+    bench.hear(members_ack(2, members=1, is_element=True), A, "10.1.0.7", is_group=False)
+    for _ in range(10):
+        bench.hear(members_ack(2, members=1, is_element=True), A, "10.1.0.7", is_group=False, after=90 * MS)
+    asked = [at for at, send, _ in bench.sent(T.ACK) if send.segment == UP]
+    assert 10 < len(asked) < 100
+
+
+def test_a_report_about_an_old_packet_makes_no_long_wait():
+    """A receiver that says it has just seen a packet of an hour ago becomes the acker; its source waits seconds for it."""
+    core = source(flow="pgmcc")
+    core.submit([payload_of(sqn) for sqn in range(9)])
+    run(core, START + 10 * MS)
+    report(core, "10.0.0.7", 0.9, now=START + 3600 * SECOND, sqn=0)
+    assert core.congestion.acker == "10.0.0.7"
+    assert core.congestion.rtt_ns <= 2 * parameters().cc_timeout_ivl
+    assert core.congestion.deadline_ns - (START + 3600 * SECOND) <= 10 * SECOND
+
+
+def test_a_repairer_remembers_no_groups_that_nobody_brings():
+    """Parity is asked for of groups long gone: confirmed, forgotten, and never looked at again when data come."""
+    bench = Bench("repairer")
+    bench.hear(spm_packet(1, 0, -1, ParityPrm(SIZE, on_demand=True)), UP, SOURCE)
+    bench.hear(data_train(range(SIZE)), UP, SOURCE)
+    gone = nak_packet(*(-SIZE * (at + 1) for at in range(63)), source_nla=SOURCE, group_nla=A.group, parity=True)
+    effects = bench.core.receive(Train.of(encode(gone)), Channel(A, False), "10.1.0.66", bench.now)
+    assert [type(one) for one in effects] == [Send]
+    [session] = bench.core.sessions
+    assert not session.parity._wanted
+    lacked = nak_packet(SIZE + 2, source_nla=SOURCE, group_nla=A.group, parity=True)
+    bench.hear(data_train([SIZE, *range(SIZE + 2, 2 * SIZE)]), UP, SOURCE)
+    bench.hear(lacked, A, "10.1.0.9", is_group=False)
+    assert list(session.parity._wanted) == [SIZE]
+
+
+@pytest.mark.parametrize("value", [10**5000, [10**5000], {"a": 10**5000}], ids=["number", "list", "map"])
+@pytest.mark.parametrize("key", ["v", "digest", "block", "unit", "files", "folders"])
+def test_numbers_of_thousands_of_digits_in_a_list_of_files(key, value):
+    good = {"v": 1, "digest": "sha256", "block": 4, "unit": 2, "files": [], "folders": []}
+    Manifest.decode(cbor2.dumps(good), 10)
+    with pytest.raises(BadManifest):
+        Manifest.decode(cbor2.dumps({**good, key: value}), 10)
