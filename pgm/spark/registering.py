@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -28,6 +30,7 @@ def register(spark: SparkSession, *, ship: bool | None = None) -> SparkSession:
     context = spark.sparkContext
     if ship if ship is not None else not str(context.master).startswith("local"):
         folder = Path(tempfile.mkdtemp(prefix="pgm-spark-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors that come later fetch it from there
         context.addPyFile(str(packed(folder / "pgm-for-spark.zip")))
     spark.dataSource.register(PgmDataSource)
     return spark
