@@ -117,7 +117,7 @@ def read_json(octets: bytes) -> dict[str, Any]:
     """A JSON object; an empty one of nothing. Raises `BadRequest`."""
     try:
         value = json.loads(octets) if octets else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"{octets[:100]!r} is no JSON: {error}", remedy=_REMEDY) from None
     if not isinstance(value, dict):
         raise BadRequest(f"{octets[:100]!r} is no JSON object", remedy=_REMEDY)

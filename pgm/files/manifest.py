@@ -26,6 +26,7 @@ _MOST_OCTETS = 1 << 60  # of a transfer, so that no sum overflows
 _KEYS = {"v", "digest", "block", "unit", "files", "folders"}
 _FILE_FIELDS = 5
 _MOST_UNIT, _MOST_BLOCK = 65_507, 1 << 28
+_MOST_BLOCKS = 1 << 24  # of a transfer: 16 TiB of 1 MiB each; a receiver has two digests and more of each in memory
 _MOST_TIME = 1 << 62  # ns: 146 years from 1970, either way
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
@@ -148,6 +149,10 @@ class Manifest:
         check((one.name for one in manifest.files), folders)
         if sum(one.data_octets for one in manifest.files) > _MOST_OCTETS:
             raise BadManifest("more octets than anybody has")
+        if manifest.blocks > _MOST_BLOCKS:
+            raise BadManifest(
+                f"{manifest.blocks} blocks, more than {_MOST_BLOCKS}: the source's file_block_bytes is too small"
+            )
         return manifest
 
 
@@ -162,11 +167,10 @@ def _packed(entry: FileEntry) -> list[int] | None:
 
 
 def _shown(value: Any) -> str:
-    """The beginning of a value. Python writes no integer of many thousand digits, and nothing that is nested too deep."""
-    try:
+    """The beginning of a value that is no more than text or a number one can read: others may take very long to write."""
+    if type(value) in (str, bytes) or (type(value) is int and abs(value) < 1 << 64):
         return f"{value!r:.100}"
-    except (ValueError, RecursionError):
-        return f"a {type(value).__name__}"
+    return f"a {type(value).__name__}"
 
 
 def _number(value: Any, low: int, high: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import cbor2
@@ -29,6 +30,28 @@ class Codec(Protocol):
         """The value. Raises `BadObject`."""
 
 
+def _walk(value: Any, most: int) -> None:
+    """Raise `BadObject` for a value of more than `most` items, each counted as often as it is referred to.
+
+    What CBOR says without references takes an octet an item. By references a value can hold itself, or the same thing twice, which
+    holds another twice, and so on: few octets, and whoever walks it does not come back.
+    """
+    waiting, count = [value], 1
+    while waiting:
+        one = waiting.pop()
+        held: list[Any] = []
+        if isinstance(one, Mapping):
+            held = [*one.keys(), *one.values()]
+        elif isinstance(one, (list, tuple, set, frozenset)):
+            held = list(one)
+        elif isinstance(one, cbor2.CBORTag):
+            held = [one.value]
+        count += len(held)
+        if count > most:
+            raise BadObject("references make more of it than its octets could say")
+        waiting += held
+
+
 class CborCodec:
     """Any value that CBOR (RFC 8949) knows: numbers, text, octets, lists, tables, times, and what they nest."""
 
@@ -46,7 +69,7 @@ class CborCodec:
         try:
             value = cbor2.loads(payload)
             if _REFERENCE.search(payload) is not None:
-                cbor2.dumps(value)  # which refuses a value that holds itself: whoever walks it would not come back
+                _walk(value, len(payload))
             return value
         except Exception as error:  # tags make values of many classes, each with complaints of its own
             raise BadObject(f"{type(error).__name__}: {error}") from error

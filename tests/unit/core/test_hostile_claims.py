@@ -5,11 +5,14 @@ from __future__ import annotations
 import cbor2
 import pytest
 
+from pgm.archive.errors import BadRequest
+from pgm.archive.requests import RangeRequest
 from pgm.core.ack_terms import AckTerms
 from pgm.core.channel import Channel
 from pgm.core.effects import Send
 from pgm.files.manifest import Manifest
 from pgm.files.names import BadManifest
+from pgm.messages.objects import CBOR, BadObject
 from pgm.parameters import ROWS
 from pgm.units import MICROSECOND, SECOND
 from pgm.wire.formats import PacketType
@@ -114,3 +117,42 @@ def test_numbers_of_thousands_of_digits_in_a_list_of_files(key, value):
     Manifest.decode(cbor2.dumps(good), 10)
     with pytest.raises(BadManifest):
         Manifest.decode(cbor2.dumps({**good, key: value}), 10)
+
+
+def test_a_list_of_files_of_more_blocks_than_memory_has():
+    """A file of a PiB in blocks of one octet: refused before room is made for its digests."""
+    huge = [[b"a", 1 << 50, 0o644, 0, None]]
+    octets = cbor2.dumps({"v": 1, "digest": "sha256", "block": 1, "unit": 1, "files": huge, "folders": []})
+    with pytest.raises(BadManifest, match="file_block_bytes"):
+        Manifest.decode(octets, 10)
+
+
+def doubled(levels):
+    """CBOR in which each item refers twice to the one before: 2 ** levels items in a few octets each."""
+    octets = bytes([0x98, levels + 1]) + b"\xd8\x1c\x80"
+    for level in range(levels):
+        octets += b"\xd8\x1c\x82" + 2 * (b"\xd8\x1d" + bytes([24, level]))
+    return octets
+
+
+def test_values_that_refer_to_themselves_or_grow_without_end():
+    wide = b"\xd8\x1c\x99\x75\x30" + bytes(29_999) + b"\xd8\x1d\x00"
+    for bad in (doubled(40), b"\xd8\x1c\x81\xd8\x1d\x00", wide):
+        with pytest.raises(BadObject, match="references"):
+            CBOR.decode(bad)
+    assert CBOR.decode(doubled(1)) == [[], [[], []]]
+    looks_alike = {"octets": b"\xd8\x1d" * 9, "list": list(range(99)), 7: (1, [2, {"a": None}])}
+    assert CBOR.decode(CBOR.encode(looks_alike)) == {**looks_alike, 7: [1, [2, {"a": None}]]}
+
+
+def test_a_list_of_files_that_would_take_ages_to_be_shown():
+    with pytest.raises(BadManifest):
+        Manifest.decode(doubled(40), 10)
+    entry = b"\xa6" + b"".join(map(cbor2.dumps, ("v", 1, "digest", "sha256", "block", 4, "unit", 2, "folders", [])))
+    with pytest.raises(BadManifest):
+        Manifest.decode(entry + cbor2.dumps("files") + doubled(40), 100)
+
+
+def test_a_ticket_that_is_nested_without_end():
+    with pytest.raises(BadRequest):
+        RangeRequest.from_bytes(b"[" * 100_000)
