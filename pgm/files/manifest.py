@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.files.names import BadManifest, check
+from pgm.messages.references import refers
 
 VERSION = 1
 DIGEST = "sha256"  # the fastest of those that nobody forges, where processors have instructions for it
@@ -127,6 +128,8 @@ class Manifest:
     @classmethod
     def decode(cls, octets: bytes, most_entries: int) -> Manifest:
         """Read what a network brought. Raises `BadManifest` for anything that is not as `encode` writes it."""
+        if refers(octets):
+            raise BadManifest("the list of files refers to parts of itself")
         try:
             value = cbor2.loads(octets)
         except Exception as error:  # tags make values of many classes, each with complaints of its own

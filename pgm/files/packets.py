@@ -16,6 +16,7 @@ import cbor2
 import numpy as np
 import numpy.typing as npt
 
+from pgm.messages.references import refers
 from pgm.wire.train import Octets
 
 VERSION = 1
@@ -126,6 +127,8 @@ def _is_place(value: object) -> bool:
 
 
 def _fields(octets: bytes, count: int) -> list[Any]:
+    if refers(octets):
+        raise BadPacket("references")
     try:
         fields = cbor2.loads(octets)
     except Exception as error:  # tags make values of many classes, each with complaints of its own

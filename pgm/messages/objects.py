@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import cbor2
 
 from pgm.errors import PgmError, UsageError
-
-# Heads of tag 29, a reference to a value around it or before it.
-_REFERENCE = re.compile(rb"\xd8\x1d|\xd9\x00\x1d|\xda\x00{3}\x1d|\xdb\x00{7}\x1d")
+from pgm.messages.references import refers
 
 
 class BadObject(PgmError):
@@ -30,28 +26,6 @@ class Codec(Protocol):
         """The value. Raises `BadObject`."""
 
 
-def _walk(value: Any, most: int) -> None:
-    """Raise `BadObject` for a value of more than `most` items, each counted as often as it is referred to.
-
-    What CBOR says without references takes an octet an item. By references a value can hold itself, or the same thing twice, which
-    holds another twice, and so on: few octets, and whoever walks it does not come back.
-    """
-    waiting, count = [value], 1
-    while waiting:
-        one = waiting.pop()
-        held: list[Any] = []
-        if isinstance(one, Mapping):
-            held = [*one.keys(), *one.values()]
-        elif isinstance(one, (list, tuple, set, frozenset)):
-            held = list(one)
-        elif isinstance(one, cbor2.CBORTag):
-            held = [one.value]
-        count += len(held)
-        if count > most:
-            raise BadObject("references make more of it than its octets could say")
-        waiting += held
-
-
 class CborCodec:
     """Any value that CBOR (RFC 8949) knows: numbers, text, octets, lists, tables, times, and what they nest."""
 
@@ -65,12 +39,11 @@ class CborCodec:
             ) from error
 
     def decode(self, payload: bytes) -> Any:
-        """The value; what follows it is passed over. Raises `BadObject`."""
+        """The value; what follows it is passed over. Raises `BadObject`, for references too (tag 29)."""
+        if refers(payload):
+            raise BadObject("references to other parts of the value, which are not read")
         try:
-            value = cbor2.loads(payload)
-            if _REFERENCE.search(payload) is not None:
-                _walk(value, len(payload))
-            return value
+            return cbor2.loads(payload)
         except Exception as error:  # tags make values of many classes, each with complaints of its own
             raise BadObject(f"{type(error).__name__}: {error}") from error
 

@@ -12,6 +12,7 @@ from pgm.core.channel import Channel
 from pgm.core.effects import Send
 from pgm.files.manifest import Manifest
 from pgm.files.names import BadManifest
+from pgm.files.packets import Announcement, Answer, BadPacket
 from pgm.messages.objects import CBOR, BadObject
 from pgm.parameters import ROWS
 from pgm.units import MICROSECOND, SECOND
@@ -137,12 +138,31 @@ def doubled(levels):
 
 def test_values_that_refer_to_themselves_or_grow_without_end():
     wide = b"\xd8\x1c\x99\x75\x30" + bytes(29_999) + b"\xd8\x1d\x00"
-    for bad in (doubled(40), b"\xd8\x1c\x81\xd8\x1d\x00", wide):
+    key, member = b"\xa1" + doubled(40) + b"\x00", b"\xd9\x01\x02\x81" + doubled(40)
+    for bad in (
+        doubled(40),
+        doubled(1),
+        b"\xd8\x1c\x81\xd8\x1d\x00",
+        b"\xd8\x1c\x81\xd9\x00\x1d\x00",
+        wide,
+        key,
+        member,
+    ):
         with pytest.raises(BadObject, match="references"):
             CBOR.decode(bad)
-    assert CBOR.decode(doubled(1)) == [[], [[], []]]
     looks_alike = {"octets": b"\xd8\x1d" * 9, "list": list(range(99)), 7: (1, [2, {"a": None}])}
     assert CBOR.decode(CBOR.encode(looks_alike)) == {**looks_alike, 7: [1, [2, {"a": None}]]}
+
+
+@pytest.mark.parametrize("read", [Answer.decode, Announcement.decode])
+def test_answers_whose_keys_take_ages(read):
+    with pytest.raises(BadPacket, match="references"):
+        read(b"\xa1" + doubled(40) + b"\x00")
+
+
+def test_a_digest_may_look_like_a_reference():
+    said = Announcement(b"\xd8\x1d" * 16, 7, 7, "10.0.0.1", 7)
+    assert Announcement.decode(said.encode()) == said
 
 
 def test_a_list_of_files_that_would_take_ages_to_be_shown():
