@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
     "files": (
         ("pgm.files",),
-        ("errors, units", "parameters", "wire", "core", "net"),
+        ("errors, units", "parameters", "wire", "messages", "core", "net"),
         ("attrs", "numpy", "trio", "cbor2"),
     ),
     "sim": (
