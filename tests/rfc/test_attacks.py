@@ -120,8 +120,8 @@ def bounded(packets: int, octets: int = 512 * KIB) -> Iterator[None]:
 
 
 def state_of(target: Target) -> list[object]:
-    """What operators are told, but for the silence."""
-    return [attrs.evolve(row, silent_ns=0) for row in target.core.status(target.now)]
+    """What operators are told, but for the silence and for what is counted."""
+    return [attrs.evolve(row, silent_ns=0, counts={}) for row in target.core.status(target.now)]
 
 
 # The parser
