@@ -63,7 +63,9 @@ class Process(Child):
 
     def _read_output(self, stream: IO[bytes]) -> None:
         for line in stream:
-            self.printed.append(line.decode(errors="replace").rstrip())
+            with self._news:
+                self.printed.append(line.decode(errors="replace").rstrip())
+                self._news.notify_all()
 
     @property
     def log(self) -> str:
@@ -81,6 +83,13 @@ class Process(Child):
             at = came()
         assert at is not None, f"{self.name} never said {text!r}:\n{self.log}\n{self.printed}"
         return at
+
+    def first_printed(self) -> dict[str, Any]:
+        """Wait for the first line of its output, which is JSON: it comes by another pipe than its log."""
+        with self._news:
+            assert self._news.wait_for(lambda: self.printed, PATIENCE_S), self.log
+        found: dict[str, Any] = json.loads(self.printed[0])
+        return found
 
     def account(self) -> dict[str, Any]:
         """Wait for its end; returns what it printed as JSON at last."""

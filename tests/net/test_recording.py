@@ -104,7 +104,7 @@ def _read_over_flight(directory: Path) -> None:
     )
     try:
         service.line_with("ready:")
-        told = json.loads(service.printed[0])
+        told = service.first_printed()
         documented("serve", told)
         with flight.connect(told["location"]) as client:
             options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer secret")])
@@ -159,7 +159,7 @@ def test_what_is_put_is_published_as_a_stream(tmp_path: Path) -> None:
         try:
             service.line_with("ready:")
             tree.until("desk-1", lambda snapshot: snapshot["sessions"])
-            with flight.connect(json.loads(service.printed[0])["location"]) as client:
+            with flight.connect(service.first_printed()["location"]) as client:
                 schema = pa.schema([("value", pa.binary())])
                 putting, answers = client.do_put(flight.FlightDescriptor.for_command(b'{"stream": "s"}'), schema)
                 with putting:
