@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import trio
 
+from deploy.happenings import Happenings
 from deploy.output import warn
 from pgm.core.effects import CloseCause
 from pgm.errors import ProcessError, UsageError
@@ -75,7 +76,8 @@ async def send_files(
     """Send files and folders; returns the account."""
     began = trio.current_time()
     gc.freeze()  # what was loaded stays: looking through it again and again takes a twentieth of the time
-    async with open_source(target, node=node, stream=stream) as source:
+    events = Happenings()
+    async with open_source(target, node=node, stream=stream, on_notice=events.say) as source:
         _complain(source.links)
         # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
         await trio.sleep(settle_s)
@@ -92,6 +94,7 @@ async def send_files(
             warn(f"{path} is a link or a device, and was not sent")
         account["seconds"] = round(trio.current_time() - began, 3)
         account["tsi"] = tsi_text(source.tsi)
+    account["events"] = events.rows()
     account["counters"] = source.counters.snapshot()
     return account
 

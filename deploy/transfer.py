@@ -19,6 +19,7 @@ import trio
 from deploy.codes import EXIT_FAILED
 from deploy.files import FileOffer, FileWish, offer_of, receive_files, send_files, tell_sent
 from deploy.formats import FORMATS, CborSequence, arrow_messages, json_message, writer_of
+from deploy.happenings import Happenings
 from deploy.output import command, data_command, print_json, warn
 from deploy.reception import Meter, Reception
 from deploy.run import has_stdin, read_stdin, require_stdin, send_lines
@@ -64,8 +65,8 @@ class _Offer:
 
 
 async def _send(target: str, node: str | None, stream: str | None, offer: _Offer, settle_s: float) -> dict[str, Any]:
-    meter = Meter("sent")
-    async with open_source(target, node=node, stream=stream) as source:
+    meter, events = Meter("sent"), Happenings()
+    async with open_source(target, node=node, stream=stream, on_notice=events.say) as source:
         for link in source.links:
             if link.sockets.buffers.complaint:
                 warn(link.sockets.buffers.complaint)
@@ -80,6 +81,7 @@ async def _send(target: str, node: str | None, stream: str | None, offer: _Offer
         "octets": octets,
         "seconds": meter.end(),
         "tsi": tsi_text(source.tsi),
+        "events": events.rows(),
         "counters": source.counters.snapshot(),
     }
 

@@ -100,6 +100,7 @@ class SourceCore:
         self._is_plain = (
             self.acked is None and self.congestion is None and self._parity is None and not parameters.txw_max_pps
         )
+        self._acker_told_ns = -NEVER
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
@@ -230,9 +231,10 @@ class SourceCore:
         return self._acker_told(control, now_ns)
 
     def _acker_told(self, control: CongestionControl, now_ns: int) -> Effects:
-        if not control.wants_spm:
+        """Say at once who the acker is, once in IHB_MIN: reports may be false, and what is put off goes with the next SPM."""
+        if not control.wants_spm or now_ns < self._acker_told_ns + self._parameters.ihb_min:
             return NOTHING
-        control.wants_spm = False
+        self._acker_told_ns = now_ns
         return (self._spm(now_ns),)
 
     def _follow_acks(self, acked: AckedWindow) -> None:
@@ -298,6 +300,7 @@ class SourceCore:
         if self.acked is not None:
             options.append(self.acked.option)
         if self.congestion is not None:
+            self.congestion.wants_spm = False
             options += self.congestion.options
         if self._parameters.private_options:
             start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)

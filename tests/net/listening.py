@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from pgm import Batch, CloseCause, Closed, Lost, Opened
+from pgm import Batch, CloseCause, Closed, Lost, Message, Opened
 from pgm.core.counters import Counters
+from pgm.messages.zmtp import Parts
 from pgm.net.items import BatchItem
 from pgm.net.receiver import Receiver
 
@@ -73,3 +74,35 @@ async def taking(*receivers: Receiver, streams: int = 1) -> AsyncIterator[list[T
         for receiver, taken in zip(receivers, found, strict=True):
             nursery.start_soon(take_all, receiver, streams, taken)
         yield found
+
+
+@attrs.define
+class Got:
+    """What an application has taken, message by message."""
+
+    messages: list[Message] = attrs.field(factory=list)
+    events: list[Lost | Opened | Closed] = attrs.field(factory=list)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message in self.messages]
+
+    @property
+    def parts(self) -> list[Parts]:
+        return [message.parts for message in self.messages]
+
+    @property
+    def lost(self) -> list[Lost]:
+        return [one for one in self.events if isinstance(one, Lost)]
+
+
+async def take_messages(receiver: Receiver, got: Got) -> None:
+    """Take messages until the stream ends."""
+    with trio.fail_after(PATIENCE_S):
+        async for item in receiver:
+            if isinstance(item, Message):
+                got.messages.append(item)
+                continue
+            got.events.append(item)
+            if isinstance(item, Closed):
+                return

@@ -6,7 +6,6 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import attrs
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,7 +13,7 @@ import trio
 
 import pgm
 import pgm.blocking
-from pgm import Closed, LossCause, Lost, Message, Opened
+from pgm import Closed, LossCause, Message, Opened
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
 from pgm.messages.objects import ARROW
 from pgm.net.packed import PackedBatch
@@ -22,41 +21,12 @@ from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
+from tests.net.listening import PATIENCE_S, Got, take_messages
 from tests.net.places import Place, one_segment
-
-PATIENCE_S = 30.0
 
 
 def topology(place: Place, **options: str) -> Topology:
     return loads(one_segment(place, **options).replace("data_port = 7500", 'data_port = 7500\nframing = "batch"'))
-
-
-@attrs.define
-class Got:
-    """What an application has taken."""
-
-    messages: list[Message] = attrs.field(factory=list)
-    events: list[Lost | Opened | Closed] = attrs.field(factory=list)
-
-    @property
-    def payloads(self) -> list[bytes]:
-        return [message.payload for message in self.messages]
-
-    @property
-    def lost(self) -> list[Lost]:
-        return [one for one in self.events if isinstance(one, Lost)]
-
-
-async def take(receiver: Receiver, got: Got) -> None:
-    """Take messages until the stream ends."""
-    with trio.fail_after(PATIENCE_S):
-        async for item in receiver:
-            if isinstance(item, Message):
-                got.messages.append(item)
-                continue
-            got.events.append(item)
-            if isinstance(item, Closed):
-                return
 
 
 @asynccontextmanager
@@ -65,7 +35,7 @@ async def taking(*receivers: Receiver) -> AsyncIterator[list[Got]]:
     found = [Got() for _ in receivers]
     async with trio.open_nursery() as nursery:
         for receiver, got in zip(receivers, found, strict=True):
-            nursery.start_soon(take, receiver, got)
+            nursery.start_soon(take_messages, receiver, got)
         yield found
 
 

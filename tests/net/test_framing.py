@@ -8,14 +8,13 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import attrs
 import numpy as np
 import pytest
 import trio
 
 import pgm
 import pgm.blocking
-from pgm import Batch, CloseCause, Closed, LossCause, Lost, Message, MultipartBatch, Opened
+from pgm import Batch, CloseCause, Closed, LossCause, Message, MultipartBatch, Opened
 from pgm.core.fragments import LargeMessage
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
 from pgm.impairments import Impairment, Injector
@@ -24,10 +23,10 @@ from pgm.net.receiver import Receiver
 from pgm.topology.load import loads
 from pgm.wire.formats import PacketType
 from pgm.wire.train import Data, Train, fragment_of
+from tests.net.listening import PATIENCE_S, Got, take_messages
 from tests.net.places import Place, one_segment
 from tests.unit.messages import libzmq
 
-PATIENCE_S = 30.0
 SEGMENT = 1428  # octets that libzmq's receivers take in a packet, INT-Z6
 BRISK = {"fin_quiet_ivl": "300ms", "ihb_min": "20ms", "rate": "400Mbit/s"}
 
@@ -49,40 +48,12 @@ def messages(count: int, seed: int = 1) -> list[Parts]:
     return [tuple(rng.randbytes(rng.choice(sizes)) for _ in range(rng.randint(1, 4))) for _ in range(count)]
 
 
-@attrs.define
-class Got:
-    """What an application has taken."""
-
-    messages: list[Message] = attrs.field(factory=list)
-    events: list[Lost | Opened | Closed] = attrs.field(factory=list)
-
-    @property
-    def parts(self) -> list[Parts]:
-        return [message.parts for message in self.messages]
-
-    @property
-    def lost(self) -> list[Lost]:
-        return [one for one in self.events if isinstance(one, Lost)]
-
-
-async def take(receiver: Receiver, got: Got) -> None:
-    """Take messages until the stream ends."""
-    with trio.fail_after(PATIENCE_S):
-        async for item in receiver:
-            if isinstance(item, Message):
-                got.messages.append(item)
-                continue
-            got.events.append(item)
-            if isinstance(item, Closed):
-                return
-
-
 @asynccontextmanager
 async def taking(receiver: Receiver) -> AsyncIterator[Got]:
     """Take while the block runs; at its end the stream is over."""
     got = Got()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(take, receiver, got)
+        nursery.start_soon(take_messages, receiver, got)
         yield got
 
 

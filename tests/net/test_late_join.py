@@ -23,7 +23,9 @@ COUNT = 800
 
 
 def tree_of(place: Place, window: str = "300ms") -> str:
-    text = one_segment(place, rate="80Mbit/s", window=window).replace('parents = ["source"]', 'parents = ["repairer"]')
+    text = one_segment(place, rate="80Mbit/s", window=window, parameters='join_ivl = "0ns"').replace(
+        'parents = ["source"]', 'parents = ["repairer"]'
+    )
     return (
         text + '\n[nodes.repairer]\nrole = "repairer"\n'
         f'segment = "lan"\naddress = "{place.address(60)}"\nparents = ["source"]\n'
@@ -46,12 +48,13 @@ async def test_it_begins_where_it_wants_to(place: Place, start: str | int, first
             await source.send_batch(sent[:COUNT])
             while tree.core("repairer").counters.received_packets < COUNT:  # noqa: ASYNC110
                 await trio.sleep(0.01)
-            await trio.sleep(1.1)  # join_ivl: who comes now is late
+            [session] = tree.core("repairer").sessions
+            while session.path.join_at != COUNT:  # noqa: ASYNC110 - an SPM says that who comes now is late
+                await trio.sleep(0.01)
             naks = source.counters.nak_packets_in
             async with pgm.open_receiver(topology, node="desk-1", start=start, on_notice=notices.append) as receiver:
-                while not receiver.known_sources:  # noqa: ASYNC110
+                while not (receiver.known_sources if start == "now" else notices):  # noqa: ASYNC110
                     await trio.sleep(0.01)
-                await trio.sleep(0.05)
                 await source.send_batch(sent[COUNT:])
                 async for item in receiver:
                     if isinstance(item, Message):

@@ -13,14 +13,12 @@ import trio
 from deploy.bench.peers.control import PROBE_IVL_S, Control
 from deploy.bench.peers.messages import Maker, Tally
 from deploy.bench.peers.ours import PING_PORT, counted, receiver_parameters, source_parameters, target, window_of
-from deploy.bench.peers.trio_control import until_over
-from pgm.net.items import Message
+from deploy.bench.peers.trio_control import take_each, until_complete, until_over
 from pgm.net.open import open_receiver, open_source
 from pgm.net.packed import PackedBatch
 from pgm.net.receiver import Receiver
 from pgm.wire.formats import DATA_HEADER_OCTETS
 
-_LOOK_S = 0.02  # between two looks at what we are told
 _BATCH_OCTETS = 100  # of a packet, at most, beside its messages: the table of subjects and the heads
 SUBJECTS = tuple(f"/market/{number}" for number in range(10))
 PATTERN = "/market/*"
@@ -67,8 +65,8 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
         tally = Tally(job["size"])
         control.say("ready")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_take_each if job["each"] else _take_batches, receiver, tally)
-            await _until_complete(control, job, tally)
+            nursery.start_soon(take_each if job["each"] else _take_batches, receiver, tally)
+            await until_complete(control, job, tally)
             nursery.cancel_scope.cancel()
         control.say("result", **tally.result(), **counted(receiver.counters))
         await until_over(control)
@@ -78,31 +76,6 @@ async def _take_batches(receiver: Receiver, tally: Tally) -> None:
     async for item in receiver.batches():
         if isinstance(item, PackedBatch):
             tally.add(item.payloads)
-
-
-async def _take_each(receiver: Receiver, tally: Tally) -> None:
-    async for item in receiver:
-        if isinstance(item, Message):
-            tally.add_one(item.payload)
-
-
-async def _until_complete(control: Control, job: Mapping[str, Any], tally: Tally) -> None:
-    expected, heard = None, False
-    seen, since = -1, trio.current_time()
-    while not control.is_over:
-        if not heard and tally.probes:
-            heard = True
-            control.say("hears")
-        word = control.word()
-        if word.startswith("expect"):
-            expected = int(word.split()[1])
-        if tally.messages != seen:
-            seen, since = tally.messages, trio.current_time()
-            if job["each"]:
-                tally.stamp()
-        if expected is not None and (tally.messages >= expected or trio.current_time() - since > job["quiet_s"]):
-            return
-        await trio.sleep(_LOOK_S)
 
 
 _ENDS = {"send": send, "recv": recv}

@@ -23,14 +23,12 @@ from deploy.bench.peers.ours import (
 )
 from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
 from deploy.bench.peers.round_trips import Answered, Trips
-from deploy.bench.peers.trio_control import until_over, until_word
+from deploy.bench.peers.trio_control import take_each, until_complete, until_over, until_word
 from pgm.core.effects import Lost
 from pgm.net.items import Batch, Message
 from pgm.net.open import open_receiver, open_source
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
-
-_LOOK_S = 0.02  # between two looks at what we are told
 
 
 async def send(control: Control, job: Mapping[str, Any]) -> None:
@@ -75,8 +73,8 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
             receiver.links[0].injector = burst
         control.say("ready")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_take_each if job["each"] else _take_batches, receiver, tally)
-            await _until_complete(control, job, tally, burst)
+            nursery.start_soon(take_each if job["each"] else _take_batches, receiver, tally)
+            await until_complete(control, job, tally, burst)
             nursery.cancel_scope.cancel()
         control.say("result", **tally.result(), **counted(receiver.counters), **watch.result())
         await until_over(control)
@@ -86,34 +84,6 @@ async def _take_batches(receiver: Receiver, tally: Tally) -> None:
     async for item in receiver.batches():
         if isinstance(item, Batch):
             tally.add(item.payloads)
-
-
-async def _take_each(receiver: Receiver, tally: Tally) -> None:
-    async for item in receiver:
-        if isinstance(item, Message):
-            tally.add_one(item.payload)
-
-
-async def _until_complete(control: Control, job: Mapping[str, Any], tally: Tally, burst: OneBurst) -> None:
-    expected, heard = None, False
-    seen, since = -1, trio.current_time()
-    while not control.is_over:
-        if not heard and tally.probes:
-            heard = True
-            control.say("hears")
-        word = control.word()
-        if word.startswith("expect"):
-            expected = int(word.split()[1])
-        elif word.startswith("lose"):
-            burst.begin(int(word.split()[1]))
-            control.say("loses")
-        if tally.messages != seen:
-            seen, since = tally.messages, trio.current_time()
-            if job["each"]:
-                tally.stamp()
-        if expected is not None and (tally.messages >= expected or trio.current_time() - since > job["quiet_s"]):
-            return
-        await trio.sleep(_LOOK_S)
 
 
 async def ping(control: Control, job: Mapping[str, Any]) -> None:

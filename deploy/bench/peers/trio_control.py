@@ -1,10 +1,19 @@
-"""Waiting under trio for what the benchmark says."""
+"""Waiting under trio for what the benchmark says, and for what a receiver is to get."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import trio
 
 from deploy.bench.peers.control import STDIN, Control
+from deploy.bench.peers.messages import Tally
+from deploy.bench.peers.repair_watch import OneBurst
+from pgm.net.items import Message
+from pgm.net.receiver import Receiver
+
+_LOOK_S = 0.02  # between two looks at what we are told
 
 
 async def next_word(control: Control) -> str:
@@ -24,3 +33,33 @@ async def until_over(control: Control) -> None:
     """Wait for the end."""
     while not control.is_over:
         await next_word(control)
+
+
+async def take_each(receiver: Receiver, tally: Tally) -> None:
+    """Take message by message."""
+    async for item in receiver:
+        if isinstance(item, Message):
+            tally.add_one(item.payload)
+
+
+async def until_complete(control: Control, job: Mapping[str, Any], tally: Tally, burst: OneBurst | None = None) -> None:
+    """Wait until all that is expected is there, or nothing has come for a while; says what is heard, and loses when told to."""
+    expected, heard = None, False
+    seen, since = -1, trio.current_time()
+    while not control.is_over:
+        if not heard and tally.probes:
+            heard = True
+            control.say("hears")
+        word = control.word()
+        if word.startswith("expect"):
+            expected = int(word.split()[1])
+        elif burst is not None and word.startswith("lose"):
+            burst.begin(int(word.split()[1]))
+            control.say("loses")
+        if tally.messages != seen:
+            seen, since = tally.messages, trio.current_time()
+            if job["each"]:
+                tally.stamp()
+        if expected is not None and (tally.messages >= expected or trio.current_time() - since > job["quiet_s"]):
+            return
+        await trio.sleep(_LOOK_S)

@@ -95,6 +95,19 @@ def test_a_report_about_an_old_packet_makes_no_long_wait():
     assert core.congestion.deadline_ns - (START + 3600 * SECOND) <= 10 * SECOND
 
 
+def test_reports_that_change_the_acker_all_the_time_cause_few_spms():
+    """Each change is told by an SPM to everybody: as often as heartbeats at most, whoever sends such reports."""
+    core = source(flow="pgmcc", ihb_min=100 * MS, ambient_spm_ivl=3600 * SECOND, cc_timeout_ivl=10 * SECOND)
+    core.submit([payload_of(sqn) for sqn in range(9)])
+    run(core, START + 10 * MS)
+    sent = []
+    for number in range(1000):
+        who, loss = (("10.0.0.7", 0.9), ("10.0.0.7", 0.0), ("10.0.0.8", 0.5))[number % 3]
+        sent += report(core, who, loss, now=START + 10 * MS + number * MS, sqn=0)
+    assert core.counters.acker_changes > 100
+    assert 2 <= sum(isinstance(one, Send) for one in sent) <= 11
+
+
 def test_a_repairer_remembers_no_groups_that_nobody_brings():
     """Parity is asked for of groups long gone: confirmed, forgotten, and never looked at again when data come."""
     bench = Bench("repairer")
