@@ -10,6 +10,7 @@ import os
 import pty
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -483,7 +484,11 @@ def test_the_marks_of_these_tests_find_processes() -> None:
     """What `until_nothing_runs` relies on."""
     with marked() as mark:
         sleeper = subprocess.Popen(["sleep", "60"], env={**os.environ, **mark.env})
-        assert mark.running() == [sleeper.pid]
+        # While a process becomes another program, for a moment /proc shows no environment of it.
+        deadline = time.monotonic() + 10
+        while not (found := mark.running()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert found == [sleeper.pid]
         sleeper.kill()
         sleeper.wait()
         assert mark.running() == []
