@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+import pgm.blocking
 from deploy.workload import digest
 from pgm.archive.reader import ArchiveReader
 from pgm.archive.requests import RangeRequest
@@ -120,6 +121,10 @@ def _read_over_flight(directory: Path) -> None:
         service.close()
 
 
+def _generated(first: int, end: int) -> list[bytes]:
+    return [at.to_bytes(8, "big") * (SIZE // 8) for at in range(first, end)]
+
+
 def _recorded(archive: Path) -> int:
     """The sqn up to which it is on disk."""
     return max((one.next_sqn for one in ArchiveReader(archive).holdings()), default=0)
@@ -130,13 +135,14 @@ def test_a_repairer_that_is_killed_goes_on_behind_a_loss_that_is_told(tmp_path: 
     with processes(_tree(place, tmp_path, "20Mbit/s"), f"t{place.number}") as tree:
         archive = tmp_path / "repairer"
         tree.start_all(["repairer"])
-        source = tree.start("source", *_WORK)
-        source.line_with("ready:")
-        tree.until("repairer", lambda _: _recorded(archive) > 300)
-        tree.running["repairer"].kill()
-        before = _recorded(archive)
-        (again,) = tree.start_all(["repairer"])
-        assert source.wait() == 0
+        with pgm.blocking.open_source(tree.file, node="source") as source:
+            source.send_batch(_generated(0, MESSAGES // 2))
+            tree.until("repairer", lambda _: _recorded(archive) > 300)
+            tree.running["repairer"].kill()
+            before = _recorded(archive)
+            (again,) = tree.start_all(["repairer"])
+            tree.until("repairer", lambda snapshot: snapshot["sessions"])
+            source.send_batch(_generated(MESSAGES // 2, MESSAGES))
         tree.until("repairer", lambda _: ArchiveReader(archive).holdings()[0].closed)
         again.process.terminate()
         again.account()
@@ -147,6 +153,8 @@ def test_a_repairer_that_is_killed_goes_on_behind_a_loss_that_is_told(tmp_path: 
     lost = [(row["sqn"], row["lost"]) for row in rows.to_pylist() if row["lost"]]
     assert {cause for _, cause in lost} <= {"recorder"}, lost
     assert all(sqn >= before for sqn, _ in lost)
+    found = {int.from_bytes(row["value"][:8], "big") for row in rows.to_pylist() if row["value"]}
+    assert found >= set(range(MESSAGES // 2, MESSAGES))
 
 
 def test_what_is_put_is_published_as_a_stream(tmp_path: Path) -> None:
