@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import click
@@ -28,6 +28,7 @@ from pgm.errors import ProcessError, UsageError
 from pgm.net.items import Batch, BatchItem
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import open_receiver, open_source
+from pgm.net.policies import LossError, OnLoss, Slow
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 from pgm.units import parse_duration
@@ -217,45 +218,61 @@ def _send_files(
     sys.exit(EXIT_FAILED if account["incomplete"] else 0)
 
 
-async def _receive(
-    target: str,
-    node: str | None,
-    stream: str | None,
-    subscribe: tuple[str, ...],
-    subjects: tuple[str, ...],
-    reception: Reception,
-    wait_s: float,
-    start: str | None = None,
-) -> None:
-    prefixes = [os.fsencode(prefix) for prefix in subscribe] or None
+@attrs.frozen
+class _Wish:
+    """What is received, and what becomes of it when something goes wrong."""
+
+    node: str | None
+    stream: str | None
+    subscribe: tuple[str, ...]
+    subjects: tuple[str, ...]
+    start: str | None
+    wait_s: float
+    on_loss: str
+    slow: str
+
+
+async def _receive(target: str, wish: _Wish, reception: Reception) -> None:
+    prefixes = [os.fsencode(prefix) for prefix in wish.subscribe] or None
     async with open_receiver(
         target,
-        node=node,
-        stream=stream,
+        node=wish.node,
+        stream=wish.stream,
         subscribe=prefixes,
-        subjects=subjects or None,
-        start=start,
+        subjects=wish.subjects or None,
+        start=wish.start,
         on_notice=reception.notice,
+        on_loss=wish.on_loss,
+        slow=wish.slow,
     ) as receiver:
         reception.counters = receiver.counters
         for link in receiver.links:
             if link.sockets.buffers.complaint:
                 warn(link.sockets.buffers.complaint)
-        await _first(receiver, reception, wait_s)
-        async for item in receiver.batches():
+        await _first(receiver, reception, wish.wait_s)
+        goes_on = True
+        while goes_on:
+            items, goes_on = await _waiting(receiver)
             # Standard output may be slow; the protocol goes on while it is, and Ctrl-C does not wait for it.
-            items = await _with_more(receiver, item)
-            if not await trio.to_thread.run_sync(reception.take, items, abandon_on_cancel=True):
-                break
+            takes_more = await trio.to_thread.run_sync(reception.take, items, abandon_on_cancel=True)
+            goes_on = goes_on and takes_more
 
 
-async def _with_more(receiver: Receiver, item: BatchItem) -> list[BatchItem]:
-    """An item and what waits behind it. Losses cut batches small, and changing threads for each would cost more than its octets."""
-    items, octets = [item], 0
-    while octets < _WRITE_OCTETS and (found := await receiver.next_batch(0)) is not None:
-        items.append(found)
-        octets += found.payloads.size if isinstance(found, Batch) else 0
-    return items
+async def _waiting(receiver: Receiver) -> tuple[list[BatchItem], bool]:
+    """What comes next and what waits behind it, and whether to go on: not behind a loss that is to be raised.
+
+    Losses cut batches small, and changing threads for each would cost more than its octets.
+    """
+    items: list[BatchItem] = []
+    octets, patience_s = 0, None
+    try:
+        while octets < _WRITE_OCTETS and (found := await receiver.next_batch(patience_s)) is not None:
+            items.append(found)
+            octets += found.payloads.size if isinstance(found, Batch) else 0
+            patience_s = 0
+    except LossError as error:
+        return [*items, error.lost], False
+    return items, bool(items)  # nothing comes from one that is closed
 
 
 async def _first(receiver: Receiver, reception: Reception, wait_s: float) -> None:
@@ -313,6 +330,20 @@ async def _first(receiver: Receiver, reception: Reception, wait_s: float) -> Non
     metavar="DURATION",
     help="Give up when no source is heard for this long.",
 )
+@click.option(
+    "--on-loss",
+    type=click.Choice(get_args(OnLoss)),
+    default="report",
+    show_default=True,
+    help="At a loss: say so and go on, go on with the newest instead, or end.",
+)
+@click.option(
+    "--slow",
+    type=click.Choice(get_args(Slow)),
+    default="block",
+    show_default=True,
+    help="When standard output is slower than the stream: keep what comes while there is room, lose the oldest, the newest, or end.",
+)
 @data_command
 def recv(
     target: str,
@@ -327,6 +358,8 @@ def recv(
     follow: bool,
     start: str | None,
     wait: str,
+    on_loss: str,
+    slow: str,
     as_json: bool,
 ) -> None:
     """Write what is received from TARGET, a topology file or an address, to standard output.
@@ -335,6 +368,7 @@ def recv(
     pgm recv tree.toml --node desk-7 > data
     pgm recv --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500' | grep ERROR
     pgm recv tree.toml --node desk-7 --into downloads
+    pgm recv tree.toml --node desk-7 --slow drop-oldest --lines | show-what-is-new
 
     Openings, losses, endings and the account go to standard error. Ends with the stream; exits with 0 if all of it was written, with 1
     if anything was lost, the source cut it short or none was heard, with 130 after Ctrl-C.
@@ -342,7 +376,7 @@ def recv(
     _where(target, node)
     wait_s = parse_duration(wait) / 1e9
     if into is not None or replace:
-        if into is None or lines or subjects or subscribe or form != "octets":
+        if into is None or lines or subjects or subscribe or (form, on_loss, slow) != ("octets", "report", "block"):
             raise UsageError("files go into a folder, whole", remedy="say --into FOLDER, and nothing of messages")
         _receive_files(target, node, stream, FileWish(Path(into), replace, follow), wait_s, as_json)
         return
@@ -352,7 +386,8 @@ def recv(
     reception = Reception(form, follow, writer_of(form))
     code: Any = 0
     try:
-        trio.run(_until_signalled, _receive, target, node, stream, subscribe, subjects, reception, wait_s, start)
+        wish = _Wish(node, stream, subscribe, subjects, start, wait_s, on_loss, slow)
+        trio.run(_until_signalled, _receive, target, wish, reception)
     except SystemExit as signalled:
         code = signalled.code  # Ctrl-C is the way to end --follow: the account is wanted all the same
     reception.end()

@@ -89,17 +89,18 @@ class AcksSent(Checker):
 
 
 def three_tiers(receivers: int, settings: Parameters, *, flow: str = "acked") -> Tree:
-    """Ten relays below the source, subnets of fifty below them, each with a relay of its own; aggregators and repairers."""
+    """Ten relays below the source, subnets of fifty at most below them, each with a relay of its own; aggregators and repairers."""
+    per_subnet = min(PER_SUBNET, receivers // RELAYS_AT_THE_TOP)
     tree = Tree(settings, flow=flow)
     tree.source("source", "core")
     for index in range(RELAYS_AT_THE_TOP):
         make = tree.aggregator if index % 2 else tree.repairer
         make(f"upper-{index}", "core", f"floor-{index}", parents=("source",))
-    for subnet in range(receivers // PER_SUBNET):
+    for subnet in range(receivers // per_subnet):
         above = subnet % RELAYS_AT_THE_TOP
         make = tree.repairer if subnet % 3 else tree.aggregator
         make(f"lower-{subnet}", f"floor-{above}", f"subnet-{subnet}", parents=(f"upper-{above}",))
-        for index in range(PER_SUBNET):
+        for index in range(per_subnet):
             tree.receiver(f"receiver-{subnet}-{index}", f"subnet-{subnet}", f"lower-{subnet}")
     return tree
 
@@ -138,7 +139,7 @@ def run(receivers: int, messages: int = 1000, loss: float = 0.0005, **changes: A
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Acks merged in the tree: what receivers cost their source.")
-    parser.add_argument("--receivers", type=int, default=10_000, help="a multiple of 50")
+    parser.add_argument("--receivers", type=int, default=10_000, help="a multiple of 50, or of 10 below 500")
     parser.add_argument("--messages", type=int, default=1000)
     given = parser.parse_args()
     begun = time.perf_counter()
