@@ -83,6 +83,9 @@ class Counters:
     parity_packets_unused: int = _count(
         "packets", "Of those, packets of groups that lacked nothing, or that nothing is known of."
     )
+    parity_packets_dropped: int = _count(
+        "packets", "Parity packets that waited, or were to wait, beyond rxw_bytes or fec_groups."
+    )
     parity_sqns: int = _count("sqns", "Missing and then rebuilt from parity; they are in repaired_sqns too.")
     parity_naks: int = _count("packets", "NAKs sent that ask for parity.")
     parity_naks_in: int = _count("packets", "NAKs received that ask for parity.")

@@ -12,10 +12,9 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterable
 
-import attrs
-
 from pgm.core.arrivals import Arrivals
 from pgm.core.counters import Counters
+from pgm.core.parity_stock import ParityStock
 from pgm.core.path import Path
 from pgm.core.ranges import Span, merged
 from pgm.core.recovery import Missing, Recovery
@@ -30,14 +29,6 @@ from pgm.wire.packets import Nak, Spm
 from pgm.wire.parity import ParityPacket, group_of, read_parity, request_sqn, requested
 from pgm.wire.serial import unwrap
 from pgm.wire.train import Data, Run
-
-
-@attrs.define
-class _Collected:
-    """The parity packets of one group, all of one shape."""
-
-    shape: groups.Shape
-    packets: dict[int, ParityPacket] = attrs.field(factory=dict)
 
 
 def offer_of(spm: Spm) -> ParityPrm | None:
@@ -80,7 +71,7 @@ class ParityReceiver:
         self._hold_until_ns = 0  # of that group
         self._shorts: OrderedDict[int, int] = OrderedDict()  # packets in short groups
         self._holes: list[int] = []  # short groups behind which nothing was seen yet
-        self._collected: dict[int, _Collected] = {}
+        self._stock = ParityStock(self.size, parameters.fec_groups, counters)
         self._corrupt: OrderedDict[int, None] = OrderedDict()
         self._usual = 0  # parity packets that come unasked with a group
         self._closes_groups = False  # the source has ended a group early
@@ -138,8 +129,7 @@ class ParityReceiver:
         group = group_of(end - 1, self.size)
         if not self._has_ended(group):
             return group
-        collected = self._collected.get(group)
-        has_come = len(collected.packets) if collected is not None else 0
+        has_come = self._stock.count(group)
         is_lacking = bool(self._missing_of(group))
         return group if is_lacking and self._usual > has_come and end == group + self.size else group + self.size
 
@@ -150,7 +140,7 @@ class ParityReceiver:
         if self._holes:
             self._skip_holes()
         if not self._recovery.missing:
-            self._collected.clear()
+            self._stock.clear()
             self._open_from = group_of(self._arrivals.end, self.size)
         else:
             self._rearm(now_ns)
@@ -191,12 +181,14 @@ class ParityReceiver:
                 self._recovery.missing.arm(found, now_ns + self._parameters.reorder_ivl + back_off)
 
     def _prune(self) -> None:
-        """Keep the packets of groups that lack something, and of the last one."""
+        """Keep packets and parity of groups that lack something, and the packets of the last one."""
+        oldest = self._recovery.missing.oldest
+        needed = group_of(self._arrivals.end if oldest is None else oldest.first, self.size)
+        if self._stock:
+            self._stock.drop_before(needed)
         if self._kept is None:
             return
-        oldest = self._recovery.missing.oldest
-        needed = self._arrivals.end if oldest is None else oldest.first
-        self._kept.drop_before(group_of(needed, self.size))
+        self._kept.drop_before(needed)
         while self._kept.pinned_octets > self._parameters.rxw_bytes and self._kept.oldest is not None:
             self._kept.cut_oldest(self._kept.oldest.count)
 
@@ -209,9 +201,7 @@ class ParityReceiver:
 
     def count(self, group: int) -> int:
         """Packets to ask for, relative to a full group: what is neither here nor in parity that is (FEC-25)."""
-        here = sum(part.count for part in self._store.parts(group, group + self.size))
-        collected = self._collected.get(group)
-        here += len(collected.packets) if collected is not None else 0
+        here = sum(part.count for part in self._store.parts(group, group + self.size)) + self._stock.count(group)
         return max(1, self.size - here)
 
     def plan(self, asking: Iterable[Missing]) -> tuple[list[int], list[Span]]:
@@ -261,9 +251,7 @@ class ParityReceiver:
             if short is not None:
                 self._learn_end(end - 1, short.size)
         self.review(now_ns)
-        if not self._collected:
-            return []
-        touched = [group for group in self._collected if group < end and group + self.size > first]
+        touched = self._stock.within(first, end) if self._stock else ()
         return [run for group in touched for run in self._rebuild(group)]
 
     def on_parity(self, data: Data, first: int, now_ns: int) -> list[Run]:
@@ -297,37 +285,24 @@ class ParityReceiver:
             or packet.index >= code.parity_limit(self.size)
         ):
             return False
-        shape = groups.Shape.of(packet)
-        collected = self._collected.get(group)
-        if collected is None:
-            if len(self._collected) >= self._parameters.fec_groups:
-                newest = max(
-                    self._collected
-                )  # the oldest hold up delivery; were they to give way, none might ever be whole
-                if group > newest:
-                    return False
-                del self._collected[newest]
-            collected = self._collected[group] = _Collected(shape)
-        if collected.shape != shape or packet.index in collected.packets:
-            return False
-        collected.packets[packet.index] = packet
-        return True
+        pinned = self._kept.pinned_octets if self._kept is not None else 0
+        return self._stock.add(packet, self._parameters.rxw_bytes - pinned)
 
     def _rebuild(self, group: int) -> list[Run]:
         """The missing packets of a group, once as much parity is there as packets are not (FEC-29)."""
-        collected = self._collected.get(group)
-        if collected is None or not self._has_ended(group):
+        collected = self._stock.of(group)
+        if not collected or not self._has_ended(group):
             return []
         actual = self._actual(group)
         parts = list(self._store.parts(group, group + actual))
         lacking = actual - sum(part.count for part in parts)
         if not self._missing_of(group):
-            del self._collected[group]
+            self._stock.drop(group)
             return []
-        if len(collected.packets) < lacking:
+        if len(collected) < lacking:
             return []
-        del self._collected[group]
-        parity = [collected.packets[index] for index in sorted(collected.packets)[:lacking]]
+        self._stock.drop(group)
+        parity = [collected[index] for index in sorted(collected)[:lacking]]
         path = self._path
         runs = groups.decode(
             parts, parity, group, self.size, actual, tsi=path.tsi, data_port=path.data_port, trail=path.trail

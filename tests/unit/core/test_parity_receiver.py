@@ -5,12 +5,14 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Deliver, LossCause, Lost
+from pgm.core.parity_stock import PACKET_OCTETS, ParityStock
 from pgm.fec import code, groups
-from pgm.units import SECOND
+from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import CurrTgsize, Fin, ParityPrm
-from pgm.wire.parity import build_parity, request_sqn, requested
+from pgm.wire.parity import ParityPacket, build_parity, request_sqn, requested
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import MS, data_train, nak_packet, ncf_packet, payload_of, run_of, sent_control, spm_packet
@@ -364,14 +366,14 @@ def test_what_is_kept_for_parity_is_bounded():
         reader.hear(data_train(range(group + 2, group + SIZE)))
         reader.hear(parity(group, 0)[0])
     session = next(iter(reader.core.sessions))
-    assert len(session._parity._collected) == 4
+    assert len(session._parity._stock) == 4
     for group in range(0, 40 * SIZE, SIZE):
         for one in parity(group, *range(2, SIZE + 1)):
             reader.hear(one)
     assert reader.delivered() == list(range(40 * SIZE))
     reader.hear(data_train([40 * SIZE]))
     assert session.window.kept.packets <= SIZE
-    assert len(session._parity._collected) == 0
+    assert len(session._parity._stock) == 0
 
 
 def test_a_hole_is_never_reported_and_never_hides_a_loss():
@@ -385,3 +387,37 @@ def test_a_hole_is_never_reported_and_never_hides_a_loss():
     told = window.advance(is_last=True)
     assert told == [Lost(TSI, 20, 4, LossCause.RETRIES), Lost(TSI, 32, 1, LossCause.WINDOW)]
     assert not any(isinstance(one, Deliver) for one in told)
+
+
+@pytest.mark.parametrize("changes", [{"rxw_bytes": 64 * KIB}, {"rxw_bytes": 64 * KIB, "fec_groups": 8}])
+def test_parity_that_waits_is_bounded_in_octets_and_the_oldest_groups_keep_theirs(changes):
+    """Seven of eight packets for each of a hundred groups: a tenth of that finds room, and the stream goes on."""
+    count, size = 100, 1000
+    reader = reader_of(payload=lambda sqn: payload_of(sqn, size if sqn >= SIZE else 12), **changes)
+    reader.hear(spm_packet(2, 0, count * SIZE - 1, DEMAND))
+    stock = next(iter(reader.core.sessions))._parity._stock
+    for group in range((count - 1) * SIZE, 0, -SIZE):  # the newest first: they give way
+        for one in parity(group, *range(SIZE - 1), size=size):
+            reader.hear(one)
+            assert stock.octets <= 64 * KIB
+    assert reader.core.counters.parity_packets_dropped > count * (SIZE - 1) * 0.8
+    assert stock.octets > 48 * KIB
+    reader.hear(data_train(range(1, SIZE)))
+    for one in parity(SIZE, SIZE - 1, size=size):
+        reader.hear(one)
+    assert reader.next_sqn() == 2 * SIZE
+    for group in range(2 * SIZE, count * SIZE, SIZE):
+        reader.hear(data_train(range(group, group + SIZE), size=size, kind=T.RDATA))
+    assert reader.next_sqn() == count * SIZE
+    assert (stock.octets, len(stock)) == (0, 0)
+
+
+def test_no_more_parity_of_a_group_is_kept_than_makes_it_whole():
+    stock = ParityStock(SIZE, 4, Counters())
+    packets = [ParityPacket(SIZE, index, bytes(1000), is_variable=False) for index in range(40)]
+    assert [stock.add(one, 64 * KIB) for one in packets] == [True] * SIZE + [False] * (40 - SIZE)
+    assert not stock.add(packets[0], 64 * KIB)
+    stock.drop_before(SIZE)
+    assert stock.octets == SIZE * (1000 + PACKET_OCTETS)
+    stock.drop_before(SIZE + 1)
+    assert (stock.octets, len(stock)) == (0, 0)
