@@ -11,6 +11,7 @@ from pgm.sim.faults import Faults
 from pgm.sim.trees import Tree
 from pgm.units import NEVER, SECOND
 
+from . import acks_figure
 from .acked import AcksSent, Held, run, window_of
 from .worlds import MS, finish, lossy, make_world, parameters, stream, traffic
 
@@ -196,6 +197,16 @@ def test_plain_streams_have_no_acks():
 @functools.cache
 def acks_of(receivers):
     return run(receivers, 1000)
+
+
+def test_the_table_and_the_picture_of_the_page_are_made_of_what_is_measured():
+    found = [run(receivers, 100) for receivers in (20, 40)]
+    assert [one["members"] for one in found] == [20, 40]
+    rows = acks_figure.table(found).splitlines()[2:]
+    assert [int(row.split(" | ")[1]) for row in rows] == [one["acks_sent_by_receivers"] for one in found]
+    assert found[1]["acks_sent_by_receivers"] > 1.8 * found[0]["acks_sent_by_receivers"]
+    assert found[1]["acks_in"] < 1.1 * found[0]["acks_in"]
+    assert "at the source" in acks_figure.draw(found)
 
 
 @pytest.mark.slow
