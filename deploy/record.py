@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
@@ -17,6 +17,8 @@ from deploy.codes import EXIT_FAILED
 from deploy.happenings import Happenings
 from deploy.output import command, log, print_json
 from deploy.supervise import end_with_supervisor
+from pgm.archive.opening import recording
+from pgm.archive.recorder import Recorder
 from pgm.core.arena import Arena
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
 from pgm.core.receiver import ReceiverCore
@@ -31,9 +33,6 @@ from pgm.net.status import keep_rates, serve_status, snapshot_of, status_path
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.url import is_url
-
-if TYPE_CHECKING:
-    from pgm.archive.recorder import Recorder
 
 _SHOW_S = 0.5
 _EXTRA = "pip install '.[arrow]'"
@@ -54,10 +53,10 @@ class _Recording:
     core: ReceiverCore
     recorder: Recorder
     ends_when_closed: bool
+    events: Happenings
     packets: int = 0
     lost: int = 0
     has_ended: trio.Event = attrs.field(factory=trio.Event)
-    events: Happenings = attrs.field(factory=Happenings)
     _open: set[bytes] = attrs.field(factory=set)
     _freed: int = 0
 
@@ -91,20 +90,20 @@ async def record_node(
     plan: NodePlan, stream: str | None, directory: Path, *, until_closed: bool, seed: str | None
 ) -> dict[str, Any]:
     """Record until a signal, or until all streams have ended; returns the account. Raises `ArchiveError`, `TransportError`."""
-    from pgm.archive.opening import recording
-
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = open_links(plan, Arena(), seed)
     generator = random.Random(random.SystemRandom().random())
     core = receiver_core(plan, streams, [link.segment for link in links], generator)
     since = time.monotonic()
+    events = Happenings()
     async with AsyncExitStack() as stack:
-        recorder = stack.enter_context(recording(plan, directory, core.sessions.path_of, log))
+        recorder = stack.enter_context(recording(plan, directory, core.sessions.path_of, events.log))
         recorder.counters = core.counters
-        application = _Recording(core, recorder, until_closed)
+        application = _Recording(core, recorder, until_closed, events)
         driver = Driver(core, links, application, rest_ivl=plan.parameters.rx_rest_ivl)
         await stack.enter_async_context(driven(driver, plan))
         snapshot = await _until_done(plan, driver, application)
+    snapshot["counters"] = core.counters.snapshot()  # with what was recorded at the end
     account = recorder.account()
     return {
         "node": plan.name,
@@ -188,7 +187,6 @@ def record(
 
     Ends with --until-closed, on Ctrl-C or SIGTERM, with what it has written synced. Exits with 1 if the disk was full or too slow for any of it.
     """
-    need_arrow()
     if node is None and not is_url(file):
         raise UsageError("a topology file has many nodes", remedy="say which one with --node NAME")
     plan = resolve(file, node, Role.RECEIVER, {})

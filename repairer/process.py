@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from pgm.archive.opening import recording
 from pgm.core.channel import Segment
-from pgm.errors import UsageError
 from pgm.net.cores import element_setup
 from pgm.net.process import Log, run_element
 from pgm.telemetry.snapshot import Snapshot
@@ -24,17 +24,13 @@ def build(
 
 
 async def run(plan: NodePlan, log: Log, seed: str | None = None) -> Snapshot:
-    """Run until a signal; returns the last snapshot. Raises `TransportError`, `ProcessError` or `ArchiveError`."""
+    """Run until a signal; returns the last snapshot. Raises `TransportError`, `ProcessError`, `ArchiveError` or `UsageError`."""
     if plan.record_directory is None:
         return await run_element(plan, build, log, seed)
     return await _run_recording(plan, Path(plan.record_directory), log, seed)
 
 
 async def _run_recording(plan: NodePlan, directory: Path, log: Log, seed: str | None) -> Snapshot:
-    try:
-        from pgm.archive.opening import recording
-    except ImportError:
-        raise UsageError(f"node {plan.name} records, which needs pyarrow", remedy="pip install '.[arrow]'") from None
     core: RepairerCore | None = None
 
     def build_recorded(plan: NodePlan, segments: Sequence[Segment]) -> RepairerCore:
@@ -44,4 +40,6 @@ async def _run_recording(plan: NodePlan, directory: Path, log: Log, seed: str | 
         return core
 
     with recording(plan, directory, lambda tsi: None if core is None else core.sessions.path_of(tsi), log) as recorder:
-        return await run_element(plan, build_recorded, log, seed, recorder.take)
+        snapshot = await run_element(plan, build_recorded, log, seed, recorder.take)
+    assert core is not None
+    return snapshot | {"counters": core.counters.snapshot()}  # with what was recorded at the end

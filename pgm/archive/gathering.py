@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import time
-from typing import Any
+from collections.abc import Callable
 
 import attrs
 import numpy as np
 
+from pgm.archive.feeds import Feed, Session
+from pgm.archive.index import Key
 from pgm.archive.recovery import Log
-from pgm.archive.rows import Rows, Session, batch_of, repaired_of, rows_of, rows_of_batch, rows_of_loss
+from pgm.archive.ring import Tally
+from pgm.archive.rows import Rows, batch_of, repaired_of, rows_of, rows_of_batch, rows_of_loss
 from pgm.archive.writer import ArchiveWriter, WriteFailed
-from pgm.core.counters import Counters
 from pgm.core.effects import LossCause, Lost
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
 from pgm.messages.batch_decoder import BatchDecoder, Unreadable
@@ -24,15 +26,6 @@ from pgm.wire.train import Run
 _RECORDER = LossCause.RECORDER.value
 _IDLE_NS = SECOND  # between two looks at nothing
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@attrs.frozen(eq=False)
-class Feed:
-    """One session as the protocol delivers it. `shift` makes the node's own sqns those of the source."""
-
-    session: Session
-    shift: int = 0
-    has_batches: bool = False  # messages share packets and have subjects (framing = "batch")
 
 
 @attrs.define(eq=False)
@@ -48,40 +41,77 @@ class _Gathered:
     since_ns: int = 0
     lost_from: int | None = None  # everything from here to next_sqn found no room on the disk
     closes: bool = False
-    is_closed: bool = False
 
 
 class Recording:
-    """Writes what feeds bring. Never raises for a disk that takes nothing."""
+    """Writes what feeds bring. Never raises for a disk that takes nothing.
 
-    def __init__(self, writer: ArchiveWriter, parameters: Parameters, log: Log) -> None:
+    `tally` goes on from what others recorded before, and `publish` gets it whenever it has changed.
+    """
+
+    def __init__(
+        self,
+        writer: ArchiveWriter,
+        parameters: Parameters,
+        log: Log,
+        tally: Tally | None = None,
+        publish: Callable[[Tally], None] = lambda _tally: None,
+    ) -> None:
         self._writer = writer
         self._parameters = parameters
         self._log = log
-        self._sessions: dict[tuple[str, int | None], _Gathered] = {}
+        self._sessions: dict[Key, _Gathered] = {}
         self._retry_at_ns: int | None = None  # the disk takes nothing until then
-        self.counters = Counters()
-        self.rows = 0
-        self._loss_rows = 0
-        self.lost: dict[str, int] = {}
+        self.tally = tally or Tally()
+        self._publish = publish
+        self._before = self.tally.octets, self.tally.syncs
+        self._overrun = 0  # packets that found no room, and were not told of yet
+        self._overrun_told_ns = 0
+        self._unsynced: dict[Key, bool] = {}
 
     # What comes
 
-    def add(self, feed: Feed, item: Any, at_us: int) -> None:
-        """Take a run, a loss, a closing, or (first, end) that found the queue full."""
+    def begin(self, feed: Feed, first: int) -> None:
+        """Say where a session began of which the archive has nothing yet, before anything of it."""
         one = self._session(feed)
-        if isinstance(item, Run):
-            for found in one.reassembler.add(item):
-                self._add_found(one, found, feed.shift, at_us)
-        elif isinstance(item, (Lost, tuple)):
-            lost = item if isinstance(item, Lost) else Lost(b"", item[0], item[1] - item[0], LossCause.RECORDER)
-            for loss in one.reassembler.add_lost(lost):
-                self._add_found(one, loss, feed.shift, at_us)
-        else:
-            for loss in one.reassembler.end():
-                self._add_found(one, loss, feed.shift, at_us)
-            one.closes = True
-            self._flush(one)
+        if one.next_sqn is None:
+            one.next_sqn = first + feed.shift
+
+    def add_run(self, feed: Feed, run: Run, at_us: int) -> None:
+        """Take a run."""
+        one = self._session(feed)
+        for found in one.reassembler.add(run):
+            self._add_found(one, found, feed.shift, at_us)
+
+    def add_lost(self, feed: Feed, lost: Lost, at_us: int) -> None:
+        """Take a loss."""
+        one = self._session(feed)
+        for loss in one.reassembler.add_lost(lost):
+            self._add_found(one, loss, feed.shift, at_us)
+
+    def add_overrun(self, feed: Feed, first: int, count: int, at_us: int) -> None:
+        """Take what found no room on its way here. It is told of, if not too often."""
+        self._overrun += count
+        self.add_lost(feed, Lost(b"", first, count, LossCause.RECORDER), at_us)
+
+    def add_closed(self, feed: Feed, end: int, at_us: int) -> None:
+        """Take the end of a session, of which everything up to `end` was taken."""
+        one = self._session(feed)
+        for loss in one.reassembler.end():
+            self._add_found(one, loss, feed.shift, at_us)
+        self.add_reached(feed, end, at_us)
+        one.closes = True
+        self._flush(one)
+
+    def add_reached(self, feed: Feed, end: int, at_us: int) -> None:
+        """Record as lost what was taken of a session up to `end` and is not in the archive.
+
+        A message under way says itself what becomes of it.
+        """
+        one = self._session(feed)
+        start = one.next_sqn
+        if start is not None and start < end + feed.shift and one.reassembler.is_between:
+            self._add_rows(one, rows_of_loss(start, end + feed.shift - start, _RECORDER, at_us))
 
     def _session(self, feed: Feed) -> _Gathered:
         key = feed.session.key
@@ -163,18 +193,31 @@ class Recording:
         except WriteFailed as failed:
             self._failed(failed)
             return
+        self._unsynced[one.session.key] = one.closes
         if one.closes:
             self._sessions.pop(one.session.key, None)
-        self.rows += batch.num_rows
-        self.counters.recorded_rows = self.rows
+        self.tally.rows += batch.num_rows
         for part in parts:
             if part.lost is not None:
-                self._loss_rows += 1
-                self.lost[part.lost] = self.lost.get(part.lost, 0) + part.end - part.first
-        self.counters.recorder_lost = self.lost.get(_RECORDER, 0)
+                self.tally.loss_rows += 1
+                self.tally.lost[part.lost] = self.tally.lost.get(part.lost, 0) + part.end - part.first
+        self._tell_tally()
+
+    def _tell_tally(self) -> None:
+        octets, syncs = self._before
+        self.tally.octets, self.tally.syncs = octets + self._writer.octets, syncs + self._writer.syncs
+        self._publish(self.tally)
+
+    def synced(self) -> dict[Key, bool]:
+        """Sessions of which something went to the disk since the last call, and whether they have ended there."""
+        if self._writer.sync_due_ns is not None or not self._unsynced:
+            return {}
+        found, self._unsynced = self._unsynced, {}
+        return found
 
     def _failed(self, failed: WriteFailed) -> None:
         """The disk takes no more: what was not synced, and what is gathered, is lost; so is what comes until it does."""
+        self._unsynced.clear()
         for entry in failed.entries:
             one = self._sessions.get(entry.session.key)
             if one is None:  # it was closed since
@@ -182,7 +225,7 @@ class Recording:
                 one = self._sessions[entry.session.key] = _Gathered(entry.session, reassembler, entry.end)
             one.lost_from = entry.first if one.lost_from is None else min(one.lost_from, entry.first)
             one.closes = one.closes or entry.closes
-            self.rows -= entry.rows if entry.offset else 0
+            self.tally.rows -= entry.rows if entry.offset else 0
         for one in self._sessions.values():
             if one.parts:
                 one.lost_from = one.parts[0].first if one.lost_from is None else one.lost_from
@@ -219,6 +262,7 @@ class Recording:
             self._writer.sync()
         except WriteFailed as failed:
             self._failed(failed)
+        self._tell_tally()
 
     # Time
 
@@ -247,6 +291,15 @@ class Recording:
         sync_due = self._writer.sync_due_ns
         if sync_due is not None and time.time_ns() >= sync_due:
             self._sync()
+        if self._overrun and now_ns >= self._overrun_told_ns + self._parameters.record_retry_ivl:
+            self._tell_overrun()
+
+    def _tell_overrun(self) -> None:
+        self._log(
+            "archive-slow",
+            f"{self._overrun} packets came faster than {self._writer.directory} took them: recorded as lost",
+        )
+        self._overrun, self._overrun_told_ns = 0, time.monotonic_ns()
 
     def close(self) -> None:
         """Write all there is; what the disk does not take even now is told in the log."""
@@ -263,17 +316,10 @@ class Recording:
                 "archive-unrecorded",
                 f"the last {unrecorded} packets are in {self._writer.directory} neither as messages nor as losses",
             )
+        if self._overrun:
+            self._tell_overrun()
         try:
             self._writer.close()
         except WriteFailed as failed:
             self._log("archive-full", f"{self._writer.directory}: {failed.error.strerror}")
-
-    def account(self) -> dict[str, Any]:
-        """What was recorded, with stable keys."""
-        return {
-            "rows": self.rows,
-            "messages": self.rows - self._loss_rows,
-            "lost": dict(self.lost),
-            "octets": self._writer.octets,
-            "syncs": self._writer.syncs,
-        }
+        self._tell_tally()

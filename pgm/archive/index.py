@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import attrs
 
+from pgm.archive.feeds import Session
 from pgm.archive.requests import Holding
-from pgm.archive.rows import Session
 from pgm.archive.segment import Entry
 
 Key = tuple[str, int | None]

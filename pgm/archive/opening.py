@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from pgm.archive.errors import ArchiveError
-from pgm.archive.recorder import Names, Recorder
-from pgm.archive.recovery import Log
-from pgm.archive.writer import ArchiveWriter
+from pgm.archive.feeds import Names
+from pgm.archive.recorder import Log, Recorder
 from pgm.core import path
+from pgm.errors import UsageError
 from pgm.topology.node_plan import NodePlan
 from pgm.wire.formats import Tsi
-
-# The recorder's thread hands the interpreter back this soon when the protocol wants it; the default, 5 ms, is half the
-# shortest default back-off of a NAK.
-_SWITCH_S = 0.0005
 
 
 def names_of(plan: NodePlan) -> Names:
@@ -35,19 +31,17 @@ def names_of(plan: NodePlan) -> Names:
 def recording(
     plan: NodePlan, directory: Path, path_of: Callable[[Tsi], path.Path | None], log: Log
 ) -> Iterator[Recorder]:
-    """A recorder for the length of a block; behind it, everything that came is on disk. Raises `ArchiveError`."""
-    writer = ArchiveWriter(directory, plan.parameters, log)
-    recorder = Recorder(writer, plan.parameters, names_of(plan), path_of, log)
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
+    """A recorder for the length of a block; behind it, everything that came is on disk. Raises `ArchiveError`, `UsageError`."""
+    if find_spec("pyarrow") is None:  # it is the writing process that needs it: this one leaves it alone
+        raise UsageError(f"node {plan.name} records, which needs pyarrow", remedy="pip install '.[arrow]'")
+    recorder = Recorder(directory, plan.parameters, names_of(plan), path_of, log)
     recorder.start()
     try:
         yield recorder
     finally:
         recorder.close()
-        sys.setswitchinterval(before)
     if recorder.failure is not None:
         raise ArchiveError(
-            f"recording into {directory} ended early: {recorder.failure}",
+            f"recording into {directory} ended early: {recorder.failure.message}",
             remedy="look at the log; what came since is not recorded",
         ) from recorder.failure

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pgm.archive.feeds import Session
 from pgm.archive.schema import COLUMNS, STORED_SCHEMA
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.messages.batch_decoder import Unpacked
@@ -23,23 +24,6 @@ Longs = npt.NDArray[np.int64]
 _TYPE_AT = 4  # octet of a PGM header that holds the packet's type (RFC 8.1)
 _TYPE_BITS = 0x0F
 _NO = np.zeros(1, np.bool_)
-
-
-@attrs.frozen
-class Session:
-    """One session as its rows name it: the columns that are the same for all of them."""
-
-    tsi: str
-    epoch_us: int | None = None
-    stream: str | None = None
-    source: str | None = None
-    node: str = ""
-    segment: str | None = None
-
-    @property
-    def key(self) -> tuple[str, int | None]:
-        """What tells sessions apart."""
-        return self.tsi, self.epoch_us
 
 
 @attrs.frozen(eq=False)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
-from pgm.archive.rows import Session
+from pgm.archive.feeds import Session
 from pgm.archive.schema import STORED_SCHEMA, check_version
 
 SUFFIX = ".arrows"

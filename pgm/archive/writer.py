@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from pgm.archive.committed import Committed, CommittedFile, read_committed
 from pgm.archive.errors import ArchiveError
+from pgm.archive.feeds import Session
 from pgm.archive.index import Index
 from pgm.archive.recovery import Log, recover
-from pgm.archive.rows import Session
 from pgm.archive.segment import END_OF_STREAM, HEAD, Entry, encode, path_of
 from pgm.parameters import Parameters
 
 _MICROSECOND_NS = 1000
+_LOCK_POLL_S = 0.02
 
 
 class WriteFailed(Exception):
@@ -84,12 +85,23 @@ class ArchiveWriter:
         self.syncs = 0
 
     def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ArchiveError(
-                f"another process records into {self.directory}", remedy="give each recorder a directory of its own"
-            ) from None
+        """Take the directory; whoever had it before may still be writing what it got."""
+        end_ns = time.monotonic_ns() + self._parameters.record_lock_ivl
+        is_told = False
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                if time.monotonic_ns() >= end_ns:
+                    raise ArchiveError(
+                        f"another process records into {self.directory}",
+                        remedy="give each recorder a directory of its own",
+                    ) from None
+            if not is_told:
+                self._log("archive-waits", f"another process writes {self.directory}: waiting until it has left")
+                is_told = True
+            time.sleep(_LOCK_POLL_S)
 
     # Appending
 

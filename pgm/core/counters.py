@@ -127,6 +127,7 @@ class Counters:
     # the archive
     recorded_rows: int = _count("rows", "Messages and losses written to the archive.")
     recorder_lost: int = _count("sqns", "Delivered and recorded as lost: the disk was full or too slow.")
+    recorder_deaths: int = _count("events", "Times that the process which writes the archive died.")
     # acknowledged streams
     ack_packets: int = _count("packets", "Acks sent to a parent.")
     ack_packets_in: int = _count("packets", "Acks received from children.")

@@ -59,6 +59,13 @@ _ROWS = (
     EventKind("as-before", "The source sends at its full rate again."),
     EventKind("member-silent", "A member of an acknowledged stream was silent for ack_expiry and is waited for no longer.", "See whether that node runs."),
     EventKind("member-stuck", "A member of an acknowledged stream takes nothing, and is waited for no longer.", "See what its application does."),
+    EventKind("archive-slow", "The disk took less than came: packets are in the archive as lost.", "Give the archive a faster disk, or raise record_queue_bytes if it is slow for moments only."),
+    EventKind("archive-full", "The disk takes nothing: what comes is recorded as lost until it does again.", "Make room, or lower record_bytes or record_secs."),
+    EventKind("archive-resumed", "The disk takes more; recording goes on."),
+    EventKind("archive-torn", "What was being written when recording ended was cut off.", "Nothing: it was never told of as recorded."),
+    EventKind("archive-corrupt", "Something that was synced cannot be read any more.", "Look at the disk; restore the file from a copy."),
+    EventKind("recorder-died", "The process that writes the archive died and is begun anew; what it had not written is recorded as lost.", "See who killed it: the kernel where memory is short (journalctl -k), or what it said on standard error."),
+    EventKind("recorder-failed", "The process that writes the archive died too often: recording has ended, repairs go on.", "Mend what its last words name, and start the node anew."),
     EventKind("session-evicted", "An element had more sources than max_sessions; the one silent for longest had to go.", "Raise max_sessions."),
     EventKind("session-expired", "An element has forgotten a source that was silent, and that nobody asked for, for session_expiry."),
 )  # fmt: skip

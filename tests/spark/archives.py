@@ -9,7 +9,8 @@ from pathlib import Path
 import attrs
 
 from pgm.archive.collection import Archives
-from pgm.archive.rows import Rows, Session
+from pgm.archive.feeds import Session
+from pgm.archive.rows import Rows
 from pgm.archive.service import RangeService
 from pgm.archive.writer import ArchiveWriter
 from pgm.parameters import Parameters

@@ -8,16 +8,13 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgm.archive.recorder import Names, Recorder
+from pgm.archive.feeds import Feed
+from pgm.archive.gathering import Recording
 from pgm.archive.writer import ArchiveWriter
-from pgm.core.counters import Counters
-from pgm.core.effects import Deliver
-from pgm.core.path import Path as SessionPath
 from pgm.messages.batch_encoder import Filling
-from pgm.parameters import Parameters
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.train import Run
-from tests.unit.archive.makers import TSI, log_to, small, table
+from tests.unit.archive.makers import SESSION, log_to, small, table
 
 Told = tuple[bytes, str | None, str | None]
 _ROOM = 200
@@ -41,14 +38,10 @@ def _run(first: int, packet: bytes, kind: PacketType = PacketType.ODATA) -> Run:
 
 
 def _recorded(directory: Path, runs: list[Run]) -> list[dict[str, object]]:
-    path = SessionPath(TSI, 7500, Parameters(), Counters())
-    names = Names("recorder-1", "core", batched=frozenset({7500}))
-    recorder = Recorder(ArchiveWriter(directory, small(), log_to([])), small(), names, lambda _: path, log_to([]))
-    recorder.start()
+    recording = Recording(ArchiveWriter(directory, small(), log_to([])), small(), log_to([]))
     for run in runs:
-        recorder.take(Deliver(TSI, run))
-    recorder.close()
-    assert recorder.failure is None
+        recording.add_run(Feed(SESSION, has_batches=True), run, 1)
+    recording.close()
     found: list[dict[str, object]] = table(directory).to_pylist()
     return found
 
@@ -66,7 +59,7 @@ def test_every_message_is_a_row(tmp_path_factory: object, messages: list[Told]) 
     rows = _recorded(tmp_path_factory.mktemp("archive"), runs)  # type: ignore[attr-defined]
     assert [(row["value"], row["subject"]) for row in rows] == [(payload, subject) for payload, subject, _ in messages]
     sqns = [row["sqn"] for row in rows]
-    assert sorted(set(sqns)) == list(range(5, 5 + len(packets)))
+    assert list(dict.fromkeys(sqns)) == list(range(5, 5 + len(packets)))
     assert [row["count"] for row in rows] == [int(row["index"] == 0) for row in rows]
     for row, before in zip(rows[1:], rows[:-1], strict=True):
         assert row["index"] == (before["index"] + 1 if row["sqn"] == before["sqn"] else 0)  # type: ignore[operator]

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 
+from pgm.archive.errors import ArchiveError
+from pgm.archive.feeds import Names, feed_of
+from pgm.archive.gathering import Recording
 from pgm.archive.reader import ArchiveReader
-from pgm.archive.recorder import Names, Recorder
+from pgm.archive.recorder import Recorder
 from pgm.archive.writer import ArchiveWriter
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost
@@ -36,15 +38,16 @@ def _path(started_ns: int | None = 5_000_000, shift: int | None = 0) -> SessionP
     return path
 
 
-def _recorder(
-    directory: Path, lines: list[str], path: SessionPath | None = None, **values: Any
-) -> tuple[Recorder, ArchiveWriter]:
-    parameters = small(**_QUICK | values)
-    writer = ArchiveWriter(directory, parameters, log_to(lines))
+def _recorder(directory: Path, lines: list[str], path: SessionPath | None = None, **values: Any) -> Recorder:
     session = path or _path()
-    recorder = Recorder(writer, parameters, _NAMES, lambda _: session, log_to(lines))
+    recorder = Recorder(directory, small(**_QUICK | values), _NAMES, lambda _: session, log_to(lines))
     recorder.start()
-    return recorder, writer
+    return recorder
+
+
+def _recorded(directory: Path) -> int:
+    """The sqn up to which it is on disk, of the only session."""
+    return max((one.next_sqn for one in ArchiveReader(directory).holdings()), default=0)
 
 
 def _until(is_so: Callable[[], bool]) -> None:
@@ -57,7 +60,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 
 def test_runs_losses_and_endings_become_rows(tmp_path: Path) -> None:
-    recorder, _ = _recorder(tmp_path, [])
+    recorder = _recorder(tmp_path, [])
     recorder.take(Deliver(TSI, run_of(3, 10, repaired=[5])))
     recorder.take(Lost(TSI, 13, 4, LossCause.RETRIES))
     recorder.take(Deliver(TSI, run_of(17, 3, 100)))
@@ -75,11 +78,12 @@ def test_runs_losses_and_endings_become_rows(tmp_path: Path) -> None:
 
 
 def test_what_nobody_recorded_while_it_was_stopped_is_a_loss_and_what_comes_twice_is_there_once(tmp_path: Path) -> None:
+    feed = feed_of(TSI, _path(), _NAMES)
     for runs in ([run_of(0, 10)], [run_of(25, 10)], [run_of(30, 10), run_of(40, 5)]):
-        recorder, _ = _recorder(tmp_path, [])
+        recording = Recording(ArchiveWriter(tmp_path, small(), log_to([])), small(), log_to([]))
         for run in runs:
-            recorder.take(Deliver(TSI, run))
-        recorder.close()
+            recording.add_run(feed, run, 1)
+        recording.close()
     rows = table(tmp_path)
     check_rows(rows, 0, 45)
     lost = [(row["sqn"], row["count"], row["lost"]) for row in rows.to_pylist() if row["lost"]]
@@ -88,7 +92,7 @@ def test_what_nobody_recorded_while_it_was_stopped_is_a_loss_and_what_comes_twic
 
 def test_an_epoch_that_becomes_known_begins_another_session_with_the_sources_own_sqns(tmp_path: Path) -> None:
     path = _path(None, None)
-    recorder, _ = _recorder(tmp_path, [], path)
+    recorder = _recorder(tmp_path, [], path)
     recorder.take(Deliver(TSI, run_of(5, 5)))
     path.started_ns, path.epoch_shift = 7_000_000, 1 << 32
     recorder.take(Deliver(TSI, run_of(10, 5)))
@@ -98,16 +102,16 @@ def test_an_epoch_that_becomes_known_begins_another_session_with_the_sources_own
 
 
 def test_a_queue_that_is_full_loses_loudly_and_never_waits(tmp_path: Path) -> None:
-    recorder, writer = _recorder(tmp_path, [], record_queue_bytes=64 * KIB)
-    held = threading.Event()
-    sync, writer.sync = writer.sync, lambda: (held.wait(10), sync())[1]  # type: ignore[method-assign]
+    lines: list[str] = []
+    recorder = _recorder(tmp_path, lines, record_queue_bytes=64 * KIB)
     recorder.take(Deliver(TSI, run_of(0, 10)))
-    _until(lambda: writer.sync_due_ns is not None)
+    _until(lambda: _recorded(tmp_path) == 10)
+    os.kill(recorder.pid, signal.SIGSTOP)
     for at in range(10, 1000, 10):
         recorder.take(Deliver(TSI, run_of(at, 10, 1000)))
         assert recorder.waiting_octets <= 64 * KIB
-    held.set()
-    _until(lambda: recorder.waiting_octets == 0)
+    os.kill(recorder.pid, signal.SIGCONT)
+    _until(lambda: _recorded(tmp_path) == 1000)  # without anything that comes
     recorder.take(Deliver(TSI, run_of(1000, 10)))
     recorder.close()
     rows = table(tmp_path)
@@ -117,35 +121,34 @@ def test_a_queue_that_is_full_loses_loudly_and_never_waits(tmp_path: Path) -> No
     assert len(lost) == 1
     assert 500 < lost[0]["count"] < 990
     assert recorder.counters.recorder_lost == lost[0]["count"]
+    assert any(line.startswith(f"archive-slow: {lost[0]['count']} packets") for line in lines), lines
 
 
-_FULL = """
-import resource, signal, sys
-from pathlib import Path
-from tests.unit.archive.test_recorder import fill_the_disk
-fill_the_disk(Path(sys.argv[1]))
-"""
-
-
-def fill_the_disk(directory: Path) -> None:
-    """In a process of its own: no file may grow beyond 64 KiB for a while, then it may again."""
+def test_a_full_disk_is_a_loss_in_the_archive_and_recording_goes_on_behind_it(tmp_path: Path) -> None:
+    """No file of the writing process may grow beyond 64 KiB for a while, then it may again."""
     lines: list[str] = []
-    recorder, writer = _recorder(directory, lines)
+    recorder = _recorder(tmp_path, lines)
     recorder.take(Deliver(TSI, run_of(0, 10)))
-    _until(lambda: bool(writer.index.sessions))
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * KIB, hard))
+    _until(lambda: _recorded(tmp_path) == 10)
+    _, hard = resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (64 * KIB, hard))
     for at in range(10, 1000, 10):
         recorder.take(Deliver(TSI, run_of(at, 10, 1000)))
-    _until(lambda: recorder.waiting_octets == 0 and any(line.startswith("archive-full") for line in lines))
+    _until(lambda: any(line.startswith("archive-full") for line in lines))
     full = [line for line in lines if line.startswith("archive-full")]
     assert len(full) == 1, lines
     assert "is full: File too large" in full[0], lines
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (hard, hard))
     _until(lambda: any(line.startswith("archive-resumed") for line in lines))
     recorder.take(Deliver(TSI, run_of(1000, 10)))
     recorder.close()
     assert recorder.failure is None
+    rows = table(tmp_path)
+    check_rows(rows, 0, 1010)
+    lost = [row for row in rows.to_pylist() if row["lost"]]
+    assert {row["lost"] for row in lost} == {"recorder"}
+    assert sum(row["count"] for row in lost) >= 900
+    assert rows["sqn"].to_pylist()[-10:] == list(range(1000, 1010))
 
 
 def _in_a_process(script: str, *arguments: object) -> subprocess.Popen[str]:
@@ -154,18 +157,6 @@ def _in_a_process(script: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-
-
-def test_a_full_disk_is_a_loss_in_the_archive_and_recording_goes_on_behind_it(tmp_path: Path) -> None:
-    child = _in_a_process(_FULL, tmp_path)
-    _, said = child.communicate(timeout=60)
-    assert child.returncode == 0, said
-    rows = table(tmp_path)
-    check_rows(rows, 0, 1010)
-    lost = [row for row in rows.to_pylist() if row["lost"]]
-    assert {row["lost"] for row in lost} == {"recorder"}
-    assert sum(row["count"] for row in lost) >= 900
-    assert rows["sqn"].to_pylist()[-10:] == list(range(1000, 1010))
 
 
 _KILLED = """
@@ -177,58 +168,104 @@ record_for_ever(Path(sys.argv[1]))
 
 
 def record_for_ever(directory: Path) -> None:
-    """In a process of its own: record, and say what is synced."""
-    recorder, writer = _recorder(directory, [])
-    at = 0 if not writer.index.sessions else next(iter(writer.index.sessions.values())).next_sqn
+    """In a process of its own: record, and say what is synced and what was taken."""
+    recorder = _recorder(directory, [])
+    at = _recorded(directory)
     while True:
-        if recorder.waiting_octets < 256 * KIB:
-            recorder.take(Deliver(TSI, run_of(at, 50, 200)))
-            at += 50
-        for session in list(writer.index.sessions.values()):
-            print(session.next_sqn, flush=True)
+        for _ in range(20):
+            if recorder.waiting_octets < 256 * KIB:
+                recorder.take(Deliver(TSI, run_of(at, 50, 200)))
+                at += 50
+        print(_recorded(directory), at, flush=True)
 
 
-@pytest.mark.parametrize("wait_lines", [50, 700])
-def test_sigkill_takes_nothing_back_that_was_acknowledged(tmp_path: Path, wait_lines: int) -> None:
-    end = 0
-    for _ in range(2):
+def test_sigkill_takes_nothing_back_and_what_was_handed_over_is_written_yet(tmp_path: Path) -> None:
+    end = taken = 0
+    for wait_lines in (5, 30):
         child = _in_a_process(_KILLED, tmp_path)
         assert child.stdout is not None
         for _ in range(wait_lines):
             line = child.stdout.readline()
             assert line, child.communicate()[1]
-            end = int(line)
+            end, taken = map(int, line.split())
         child.send_signal(signal.SIGKILL)
         child.communicate()
-        lines: list[str] = []
-        assert ArchiveReader(tmp_path).holdings()[0].next_sqn >= end
-        writer = ArchiveWriter(tmp_path, small(), log_to(lines))
-        assert next(iter(writer.index.sessions.values())).next_sqn >= end
+        assert _recorded(tmp_path) >= end
+        writer = ArchiveWriter(tmp_path, small(), log_to([]))  # when the writing process has left
+        assert next(iter(writer.index.sessions.values())).next_sqn >= taken > end - 50
         writer.close()
         rows = table(tmp_path)
-        assert rows.num_rows >= end
+        assert rows.num_rows >= taken
+        assert rows["lost"].null_count == rows.num_rows
         check_rows(rows.slice(0, 20_000), 0, min(20_000, rows.num_rows))
         sqns = rows["sqn"].to_numpy()
         assert (sqns[1:] == sqns[:-1] + 1).all()
 
 
-def test_a_recorder_that_breaks_says_so_and_takes_nothing_else_down(tmp_path: Path) -> None:
+def test_a_writing_process_that_dies_is_told_and_begun_anew_and_what_it_had_is_a_loss(tmp_path: Path) -> None:
     lines: list[str] = []
-    recorder, writer = _recorder(tmp_path, lines)
-    writer.append = None  # type: ignore[method-assign, assignment]
-    for at in range(0, 100, 10):
-        recorder.take(Deliver(TSI, run_of(at, 10)))
-    recorder.close()
-    assert isinstance(recorder.failure, TypeError)
-    assert recorder.waiting_octets == 0
-    assert any(line.startswith("recorder-failed: recording ends: TypeError") for line in lines)
-
-
-def test_a_session_nobody_knows_is_recorded_by_its_tsi_alone(tmp_path: Path) -> None:
-    parameters = attrs.evolve(small(**_QUICK))
-    recorder = Recorder(ArchiveWriter(tmp_path, parameters, log_to([])), parameters, _NAMES, lambda _: None, log_to([]))
-    recorder.start()
+    recorder = _recorder(tmp_path, lines, record_batch_ivl=3600 * 10**9, record_sync_ivl=3600 * 10**9)
+    other = bytes([9, *TSI[1:]])
     recorder.take(Deliver(TSI, run_of(0, 10)))
+    recorder.take(Deliver(other, run_of(0, 7)))
+    _until(lambda: recorder.waiting_octets == 0)
+    os.kill(recorder.pid, signal.SIGSTOP)
+    recorder.take(Deliver(TSI, run_of(10, 10)))
+    os.kill(recorder.pid, signal.SIGKILL)
+    recorder.take(Closed(other, 7, CloseCause.FIN))
+    _until(lambda: recorder.waiting_octets == 0)  # another one took it
+    recorder.take(Deliver(TSI, run_of(20, 10)))
     recorder.close()
-    (holding,) = ArchiveReader(tmp_path).holdings()
-    assert (holding.tsi, holding.epoch_us, holding.stream) == (TSI_TEXT, None, None)
+    assert (recorder.failure, recorder.counters.recorder_deaths) == (None, 1)
+    (died,) = [line for line in lines if line.startswith("recorder-died")]
+    assert "ended by SIGKILL" in died
+    assert "(1 of 5)" in died
+    rows = table(tmp_path)
+    check_rows(rows, 0, 30)
+    lost = [(row["sqn"], row["count"], row["lost"]) for row in rows.to_pylist() if row["lost"]]
+    assert lost == [(0, 10, "recorder")]
+    ended = table(tmp_path, tsi="9.2.3.4.5.6.7500").to_pylist()
+    assert [(row["sqn"], row["count"], row["lost"]) for row in ended] == [(0, 7, "recorder")]
+    assert {one.closed for one in ArchiveReader(tmp_path).holdings() if one.tsi != TSI_TEXT} == {True}
+
+
+def test_a_writing_process_that_dies_again_and_again_ends_recording_and_nothing_else(tmp_path: Path) -> None:
+    lines: list[str] = []
+    recorder = _recorder(tmp_path, lines, record_restarts=1)
+    for left in (1, 0):
+        before = recorder.pid
+        os.kill(before, signal.SIGKILL)
+        _until(lambda died=before: recorder.failure is not None or recorder.pid != died)  # type: ignore[misc]
+        assert (recorder.failure is None) == bool(left)
+    recorder.take(Deliver(TSI, run_of(0, 10)))
+    recorder.take(Closed(TSI, 10, CloseCause.FIN))
+    assert recorder.counters.recorder_lost == 10
+    recorder.close()
+    assert recorder.account()["lost"] == {"recorder": 10}
+    assert [line.partition(":")[0] for line in lines] == ["recorder-died", "recorder-failed"]
+    assert recorder.waiting_octets == 0
+
+
+def test_a_directory_that_cannot_be_had_is_told_at_the_start(tmp_path: Path) -> None:
+    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    with pytest.raises(ArchiveError, match="another process records"):
+        _recorder(tmp_path, [], record_lock_ivl=MILLISECOND)
+    writer.close()
+
+
+_FRUGAL = """
+import sys
+import deploy.record, repairer.process
+assert not any(name.partition(".")[0] == "pyarrow" for name in sys.modules)
+"""
+
+
+def test_a_node_that_records_has_nothing_of_arrow_itself() -> None:
+    child = _in_a_process(_FRUGAL)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 0, said
+
+
+def test_a_session_nobody_knows_is_recorded_by_its_tsi_alone() -> None:
+    session = feed_of(TSI, None, _NAMES).session
+    assert (session.tsi, session.epoch_us, session.stream) == (TSI_TEXT, None, None)

@@ -18,6 +18,7 @@ from pgm.archive.requests import RangeRequest
 from pgm.archive.schema import SCHEMA, STORED_SCHEMA, VERSION_KEY
 from pgm.archive.segment import HEAD, path_of
 from pgm.archive.writer import ArchiveWriter
+from pgm.units import MILLISECOND
 from tests.unit.archive.makers import SESSION, TSI_TEXT, append, check_rows, log_to, loss, messages, small, table
 
 
@@ -106,11 +107,11 @@ def test_what_cannot_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
 
 
 def test_two_writers_do_not_share_a_directory(tmp_path: Path) -> None:
-    writer = ArchiveWriter(tmp_path, small(), log_to([]))
+    writer = ArchiveWriter(tmp_path, small(record_lock_ivl=MILLISECOND), log_to([]))
     with pytest.raises(ArchiveError, match="another process records"):
-        ArchiveWriter(tmp_path, small(), log_to([]))
+        ArchiveWriter(tmp_path, small(record_lock_ivl=MILLISECOND), log_to([]))
     writer.close()
-    ArchiveWriter(tmp_path, small(), log_to([])).close()
+    ArchiveWriter(tmp_path, small(record_lock_ivl=MILLISECOND), log_to([])).close()
 
 
 def test_segments_end_by_size_and_the_oldest_go_by_octets(tmp_path: Path) -> None:
