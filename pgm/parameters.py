@@ -188,6 +188,8 @@ class Parameters:
     ack_ivl: int = _ivl(50 * MILLISECOND, _SOURCE, "-", "Time after which a member acknowledges at the latest: how long a message waits to be known as stable, for each tier.", low=MILLISECOND, high=60 * SECOND)
     ack_expiry: int = _ivl(3 * SECOND, _SOURCE, "-", "Silence after which a member is forgotten, and so how long a stopped receiver may hold up its source. Members that have lost their parent find another in half of it.", low=100 * MILLISECOND, high=600 * SECOND)
     ack_stall_ivl: int = _ivl(10 * SECOND, _SOURCE, "-", "How long a member may acknowledge the same packet while there are more: one whose application takes nothing holds up its source no longer.", low=100 * MILLISECOND, high=3600 * SECOND)
+    ack_element_ivl: int = _ivl(30 * SECOND, _PARENTS, "-", "How long an element may acknowledge the same packet while there are more; longer than ack_stall_ivl and ack_expiry together in any case, and by ack_expiry longer above each tier of elements. Elements forget stuck receivers themselves, so one that stands still for so long is broken.", low=100 * MILLISECOND)
+    ack_child_members: int = _count(65_536, _PARENTS, "-", "Receivers that one element may speak for; what it claims beyond does not count for ack_quorum.", low=1)
     ack_full: str = _row(Unit.CHOICE, "wait", _SOURCE, "-", "What a source does whose window is full: it waits for its slowest member, or goes on and keeps the acks for stable() alone.", choices=("wait", "go-on"))
     ack_quorum: int = _count(1, _SOURCE, "-", "Members below which no message counts as stable.", low=1, high=1_000_000)
 

@@ -120,8 +120,9 @@ class AckMerger:
     def _follow(self, above: AckSender, below: AckParent, now_ns: int) -> None:
         low = below.table.low
         if low is None:
-            if above.acked is not None and below.departed > above.acked:
-                above.reached(below.departed, now_ns)  # who left had this; who was still counted then is gone
+            departed = below.departed()
+            if above.acked is not None and departed > above.acked:
+                above.reached(departed, now_ns)  # who left had this; who was still counted then is gone
             above.leave(now_ns)
             return
         if self._settles_ns is not None and now_ns < self._settles_ns:

@@ -1,12 +1,18 @@
 """What a parent does with the acks of its children: keep them, confirm them, and forget children that are gone or stuck.
 
 A child that is silent for `ack_expiry` is gone. A receiver that acknowledges the same sqn for `ack_stall_ivl` while there is more is
-stuck, with an application that takes nothing, say; it does not count again before it has caught up. Elements are never
-stuck: they forget such receivers themselves, and sooner than anybody above could tell which one it is.
+stuck, with an application that takes nothing, say; it does not count again before it has caught up. An element forgets such
+receivers itself, and sooner than anybody above could tell which one it is; so one whose own acks stand still, for `ack_element_ivl`,
+is broken, or somebody speaks in its name.
+
+What a child claims concerns itself: a receiver is one member whatever it says, an element so many at most, staying or leaving, and
+whoever leaves and comes back is as old as before.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import attrs
@@ -34,6 +40,16 @@ class Heard:
     lead: int  # the newest sqn sent, as far as is known here
 
 
+@attrs.frozen
+class _Former:
+    """What a child had when it went, for how many it spoke, and for how long its acks had stood still; whether it said goodbye."""
+
+    acked: int
+    members: int
+    stalled_ns: int
+    has_left: bool
+
+
 class AckParent:
     """The children of one node in one session."""
 
@@ -41,13 +57,15 @@ class AckParent:
         self, tsi: Tsi, data_port: int, downs: Sequence[Segment], parameters: Parameters, counters: Counters
     ) -> None:
         self.table = AckTable(parameters.max_children)
-        self.departed = -1  # the most that a child had which said goodbye
         self._tsi = tsi
         self._data_port = data_port
         self._segments = {segment.index: segment for segment in downs}
         self._counters = counters
         self._limit = parameters.max_children
-        self._stuck: dict[Place, None] = {}  # children that count again when they have caught up
+        self._most_members = parameters.ack_child_members
+        self._element_ivl = parameters.ack_element_ivl
+        self._former: OrderedDict[Place, _Former] = OrderedDict()  # the last that went
+        self._stuck: OrderedDict[Place, None] = OrderedDict()  # children that count again when they have caught up
         self._owed: set[int] = set()  # segments on which acks were heard since the last confirmation
         self._confirm_ns = NEVER
         self._confirmed_ns = -NEVER
@@ -57,6 +75,15 @@ class AckParent:
     def deadline_ns(self) -> int:
         """When acks are confirmed, or children looked at."""
         return min(self._confirm_ns, self._review_ns)
+
+    def departed(self, quorum: int = 1) -> int:
+        """What so many members had, or one that spoke for as many, that have said goodbye; -1 if there were not."""
+        left = [former for former in self._former.values() if former.has_left]
+        for former in heapq.nlargest(quorum, left, key=lambda one: one.acked):
+            quorum -= former.members
+            if quorum <= 0:
+                return former.acked
+        return -1
 
     def status(self, stable: int, terms: AckTerms, parent: Nla = "") -> AckStatus:
         """What operators see of the children."""
@@ -77,20 +104,16 @@ class AckParent:
         if not self._counts(place, heard, is_known=before is not None):
             self._counters.acks_refused += 1
             return NOTHING
-        lacks_nothing = heard.acked >= heard.lead
-        has_moved = before is None or lacks_nothing or heard.acked > before.acked
         child = Child(
             acked=heard.acked,
-            members=before.members if said.leaves and before is not None else said.members,
+            members=before.members if said.leaves and before is not None else self._members_of(said),
             holder=said.holder if said.is_element else peer,
             is_element=said.is_element,
             heard_ns=now_ns,
-            moved_ns=now_ns if before is None or has_moved else before.moved_ns,
+            moved_ns=self._moved_ns(place, before, heard, now_ns),
         )
         if said.leaves:
-            self.departed = max(self.departed, heard.acked)
-            if before is not None:
-                self._counters.members_left += 1
+            self._counters.members_left += before is not None
         else:
             self._counters.members_joined += before is None
             self._owed.add(segment.index)
@@ -99,10 +122,30 @@ class AckParent:
         self.table.note(place, child)  # of one that leaves too: what it said last counts before it is forgotten
         return (self._confirmation(segment, heard.lead, peer),) if said.joins or said.leaves else NOTHING
 
+    def _members_of(self, said: Members) -> int:
+        return min(said.members, self._most_members) if said.is_element else 1
+
+    def _moved_ns(self, place: Place, before: Child | None, heard: Heard, now_ns: int) -> int:
+        """Since when a child stands where it does."""
+        if heard.acked >= heard.lead:
+            return now_ns
+        if before is not None:
+            return now_ns if heard.acked > before.acked else before.moved_ns
+        former = self._former.get(place)
+        return now_ns if former is None or heard.acked > former.acked else now_ns - former.stalled_ns
+
     def forget(self, segment: Segment, peer: Nla) -> None:
         """A child has left, and what it said last was seen."""
-        self.table.remove((segment.index, peer))
-        self._stuck.pop((segment.index, peer), None)
+        self._remove((segment.index, peer), has_left=True)
+
+    def _remove(self, place: Place, *, has_left: bool = False) -> None:
+        child = self.table.remove(place)
+        if child is None:
+            return
+        self._former[place] = _Former(child.acked, child.members, child.heard_ns - child.moved_ns, has_left)
+        self._former.move_to_end(place)
+        if len(self._former) > self._limit:
+            self._former.popitem(last=False)
 
     def _counts(self, place: Place, heard: Heard, *, is_known: bool) -> bool:
         if place in self._stuck:
@@ -132,17 +175,28 @@ class AckParent:
                     f"{place[1]} has not acknowledged for {format_duration(terms.expiry)}: nobody waits for it any more"
                 )
                 notices.append(Notice("member-silent", text))
-            elif not child.is_element and child.acked < lead and now_ns - child.moved_ns >= terms.stall:
+            elif child.acked < lead and now_ns - child.moved_ns >= self._patience(child, terms):
                 self._counters.members_stuck += 1
-                text = f"{place[1]} takes nothing for {format_duration(terms.stall)}: nobody waits for it until it has caught up"
-                notices.append(Notice("member-stuck", text))
-                if len(self._stuck) < self._limit:
-                    self._stuck[place] = None
+                notices.append(self._stuck_notice(place[1], child, terms))
+                self._stuck[place] = None
+                if len(self._stuck) > self._limit:
+                    self._stuck.popitem(last=False)
             else:
                 continue
-            self.table.remove(place)
+            self._remove(place)
         self._review_ns = now_ns + terms.keepalive if len(self.table) else NEVER
         return notices
+
+    def _patience(self, child: Child, terms: AckTerms) -> int:
+        """For how long a child may stand still: an element longer than what it takes to forget those below it."""
+        return max(self._element_ivl, terms.stall + terms.expiry) if child.is_element else terms.stall
+
+    def _stuck_notice(self, who: Nla, child: Child, terms: AckTerms) -> Notice:
+        ivl = format_duration(self._patience(child, terms))
+        if child.is_element:
+            text = f"the element {who} has acknowledged {child.acked} for {ivl}: nobody waits for those below it until it has caught up"
+            return Notice("element-stuck", text)
+        return Notice("member-stuck", f"{who} takes nothing for {ivl}: nobody waits for it until it has caught up")
 
     def _confirmation(self, segment: Segment, lead: int, to: Nla | None = None) -> Effect:
         self._counters.ack_confirmations += 1

@@ -104,7 +104,7 @@ class AckedWindow:
     def _follow(self) -> None:
         low = self._children.table.low
         if low is None:
-            low = self._children.departed  # of the last to leave; who was still counted then is gone
+            low = self._children.departed(self._quorum)  # of the last to leave; who was still counted then is gone
         elif self.members < self._quorum:
             return
         if low > self.stable:

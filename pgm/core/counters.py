@@ -137,7 +137,10 @@ class Counters:
     members_joined: int = _count("events", "Children whose acks began to count.")
     members_left: int = _count("events", "Children that said goodbye.")
     members_expired: int = _count("events", "Children forgotten since they were silent for ack_expiry.")
-    members_stuck: int = _count("events", "Receivers not waited for since they took nothing for ack_stall_ivl.")
+    members_stuck: int = _count(
+        "events",
+        "Receivers not waited for since they took nothing for ack_stall_ivl, and elements whose acks stood still for ack_element_ivl.",
+    )
     window_blockings: int = _count("events", "Times that the window of an acknowledged stream was full.")
     window_blocked_us: int = _count("microseconds", "How long it was, all together.")
     window_blocked_most_us: int = _count("microseconds at most", "The longest time.")

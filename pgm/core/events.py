@@ -66,6 +66,7 @@ _ROWS = (
     EventKind("archive-corrupt", "Something that was synced cannot be read any more.", "Look at the disk; restore the file from a copy."),
     EventKind("recorder-died", "The process that writes the archive died and is begun anew; what it had not written is recorded as lost.", "See who killed it: the kernel where memory is short (journalctl -k), or what it said on standard error."),
     EventKind("recorder-failed", "The process that writes the archive died too often: recording has ended, repairs go on.", "Mend what its last words name, and start the node anew."),
+    EventKind("element-stuck", "An element's acks of an acknowledged stream stand still, and those below it are waited for no longer.", "Look at that element and its children (pgm status), and for somebody who sends acks in its name."),
     EventKind("session-evicted", "An element had more sources than max_sessions; the one silent for longest had to go.", "Raise max_sessions."),
     EventKind("session-expired", "An element has forgotten a source that was silent, and that nobody asked for, for session_expiry."),
 )  # fmt: skip

@@ -73,7 +73,39 @@ def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None
         found["txw_max_rte"] = _rate(topology, streams, total)
     for place in reversed(node.places):
         found |= _of_segment(topology, node, place)
-    return found | _of_node(topology, node)
+    found |= _of_node(topology, node)
+    return found | _of_tiers(topology, node, streams, found)
+
+
+def _of_tiers(topology: Topology, node: Node, streams: Sequence[Stream], found: Settings) -> dict[str, Setting]:
+    """Above elements one waits longer for an element whose acks stand still: whoever is next to the cause shall find it first."""
+    tiers = _tiers_below(topology, node.name) if any(one.flow == "acked" for one in streams) else 0
+    if not tiers or node.role is Role.RECEIVER:
+        return {}
+    before = found.get("ack_element_ivl")
+    value = value_of(found, "ack_element_ivl") + tiers * value_of(found, "ack_expiry")
+    reason = (
+        f"{'default' if before is None else before.reason}, and ack_expiry for each of {tiers} tiers of elements below"
+    )
+    path = ("nodes", node.name) if before is None else before.path
+    return {"ack_element_ivl": Setting(min(value, int(ROWS["ack_element_ivl"].high)), reason, path)}
+
+
+def _tiers_below(topology: Topology, name: str) -> int:
+    """How many tiers of elements ask a node."""
+    asking: dict[str, list[str]] = {}
+    for one in topology.nodes.values():
+        for parent in one.parents if one.role in (Role.AGGREGATOR, Role.REPAIRER) else ():
+            asking.setdefault(parent, []).append(one.name)
+    known: dict[str, int] = {}
+
+    def tiers(of: str) -> int:
+        if of not in known:
+            known[of] = 0  # should parents form a loop, which `check` reports
+            known[of] = max((1 + tiers(child) for child in asking.get(of, ())), default=0)
+        return known[of]
+
+    return tiers(name)
 
 
 def _of_yielding(topology: Topology, stream: Stream) -> dict[str, Setting]:

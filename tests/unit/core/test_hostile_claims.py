@@ -9,7 +9,7 @@ from pgm.archive.errors import BadRequest
 from pgm.archive.requests import RangeRequest
 from pgm.core.ack_terms import AckTerms
 from pgm.core.channel import Channel
-from pgm.core.effects import Send
+from pgm.core.effects import Notice, Send
 from pgm.files.manifest import Manifest
 from pgm.files.names import BadManifest
 from pgm.files.packets import Announcement, Answer, BadPacket
@@ -23,8 +23,8 @@ from pgm.wire.serial import MASK
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import SOURCE, UP, A, Bench
-from tests.unit.core.makers import MS, data_train, nak_packet, parameters, payload_of, spm_packet
-from tests.unit.core.sources import START, receive, run, source
+from tests.unit.core.makers import MS, data_train, deadlines, nak_packet, parameters, payload_of, spm_packet
+from tests.unit.core.sources import QUIET, START, receive, run, source
 from tests.unit.core.test_congestion import report
 
 T = PacketType
@@ -32,34 +32,98 @@ SIZE = 8
 
 
 def members_ack(acked, **said):
-    options = (Members(holder="10.0.0.8", joins=True, **said),)
+    options = (Members(**{"members": 1, "holder": "10.0.0.8", "joins": True} | said),)
     return Ack(tsi=TSI, data_port=DATA_PORT, rx_max=acked, bitmap=MASK, options=options)
 
 
-def test_more_members_than_the_field_holds():
-    """Two children that speak for 2^32 - 1 receivers each are confirmed, with as many as can be said."""
-    core = source(flow="acked")
-    core.submit([payload_of(sqn) for sqn in range(5)])
+def acked_source(lead=5, **changes):
+    """A source of an acknowledged stream that has sent packets 0 to `lead - 1`."""
+    core = source(flow="acked", **QUIET | changes)
+    core.submit([payload_of(sqn) for sqn in range(lead)])
     run(core, START + 10 * MS)
+    return core
+
+
+def test_nobody_speaks_for_more_members_than_ack_child_members():
+    """Two children that claim 2^32 - 1 receivers each are taken for as many as one may claim, and a receiver for one."""
+    core = acked_source(ack_child_members=1000)
     for peer in ("10.0.0.7", "10.0.0.8"):
-        [sent] = receive(core, members_ack(2, members=MASK), START + 10 * MS, peer=peer)
+        [sent] = receive(core, members_ack(2, members=MASK, is_element=True), START + 10 * MS, peer=peer)
     said = find(decode_control_untrusted(bytes(sent.octets)).options, Members)
     assert said.confirms
-    assert said.members == MASK
-    assert core.acked.members == 2 * MASK
+    assert said.members == core.acked.members == 2000
+    receive(core, members_ack(2, members=MASK), START + 10 * MS, peer="10.0.0.9")
+    assert core.acked.members == 2001
 
 
-def test_an_element_says_no_more_members_than_the_field_holds():
-    bench = Bench()
+def test_more_members_than_the_field_holds():
+    core = acked_source(ack_child_members=(1 << 31) - 1)
+    for peer in ("10.0.0.6", "10.0.0.7", "10.0.0.8"):
+        [sent] = receive(core, members_ack(2, members=MASK, is_element=True), START + 10 * MS, peer=peer)
+    assert find(decode_control_untrusted(bytes(sent.octets)).options, Members).members == MASK
+    assert core.acked.members == 3 * ((1 << 31) - 1)
+
+
+def test_an_element_says_no_more_members_than_it_was_told_of():
+    bench = Bench(ack_child_members=1000)
     flow = Flow(window=64, every=1, ivl_us=1000, expiry_us=3_000_000, stall_us=9_000_000)
     bench.hear(spm_packet(1, 0, -1, flow), UP, SOURCE)
     bench.hear(data_train(range(9)), UP, SOURCE)
     for peer in ("10.1.0.7", "10.1.0.8"):
-        bench.hear(members_ack(2, members=MASK), A, peer, is_group=False)
+        bench.hear(members_ack(2, members=MASK, is_element=True), A, peer, is_group=False)
     bench.wait(SECOND)
     acks = [item for _, send, item in bench.sent(T.ACK) if send.segment == UP]
-    assert acks
-    assert {find(ack.options, Members).members for ack in acks} == {MASK}
+    assert {find(ack.options, Members).members for ack in acks} == {1000, 2000}
+
+
+@pytest.mark.parametrize("quorum", [2, 3])
+def test_what_one_says_that_leaves_counts_for_one(quorum):
+    """A stranger says goodbye for all the world and that it had all; then members leave, or die, that had less."""
+    core = acked_source(ack_quorum=quorum, ack_expiry=SECOND)
+    now = START + 10 * MS
+    for _ in range(9):
+        receive(core, members_ack(4, members=MASK, leaves=True), now, peer="10.0.0.66")
+    assert core.acked.stable == -1
+    for peer, acked in (("10.0.0.9", 0), ("10.0.0.7", 2), ("10.0.0.8", 3)):
+        receive(core, members_ack(acked), now, peer=peer)
+    receive(core, members_ack(4, members=MASK, leaves=True), now, peer="10.0.0.66")
+    for peer, acked in (("10.0.0.7", 2), ("10.0.0.8", 3)):
+        receive(core, members_ack(acked, leaves=True), now, peer=peer)
+    assert core.acked.stable == 0
+    run(core, START + 5 * SECOND)
+    assert core.acked.members == 0
+    assert core.acked.stable == {2: 3, 3: 2}[quorum]
+
+
+TERMS = {"ack_expiry": SECOND, "ack_stall_ivl": 2 * SECOND, "ack_element_ivl": 5 * SECOND}
+
+
+def lagging(core, until, *, ivl=500 * MS, rejoins=0):
+    """An element that says the same for ever, as often as wanted also goodbye and hello; a receiver that has all. When it was found."""
+    found = []
+    for number, at in enumerate(range(START + 10 * MS, until, ivl), 1):
+        for now in deadlines(core, START, at):
+            found += [(now, one) for one in core.handle_deadline(now) if isinstance(one, Notice)]
+        if rejoins and not number % rejoins:
+            receive(core, members_ack(0, is_element=True, members=9, leaves=True), at, peer="10.0.0.66")
+        receive(core, members_ack(0, is_element=True, members=9), at, peer="10.0.0.66")
+        receive(core, members_ack(4), at, peer="10.0.0.7")
+    return found
+
+
+@pytest.mark.parametrize("rejoins", [0, 1, 3])
+def test_an_element_whose_acks_stand_still_is_not_waited_for_for_ever(rejoins):
+    core = acked_source(**TERMS)
+    found = lagging(core, START + 12 * SECOND, rejoins=rejoins)
+    [(at, notice)] = found
+    assert notice.code == "element-stuck"
+    assert "10.0.0.66" in notice.text
+    assert 5 * SECOND <= at - START <= 6 * SECOND
+    assert core.counters.members_stuck == 1
+    assert core.counters.acks_refused > 3
+    assert (core.acked.members, core.acked.stable) == (1, 4)
+    receive(core, members_ack(4, is_element=True, members=9), START + 13 * SECOND, peer="10.0.0.66")
+    assert core.acked.members == 10  # it has caught up
 
 
 def test_terms_are_those_that_a_source_may_have():

@@ -13,6 +13,7 @@ TOP = 'name = "good"'
 WINDOW = 'window = "10s"'
 FLOOR = 'interface = "10.0.1.0/24"'
 DESK = "count = 4"
+NESTED = {"exchange": 3, "core-repairer": 2, "relay": 1, "floor-repairer": 0, "desk-1": 0}  # tiers of elements below
 
 
 def value_and_reason(text: str, node: str, key: str) -> tuple[object, str]:
@@ -149,3 +150,16 @@ def test_relay_asks_by_the_segment_above_and_answers_by_those_below():
     )
     assert value_and_reason(text, "relay", "ncf_ivl") == (8 * MILLISECOND, f"segment floor line {line_of(text, '8ms')}")
     assert value_and_reason(text, "floor-repairer", "nak_elim_ivl")[0] == 8 * MILLISECOND
+
+
+def test_a_node_waits_the_longer_for_an_element_that_stands_still_the_more_tiers_are_below():
+    """So whoever is next to the cause finds it first. Streams that are not acknowledged say nothing of it."""
+    acked = changed((WINDOW, f'{WINDOW}\nflow = "acked"'))
+    base, step = ROWS["ack_element_ivl"].default, ROWS["ack_expiry"].default
+    waits = {node: value_and_reason(acked, node, "ack_element_ivl")[0] for node in NESTED}
+    assert waits == {node: base + number * step for node, number in NESTED.items()}
+    given = changed((TOP, f'{TOP}\nparameters = {{ ack_element_ivl = "20s", ack_expiry = "1s" }}'), text=acked)
+    value, reason = value_and_reason(given, "exchange", "ack_element_ivl")
+    assert value == 23 * SECOND
+    assert "3 tiers of elements below" in reason
+    assert value_and_reason(GOOD, "exchange", "ack_element_ivl") == (base, "default")
