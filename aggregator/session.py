@@ -163,7 +163,7 @@ class AggregatorSession:
             self.parity.on_spm(spm)
         for parents in self._all_parents:
             parents.learn_path(spm.path_nla)
-        self.acks.on_spm(spm)
+        self.acks.on_spm(spm, now_ns)
         for children in self._children:
             children.begin(now_ns)
             children.on_regular_spm()

@@ -247,7 +247,7 @@ class RepairerSession:
         self._parents.heard(peer)
         self._parents.learn_path(spm.path_nla)
         self.guidance.on_spm(spm, now_ns)
-        self.acks.on_spm(spm)
+        self.acks.on_spm(spm, now_ns)
         for children in self._children.values():
             children.begin(now_ns)
             children.on_regular_spm()

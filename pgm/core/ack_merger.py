@@ -72,7 +72,7 @@ class AckMerger:
             settles_ns = NEVER
         return min(self._below.deadline_ns, self._above.deadline_ns, settles_ns)
 
-    def on_spm(self, spm: Spm) -> None:
+    def on_spm(self, spm: Spm, now_ns: int) -> None:
         """Learn that the stream is acknowledged, and how."""
         self._reports.on_spm(spm)
         flow = find(spm.options, Flow)
@@ -80,7 +80,7 @@ class AckMerger:
             return
         terms = AckTerms.of_option(flow)
         if self._above is not None:
-            self._above.terms = terms
+            self._above.follow(terms, now_ns)
             return
         path, counters = self._path, self._counters
         self._below = AckParent(path.tsi, path.data_port, self._setup.downs, self._parameters, counters)

@@ -41,16 +41,15 @@ class AckSender:
         *,
         is_element: bool = False,
     ) -> None:
-        self.terms = terms
+        self._terms = terms
         self._path = path
         self._parents = parents
         self._segment = segment
         self._parameters = parameters
         self._counters = counters
         self._is_element = is_element
-        # Thousands of receivers get the same train at once; their acks shall not come at once.
-        self._ivl = rng.randint(terms.ivl // 2, terms.ivl)
-        self._mark_by = rng.randint(1, terms.every)
+        self._rng = rng
+        self._draw()
         self._acked: int | None = None
         self._sent = -1
         self._mark = 0  # an ack is due when this is reached
@@ -62,6 +61,27 @@ class AckSender:
         self._former: Nla | None = None  # a parent that is told when another one has taken over
         self._retry_ns = 0  # when a better parent may be tried again
         self._farewells = 0
+
+    def _draw(self) -> None:
+        """Thousands of receivers get the same train at once; their acks shall not come at once."""
+        self._ivl = self._rng.randint(self._terms.ivl // 2, self._terms.ivl)
+        self._mark_by = self._rng.randint(1, self._terms.every)
+
+    @property
+    def terms(self) -> AckTerms:
+        """What the source asks, as its last SPM said it."""
+        return self._terms
+
+    def follow(self, terms: AckTerms, now_ns: int) -> None:
+        """Take the terms of an SPM: should an earlier one have been forged, this one puts it right."""
+        if terms == self._terms:
+            return
+        self._counters.ack_terms_changes += 1
+        self._terms = terms
+        self._draw()
+        if self._acked is not None and self._due_ns != NEVER:
+            self._mark = min(self._mark, max(self._sent, 0) + terms.every)
+            self._due_ns = min(self._due_ns, now_ns + self._ivl)
 
     @property
     def deadline_ns(self) -> int:

@@ -134,6 +134,7 @@ class Counters:
     ack_confirmations: int = _count("packets", "Acks of children confirmed, to one or to all of a segment.")
     acks_refused: int = _count("packets", "Acks of children over max_children, or of one that has not caught up yet.")
     ack_parent_changes: int = _count("events", "Changes of the parent that is acked to.")
+    ack_terms_changes: int = _count("events", "Times that SPMs asked for acks in another way than before, or no more.")
     members_joined: int = _count("events", "Children whose acks began to count.")
     members_left: int = _count("events", "Children that said goodbye.")
     members_expired: int = _count("events", "Children forgotten since they were silent for ack_expiry.")

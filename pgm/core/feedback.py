@@ -46,6 +46,7 @@ class Feedback:
         self._is_missing = is_missing
         self.is_wanted = False  # the one look that a plain stream takes at all this
         self._acks: AckSender | None = None
+        self._flow_ns = 0  # when an SPM said last that acks are wanted
         self.reporter: Reporter | None = None
 
     @property
@@ -67,11 +68,21 @@ class Feedback:
         return NO_OPTIONS if self.reporter is None else self.reporter.options
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
-        """Learn what is wanted: acks from where the stream is now delivered on, and reports."""
+        """Learn what is wanted: acks from where the stream is now delivered on, and reports.
+
+        What SPMs say last holds. Acks end when for long none has asked for them, since one that does may be forged, and so
+        may one that does not.
+        """
         flow = find(spm.options, Flow)
         common = (self._path, self._parents, self._segment, self._parameters, self._rng, self._counters)
-        if flow is not None and self._acks is None:
-            self._acks = AckSender(*common, AckTerms.of_option(flow))
+        if flow is not None:
+            self._flow_ns, terms = now_ns, AckTerms.of_option(flow)
+            if self._acks is None:
+                self._acks = AckSender(*common, terms)
+            self._acks.follow(terms, now_ns)
+        elif self._acks is not None and now_ns - self._flow_ns >= self._parameters.peer_expiry:
+            self._counters.ack_terms_changes += 1
+            self._acks = None
         if self.reporter is None and find(spm.options, Acker) is not None:
             self.reporter = Reporter(*common, self._is_missing)
         self.is_wanted = self._acks is not None or self.reporter is not None

@@ -200,7 +200,7 @@ def acks_of(receivers):
 
 
 def test_the_table_and_the_picture_of_the_page_are_made_of_what_is_measured():
-    found = [run(receivers, 100) for receivers in (20, 40)]
+    found = [run(receivers, 1000) for receivers in (20, 40)]
     assert [one["members"] for one in found] == [20, 40]
     rows = acks_figure.table(found).splitlines()[2:]
     assert [int(row.split(" | ")[1]) for row in rows] == [one["acks_sent_by_receivers"] for one in found]

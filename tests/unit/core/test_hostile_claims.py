@@ -10,6 +10,7 @@ from pgm.archive.requests import RangeRequest
 from pgm.core.ack_terms import AckTerms
 from pgm.core.channel import Channel
 from pgm.core.effects import Notice, Send
+from pgm.core.session import ReceiverSetup
 from pgm.files.manifest import Manifest
 from pgm.files.names import BadManifest
 from pgm.files.packets import Announcement, Answer, BadPacket
@@ -23,8 +24,21 @@ from pgm.wire.serial import MASK
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import SOURCE, UP, A, Bench
-from tests.unit.core.makers import MS, data_train, deadlines, nak_packet, parameters, payload_of, spm_packet
-from tests.unit.core.sources import QUIET, START, receive, run, source
+from tests.unit.core.makers import (
+    MS,
+    PARENT,
+    SEGMENT,
+    data_train,
+    deadlines,
+    nak_packet,
+    parameters,
+    payload_of,
+    sent_control,
+    spm_packet,
+)
+from tests.unit.core.reader import Reader
+from tests.unit.core.sources import QUIET as NO_SPMS
+from tests.unit.core.sources import START, receive, run, source
 from tests.unit.core.test_congestion import report
 
 T = PacketType
@@ -38,7 +52,7 @@ def members_ack(acked, **said):
 
 def acked_source(lead=5, **changes):
     """A source of an acknowledged stream that has sent packets 0 to `lead - 1`."""
-    core = source(flow="acked", **QUIET | changes)
+    core = source(flow="acked", **NO_SPMS | changes)
     core.submit([payload_of(sqn) for sqn in range(lead)])
     run(core, START + 10 * MS)
     return core
@@ -133,6 +147,64 @@ def test_terms_are_those_that_a_source_may_have():
         assert terms.stall in (getattr(ROWS["ack_stall_ivl"], edge), MASK * MICROSECOND)
         assert terms.ivl == getattr(ROWS["ack_ivl"], edge)
     assert (least.window, least.every) == (1, 1)
+
+
+SLOW = Flow(window=1 << 20, every=1 << 20, ivl_us=60_000_000, expiry_us=600_000_000, stall_us=3_600_000_000)
+QUICK = Flow(window=64, every=4, ivl_us=10_000, expiry_us=2_000_000, stall_us=9_000_000)
+
+
+def acks_of(reader, since):
+    return [at for at, send in reader.sent if at >= since and sent_control([send], T.ACK)]
+
+
+def test_the_terms_of_a_forged_spm_are_put_right_by_the_next_one():
+    """The first SPM that a receiver hears is forged: one ack a minute. The source's own asks for one in 10 ms."""
+    reader = Reader(setup=ReceiverSetup(SEGMENT, parents=(PARENT,)))
+    reader.hear(spm_packet(1, 0, -1, SLOW))
+    reader.hear(data_train([0]))
+    reader.wait(100 * MS)
+    begun = reader.now
+    for number in range(1, 20):
+        reader.hear(data_train([number]), after=20 * MS)
+    assert len(acks_of(reader, begun)) <= 2
+    reader.hear(spm_packet(2, 0, 19, QUICK))
+    begun = reader.now
+    for number in range(20, 40):
+        reader.hear(data_train([number]), after=20 * MS)
+    assert len(acks_of(reader, begun)) >= 10
+    assert reader.core.counters.ack_terms_changes == 1
+    reader.hear(spm_packet(3, 0, 39, QUICK))
+    assert reader.core.counters.ack_terms_changes == 1
+
+
+def test_nobody_acknowledges_for_long_since_one_forged_spm_asked_for_it():
+    reader = Reader(setup=ReceiverSetup(SEGMENT, parents=(PARENT,)), peer_expiry=5 * SECOND)
+    reader.hear(spm_packet(1, 0, -1, QUICK))
+    reader.hear(data_train([0]))
+    for number in range(2, 12):
+        reader.hear(spm_packet(number, 0, 0), after=SECOND)
+    assert acks_of(reader, 0)
+    assert not acks_of(reader, reader.now - 4 * SECOND)
+    assert reader.core.counters.ack_terms_changes == 1
+    reader.hear(spm_packet(12, 0, 0, QUICK))  # should it be wanted after all
+    reader.hear(data_train([1]))
+    begun = reader.now
+    reader.wait(SECOND)
+    assert acks_of(reader, begun)
+
+
+def test_an_element_follows_the_terms_that_are_said_last():
+    bench = Bench()
+    bench.hear(spm_packet(1, 0, -1, SLOW), UP, SOURCE)
+    bench.hear(spm_packet(2, 0, -1, QUICK), UP, SOURCE)
+    assert bench.core.counters.ack_terms_changes == 1
+    bench.hear(data_train(range(9)), UP, SOURCE)
+    bench.hear(members_ack(8), A, "10.1.0.7", is_group=False)
+    bench.wait(SECOND)
+    bench.hear(members_ack(8), A, "10.1.0.7", is_group=False, after=90 * MS)
+    [session] = bench.core.sessions
+    assert session.status(bench.now).acked.window == 64
+    assert len(bench.sent(T.ACK)) >= 3
 
 
 def test_whoever_is_named_as_a_parent_is_not_flooded_with_acks():
