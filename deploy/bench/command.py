@@ -14,7 +14,10 @@ import click
 import trio
 
 from deploy.bench.contenders.registry import CONTENDERS, chosen
+from deploy.bench.file_contenders import FILE_CONTENDERS, chosen_for_files
+from deploy.bench.files import files
 from deploy.bench.idle import idle
+from deploy.bench.lan import MOST_RECEIVERS
 from deploy.bench.latency import latency
 from deploy.bench.machine import complaint, describe
 from deploy.bench.messages import messages
@@ -33,7 +36,7 @@ from deploy.supervise import heed_signals
 from deploy.tables import console
 from pgm.errors import UnitError, UsageError
 from pgm.net.nurseries import open_plain_nursery
-from pgm.units import parse_fraction, parse_octets
+from pgm.units import parse_fraction, parse_octets, parse_rate
 
 BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
     "throughput": throughput,
@@ -44,9 +47,15 @@ BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
     "scale": scale,
     "messages": messages,
     "record": record,
+    "files": files,
 }
 _BY_DEFAULT = ("throughput", "latency", "repair")
-_RATIO_OF = {"throughput": ("mb_per_s", "size"), "latency": ("mean_us", "size"), "repair": ("mb_per_s", "part")}
+_RATIO_OF = {
+    "throughput": ("mb_per_s", "size"),
+    "latency": ("mean_us", "size"),
+    "repair": ("mb_per_s", "part"),
+    "files": ("seconds", "size"),
+}
 _MOVES = "absolute figures move between machines and with what else runs on them; the ratios are what to keep"
 
 
@@ -73,6 +82,12 @@ def _read(parse: Callable[[str], Any], _: click.Context, param: click.Parameter,
         raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
 
 
+def _read_all(
+    parse: Callable[[str], int], context: click.Context, param: click.Parameter, value: str
+) -> tuple[int, ...]:
+    return tuple(_read(parse, context, param, part.strip()) for part in value.split(","))
+
+
 def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]) -> None:
     """Raise `UsageError` before anything is measured."""
     if picture is not None:
@@ -82,7 +97,9 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
     if any(size < NUMBER_OCTETS for size in options["sizes"]):
         raise UsageError(f"messages carry a number of {NUMBER_OCTETS} octets", remedy="raise --sizes")
     for name in names:
-        if name in _RATIO_OF:
+        if name == "files":
+            chosen_for_files(options["contenders"])
+        elif name in _RATIO_OF:
             chosen(name, options["contenders"])
 
 
@@ -96,7 +113,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 @click.option(
     "--contenders",
     callback=_names,
-    help="Only these, with commas between: " + ", ".join(one.name for one in CONTENDERS) + ".",
+    help=f"Only these, with commas between: {', '.join([one.name for one in CONTENDERS] + [one.name for one in FILE_CONTENDERS])}.",
 )
 @click.option(
     "--path",
@@ -147,11 +164,33 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
     help="How many receivers are simulated, in scale.",
 )
 @click.option(
+    "--file-size",
+    "file_sizes",
+    callback=partial(_read_all, parse_octets),
+    default="1GB",
+    show_default=True,
+    help="Octets of the file, in files; several with commas between.",
+)
+@click.option(
+    "--file-receivers",
+    type=click.IntRange(1, MOST_RECEIVERS),
+    default=4,
+    show_default=True,
+    help="How many receive it, in files.",
+)
+@click.option(
+    "--uftp-rates",
+    callback=partial(_read_all, parse_rate),
+    default="800Mbit/s,1600Mbit/s,3200Mbit/s",
+    show_default=True,
+    help="What uftp is tried with, in files; the best counts.",
+)
+@click.option(
     "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the results: out.png, out.svg."
 )
 @command
 def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:
-    """Measure throughput, latency, repair, relay, idle, scale, messages or record: throughput, latency and repair if none is named.
+    """Measure throughput, latency, repair, relay, idle, scale, messages, record or files: throughput, latency and repair if none is named.
 
     Contenders run one after the other on the same path with the same socket buffers, sender and receiver in a process
     each: pgm on its drivers, plain sockets as the limit and as the naive bound, and OpenPGM and ZeroMQ where they are
@@ -163,6 +202,7 @@ def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **op
     pgm bench throughput --sizes 1400 --seconds 1 --runs 1
     pgm bench latency --contenders ours-busy-poll,raw-busy-poll
     pgm bench throughput latency --json --plot out.png
+    pgm bench files --file-size 1GB            # beside uftp, if that is installed
     """  # fmt: skip
     names = tuple(dict.fromkeys(benchmarks or _BY_DEFAULT))
     _check(names, picture, options)

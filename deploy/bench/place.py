@@ -136,25 +136,15 @@ def why_no_namespaces() -> str:
     return "" if made.returncode == 0 else f"no unprivileged network namespaces here: {made.stderr.strip()}"
 
 
-class Namespaces:
-    """Hosts in a row, each a network namespace."""
+class Hosts:
+    """Network namespaces, each held open by a process of its own."""
 
-    kind = "namespaces"
-
-    def __init__(self, mtu: int, hosts: int = 2) -> None:
-        self.mtu = mtu
-        self.hosts = hosts
+    def __init__(self) -> None:
         self._holders: list[subprocess.Popen[bytes]] = []
-        try:
-            for host in range(hosts):
-                self._make_host(host)
-            for segment in range(hosts - 1):
-                self._join(segment)
-        except BaseException:
-            self.close()
-            raise
 
-    def _make_host(self, host: int) -> None:
+    def make_host(self) -> int:
+        """One more, with nothing but its loopback interface; returns its number."""
+        host = len(self._holders)
         holding = ["sh", "-c", "echo up; exec cat"]
         command = self.wrap(0, ["unshare", "-n", *holding]) if host else ["unshare", "-rUn", *holding]
         holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
@@ -162,21 +152,66 @@ class Namespaces:
         assert holder.stdout is not None
         if holder.stdout.readline() != b"up\n":
             raise ProcessError("no network namespace could be made", remedy="use --path loopback")
-        self._run(host, "ip", "link", "set", "lo", "up")
+        self.run(host, "ip", "link", "set", "lo", "up")
+        return host
+
+    def pair(self, one: int, one_name: str, other: int, other_name: str) -> None:
+        """Join two hosts by a pair of interfaces, which are down and have no addresses yet."""
+        peer = str(self._holders[other].pid)
+        self.run(one, *f"ip link add {one_name} type veth peer name {other_name} netns {peer}".split())
+
+    def wrap(self, host: int, command: Sequence[str]) -> list[str]:
+        """The command line that runs `command` on a host."""
+        pid = str(self._holders[host].pid)
+        return ["nsenter", "-t", pid, "-U", "-n", "--preserve-credentials", *command]
+
+    def run(self, host: int, *command: str) -> str:
+        """Run a command on a host; returns what it printed. Raises `ProcessError`."""
+        done = subprocess.run(self.wrap(host, command), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ProcessError(f"{' '.join(command)}: {done.stderr.strip()}", remedy="use --path loopback")
+        return done.stdout
+
+    def close(self) -> None:
+        """End every namespace."""
+        for holder in self._holders:
+            assert holder.stdin is not None
+            assert holder.stdout is not None
+            holder.stdin.close()
+            holder.wait()
+            holder.stdout.close()
+
+
+class Namespaces(Hosts):
+    """Hosts in a row, each a network namespace."""
+
+    kind = "namespaces"
+
+    def __init__(self, mtu: int, hosts: int = 2) -> None:
+        super().__init__()
+        self.mtu = mtu
+        self.hosts = hosts
+        try:
+            for _ in range(hosts):
+                self.make_host()
+            for segment in range(hosts - 1):
+                self._join(segment)
+        except BaseException:
+            self.close()
+            raise
 
     def _join(self, segment: int) -> None:
         ends = (segment, segment + 1)
-        peer = str(self._holders[segment + 1].pid)
         names = [self.seat(host, segment).interface for host in ends]
-        self._run(segment, *f"ip link add {names[0]} type veth peer name {names[1]} netns {peer}".split())
+        self.pair(segment, names[0], segment + 1, names[1])
         for host in ends:
             seat = self.seat(host, segment)
-            self._run(host, *f"ip address add {seat.address}/24 dev {seat.interface}".split())
-            self._run(host, *f"ip link set {seat.interface} mtu {self.mtu} up".split())
+            self.run(host, *f"ip address add {seat.address}/24 dev {seat.interface}".split())
+            self.run(host, *f"ip link set {seat.interface} mtu {self.mtu} up".split())
             # Groups without a route of their own go to the host's first segment; our sockets name their interface anyway.
-            self._run(host, *f"ip route add 224.0.0.0/4 dev {seat.interface} metric {segment + 1}".split())
+            self.run(host, *f"ip route add 224.0.0.0/4 dev {seat.interface} metric {segment + 1}".split())
             for key in ("all", seat.interface):
-                self._run(host, "sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{key}/rp_filter")
+                self.run(host, "sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{key}/rp_filter")
 
     def seat(self, host: int, segment: int) -> Seat:
         """Where a host sits on a segment that it is on."""
@@ -195,17 +230,6 @@ class Namespaces:
         """A UDP port of this benchmark's own."""
         return 23_456
 
-    def wrap(self, host: int, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` on a host."""
-        pid = str(self._holders[host].pid)
-        return ["nsenter", "-t", pid, "-U", "-n", "--preserve-credentials", *command]
-
-    def _run(self, host: int, *command: str) -> str:
-        done = subprocess.run(self.wrap(host, command), capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ProcessError(f"{' '.join(command)}: {done.stderr.strip()}", remedy="use --path loopback")
-        return done.stdout
-
     def why_no_losses(self) -> str:
         """Why the path itself cannot be made to lose packets, or empty."""
         missing = [tool for tool in _LOSS_TOOLS if shutil.which(tool) is None]
@@ -218,7 +242,7 @@ class Namespaces:
         """
         sender, receiver = self.seat(segment, segment), self.seat(segment + 1, segment)
         state = "on" if whole_trains else "off"
-        self._run(segment, "ethtool", "-K", sender.interface, "tx-udp-segmentation", state)
+        self.run(segment, "ethtool", "-K", sender.interface, "tx-udp-segmentation", state)
         rules = [
             "add table inet loss",
             "flush table inet loss",
@@ -228,20 +252,11 @@ class Namespaces:
             drawn = f"numgen random mod 10000 < {round(share * 10_000)}"
             rules.append(f"add rule inet loss in iifname {receiver.interface} meta l4proto udp {drawn} drop")
         for rule in rules:
-            self._run(segment + 1, "nft", rule)
+            self.run(segment + 1, "nft", rule)
 
     def udp_statistics(self, host: int) -> dict[str, int]:
         """The kernel's UDP counters of a host, by name."""
         return _parse_udp(Path(f"/proc/{self._holders[host].pid}/net/snmp").read_text())
-
-    def close(self) -> None:
-        """End every namespace."""
-        for holder in self._holders:
-            assert holder.stdin is not None
-            assert holder.stdout is not None
-            holder.stdin.close()
-            holder.wait()
-            holder.stdout.close()
 
 
 @contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from deploy.bench.contenders.registry import CONTENDERS
+from deploy.bench.file_contenders import FILE_CONTENDERS
 from deploy.bench.settings import Row
 
 Ratios = dict[str, dict[str, float]]
 
-_OURS = {one.name for one in CONTENDERS if one.is_ours}
+_OURS = {one.name for one in CONTENDERS if one.is_ours} | {one.name for one in FILE_CONTENDERS if one.is_ours}
 
 
 def ratios_of(rows: Iterable[Row], key: str, by: str = "size") -> Ratios:

@@ -34,6 +34,9 @@ class Settings:
     burst: int = 10_000  # packets
     receivers: tuple[int, ...] = (1, 2, 4, 8)
     simulated: tuple[int, ...] = (100, 1000, 10_000)
+    file_sizes: tuple[int, ...] = (10**9,)  # octets
+    file_receivers: int = 4
+    uftp_rates: tuple[int, ...] = (10**8, 2 * 10**8, 4 * 10**8)  # octets a second
     folder: Path = Path("/tmp")  # for files of this run
     say: Callable[[str], None] = print  # a line of progress
     emit: Callable[[Row], None] = lambda _row: None  # a row that is complete

@@ -101,6 +101,16 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("recorded as lost", number("recorder_lost")),
         Field("s of CPU", number("cpu_s", ",.2f"), 1),
     ),
+    "files": (
+        _BY_SIZE,
+        Field("receivers", number("receivers"), 2),
+        Field("s", number("seconds", ",.2f")),
+        Field("MB/s", number("mb_per_s", ",.1f")),
+        Field("s of CPU, sender", number("sender_cpu_s", ",.2f"), 1),
+        Field("a receiver", number("receiver_cpu_s", ",.2f"), 1),
+        Field("rate", lambda row: str(row.get("rate", "")), 3),
+        Field("failed", number("failed"), 4),
+    ),
     "scale": (
         Field("how", lambda row: str(row["part"])),
         Field("receivers", number("receivers")),

@@ -1,0 +1,185 @@
+"""Who sends files in `pgm bench files`: `pgm send --file`, and uftp where it is installed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from deploy.bench.lan import NET, SOURCE_ADDRESS, receiver_address
+from pgm.errors import UsageError
+
+GROUP, _PRIVATE = "239.192.98.1", "239.192.98.2"
+_PACKET = 1472  # octets of UDP that a line of 1500 carries
+_UFTP_BLOCK = 1420  # octets, so that its packets are as long as ours; its own default is 1300
+_ACK_WINDOW = 4096  # packets: no more than the receivers' buffers hold
+_TREE = """\
+version = 1
+name = "files"
+[streams.files]
+data_port = 7500
+rate = "20Gbit/s"
+flow = "acked"
+[parameters]
+max_tpdu = "{packet}B"
+ack_window = {window}
+txw_bytes = "32MiB"
+fin_quiet_ivl = "100ms"
+so_rcvbuf = "{buffer}B"
+so_sndbuf = "{buffer}B"
+[segments.lan]
+group = "{group}"
+interface = "{net}.0/24"
+[nodes.source]
+role = "source"
+segment = "lan"
+address = "{source}"
+streams = ["files"]
+[nodes."desk-*"]
+role = "receiver"
+segment = "lan"
+count = {count}
+addresses = "{first}-{last}"
+parents = ["source"]
+"""
+
+
+@attrs.frozen
+class FileJob:
+    """One transfer: a file, the folders that copies go to, and what senders may use."""
+
+    file: Path
+    folders: tuple[Path, ...]  # one for each receiver, each empty
+    scratch: Path  # for what a contender needs besides
+    buffer: int  # octets of each socket buffer
+    rate: int = 0  # octets a second, for who has no flow control
+
+    def copy_of(self, number: int) -> Path:
+        """Where receiver `number` has to have it."""
+        return self.folders[number] / self.file.name
+
+
+class FileContender(Protocol):
+    """Somebody who sends files to several receivers at once."""
+
+    name: str
+    title: str
+    is_ours: bool
+    needs_rate: bool  # whether it must be told how fast to send
+    stays: bool  # whether its receivers go on until they are ended
+
+    def why_not(self) -> str:
+        """Why it cannot take part here, or empty."""
+
+    def prepare(self, job: FileJob) -> None:
+        """Make what it needs besides the folders."""
+
+    def receiver(self, job: FileJob, number: int) -> list[str]:
+        """The command that receives, of receiver `number` from 0 on."""
+
+    def sender(self, job: FileJob) -> list[str]:
+        """The command that sends, and ends when everybody has the file."""
+
+
+class OursFiles:
+    """`pgm send --file` to `pgm recv --into`."""
+
+    name = "ours-files"
+    title = "pgm, files"
+    is_ours = True
+    needs_rate = False
+    stays = False
+
+    def why_not(self) -> str:
+        """Always there."""
+        return ""
+
+    def _tree(self, job: FileJob) -> Path:
+        return job.scratch / "tree.toml"
+
+    def prepare(self, job: FileJob) -> None:
+        """The topology."""
+        count = len(job.folders)
+        text = _TREE.format(
+            packet=_PACKET,
+            window=_ACK_WINDOW,
+            buffer=job.buffer,
+            group=GROUP,
+            net=NET,
+            source=SOURCE_ADDRESS,
+            count=count,
+            first=receiver_address(0),
+            last=receiver_address(count - 1),
+        )
+        self._tree(job).write_text(text)
+
+    def receiver(self, job: FileJob, number: int) -> list[str]:
+        """`pgm recv`."""
+        return self._pgm("recv", job, f"desk-{number + 1}", "--into", str(job.folders[number]))
+
+    def sender(self, job: FileJob) -> list[str]:
+        """`pgm send`."""
+        return self._pgm("send", job, "source", "--file", str(job.file), "--receivers", str(len(job.folders)))
+
+    def _pgm(self, verb: str, job: FileJob, node: str, *more: str) -> list[str]:
+        return [sys.executable, "-m", "deploy", verb, str(self._tree(job)), "--node", node, "--json", *more]
+
+
+class Uftp:
+    """uftp, without encryption, at a rate, and uftpd."""
+
+    name = "uftp"
+    title = "uftp"
+    is_ours = False
+    needs_rate = True
+    stays = True
+
+    def why_not(self) -> str:
+        """Whether it is installed."""
+        missing = [tool for tool in ("uftp", "uftpd") if shutil.which(tool) is None]
+        return f"{', '.join(missing)} not found: apt-get install uftp" if missing else ""
+
+    def prepare(self, job: FileJob) -> None:
+        """A folder beside each receiver's, where it puts files together."""
+        for number in range(len(job.folders)):
+            self._temporary(job, number).mkdir(exist_ok=True)
+
+    @staticmethod
+    def _temporary(job: FileJob, number: int) -> Path:
+        return job.scratch / f"uftp-{number}"
+
+    @staticmethod
+    def _ident(number: int) -> str:
+        return f"0x{number + 1:08X}"
+
+    def receiver(self, job: FileJob, number: int) -> list[str]:
+        """`uftpd` in the foreground, its cache as large as it may be."""
+        into, temporary = str(job.folders[number]), str(self._temporary(job, number))
+        where = ["-I", receiver_address(number), "-M", GROUP, "-U", self._ident(number), "-B", str(job.buffer)]
+        return ["uftpd", "-d", "-q", *where, "-c", str(20 << 20), "-D", into, "-T", temporary]
+
+    def sender(self, job: FileJob) -> list[str]:
+        """`uftp`."""
+        members = ",".join(self._ident(number) for number in range(len(job.folders)))
+        where = ["-I", SOURCE_ADDRESS, "-M", GROUP, "-P", _PRIVATE, "-B", str(job.buffer), "-b", str(_UFTP_BLOCK)]
+        return ["uftp", *where, "-R", str(job.rate * 8 // 1000), "-H", members, str(job.file)]
+
+
+FILE_CONTENDERS: tuple[FileContender, ...] = (OursFiles(), Uftp())
+
+
+def chosen_for_files(names: Sequence[str]) -> list[FileContender]:
+    """All who send files, or those of them that are named. Raises `UsageError` if that is nobody."""
+    found = [one for one in FILE_CONTENDERS if not names or one.name in names]
+    if not found:
+        known = [one.name for one in FILE_CONTENDERS]
+        close = get_close_matches(names[0], known, 1)
+        raise UsageError(
+            f"none of {', '.join(names)} takes part in files", remedy=f"choose from {', '.join(close or known)}"
+        )
+    return found
