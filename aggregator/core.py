@@ -19,6 +19,7 @@ from pgm.core.element import ElementCore
 from pgm.core.relay import ElementSetup
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
+from pgm.wire.options import Held, find
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 
@@ -39,6 +40,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
                 known.note_peer(item, peer)
             if isinstance(item, Ack) and known is not None:
                 effects += known.acks.on_packet(item, channel, peer, now_ns)
+            elif isinstance(item, Spmr) and item.options and (held := find(item.options, Held)) is not None:
+                effects += self._on_held(held, known, channel, peer, now_ns)
             elif channel.segment.upstream and _comes_down(item, channel):
                 effects += self._from_above(item, known, channel, peer, now_ns)
             elif channel.segment.downstream and known is not None:
@@ -46,6 +49,16 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             else:
                 self.counters.foreign_packets += 1
         return effects
+
+    def _on_held(
+        self, held: Held, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
+    ) -> Effects:
+        if known is not None and held.answers and channel.segment.upstream:
+            return known.on_answer(held, peer, now_ns)
+        if known is not None and not held.answers and channel.segment.downstream and not channel.is_group:
+            return known.on_question(held, channel.segment, peer, now_ns)
+        self.counters.foreign_packets += 1
+        return NOTHING
 
     def _from_above(
         self, item: Data | Packet, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int

@@ -38,6 +38,7 @@ class Repair(TimedRange):
 
     state: ElementState = ElementState.PENDING
     segments: int = 0
+    joiner: Nla | None = None  # the late joiner that alone asked
     route: Parents | None = None  # the targets in order, for the segment that asked first
     target: Nla | None = None
     asked_ns: int = 0
@@ -69,11 +70,17 @@ class Elimination:
         """When `handle_deadline` has something to do."""
         return self.repairs.next_deadline_ns
 
-    def admit(self, spans: Iterable[Span], segment_bit: int, route: Parents, now_ns: int) -> Nla | None:
-        """Take a NAK in; returns whom to forward it to, or None if all its sqns are under way (NE-20, NE-21, NE-28)."""
+    def admit(
+        self, spans: Iterable[Span], segment_bit: int, route: Parents, now_ns: int, joiner: Nla | None = None
+    ) -> Nla | None:
+        """Take a NAK in; returns whom to forward it to, or None if all its sqns are under way (NE-20, NE-21, NE-28).
+
+        `joiner` is a late joiner that alone wants history on its segment.
+        """
         forward_to: Nla | None = None
         for first, end in spans:
             for found in self.repairs.within(first, end):
+                found.joiner = joiner if found.segments in (0, segment_bit) and joiner == found.joiner else None
                 found.segments |= segment_bit
                 if found.state is ElementState.OUTSTANDING and now_ns >= found.elim_until_ns:
                     forward_to = self._ask(found, route, now_ns) or forward_to
@@ -81,7 +88,7 @@ class Elimination:
                 if len(self.repairs) >= self._parameters.repair_states:
                     self._counters.states_refused += 1
                     continue
-                new = self.repairs.add(Repair(low, high, segments=segment_bit))
+                new = self.repairs.add(Repair(low, high, segments=segment_bit, joiner=joiner))
                 forward_to = self._ask(new, route, now_ns) or forward_to
         self._keep_bound()
         return forward_to
@@ -164,9 +171,9 @@ class Elimination:
         repair.lives_until_ns = now_ns + self._parameters.ne_nak_rdata_ivl
         self.repairs.arm(repair, repair.lives_until_ns)
 
-    def repaired_from_above(self, first: int, end: int) -> list[tuple[int, int, int]]:
-        """RDATA came from above: the repair is over. Returns (first, end, segments) for those who asked (NE-30, NE-31)."""
-        repaired = [(one.first, one.end, one.segments) for one in self.repairs.discard(first, end)]
+    def repaired_from_above(self, first: int, end: int) -> list[Repair]:
+        """RDATA came from above: the repair is over. Returns what was asked for, and by which segments (NE-30, NE-31)."""
+        repaired = self.repairs.discard(first, end)
         self._keep_bound()
         return repaired
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from aggregator.elimination import Elimination, Repair
 from aggregator.gaps import Gaps
+from aggregator.history import History
 from aggregator.parity import ParityElement
 from aggregator.redirects import Redirects
 from pgm.core.ack_merger import AckMerger
@@ -34,7 +35,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
-from pgm.wire.options import MAX_NAK_LIST
+from pgm.wire.options import MAX_NAK_LIST, Held
 from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, with_addresses
 from pgm.wire.parity import counts_of
 from pgm.wire.train import Data
@@ -88,6 +89,7 @@ class AggregatorSession:
         self._is_cut_off = False  # the parent has said that it cannot be heard
         self._redirects = Redirects(setup, parameters, counters)
         self._null_naks = NullNaks(parameters)
+        self.history = History(self.path, setup, parameters, counters)
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
         self.parity = ParityElement(
             self.path,
@@ -118,6 +120,7 @@ class AggregatorSession:
             NEVER if self._is_cut_off else self._gaps.deadline_ns,
             self._answers.deadline_ns,
             self.acks.deadline_ns,
+            self.history.deadline_ns,
             min(one.deadline_ns for one in self._children) if self._polls else NEVER,
         )
 
@@ -216,21 +219,21 @@ class AggregatorSession:
         if new:
             return self._first_sending(data, first, new)
         repaired = self._repaired(first, first + data.count)
-        wanted = sum(end - low for low, end, segments in repaired if segments)
+        wanted = sum(one.count for one in repaired if one.segments)
         self._counters.rdata_unwanted += data.count - wanted
         return self._pass_repair(data, first, repaired) if self._setup.is_relay else NOTHING
 
-    def _pass_repair(self, data: Data, first: int, repaired: list[tuple[int, int, int]]) -> list[Effect]:
+    def _pass_repair(self, data: Data, first: int, repaired: list[Repair]) -> list[Effect]:
         sends: list[Effect] = []
-        for low, end, segments in repaired:
-            octets = data.octets[(low - first) * data.stride : (end - first) * data.stride]
+        for one in repaired:
+            octets = data.octets[(one.first - first) * data.stride : (one.end - first) * data.stride]
             for index, segment in enumerate(self._setup.downs):
-                if segments >> index & 1:
-                    self._counters.rdata_forwarded += end - low
-                    sends.append(Send(segment, octets, data.stride, is_data=True))
+                if one.segments >> index & 1:
+                    self._counters.rdata_forwarded += one.count
+                    sends.append(Send(segment, octets, data.stride, one.joiner, is_data=True))
         return sends
 
-    def _repaired(self, first: int, end: int) -> list[tuple[int, int, int]]:
+    def _repaired(self, first: int, end: int) -> list[Repair]:
         """The repair state of these sqns is over, everywhere."""
         for children in self._children:
             children.repaired(first, end)
@@ -282,7 +285,8 @@ class AggregatorSession:
         if not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        watched = 0 if nak.kind is PacketType.NNAK else len(nak.sqns)
+        is_history = self.history.joiners.is_history(segment, peer, spans[-1][1], now_ns)
+        watched = 0 if nak.kind is PacketType.NNAK or is_history else len(nak.sqns)
         if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
             return NOTHING
         if nak.kind is PacketType.NNAK:
@@ -291,19 +295,42 @@ class AggregatorSession:
         self._counters.nak_sqns_in += len(nak.sqns)
         index = self._setup.downs.index(segment)
         how = self._children[index].on_nak(spans, peer, now_ns)
-        effects: list[Effect] = [*self.confirmer.confirm(nak, segment, now_ns, how.to, how.options)]
+        joiner = self.history.joiners.alone(segment) if is_history else None
+        effects: list[Effect] = [*self.confirmer.confirm(nak, segment, now_ns, joiner or how.to, how.options)]
         if self._is_cut_off:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
-        route, bit = self._route_for(spans, index, peer, now_ns)
+        route, bit = (self.history.route, 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
+        if route is None:  # whoever kept it has gone
+            return [*effects, *self.history.joiners.gone(spans, segment)]
         if spans[-1][1] <= self.path.trail and route is self._upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += 1
             return effects
-        target = self.elimination.admit(spans, bit, route, now_ns)
+        target = self.elimination.admit(spans, bit, route, now_ns, joiner)
         if target is None:
             self._counters.nak_packets_eliminated += 1
             return effects
         packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._home_of(target).group)
         return [*effects, self._sent(packet, len(nak.sqns), target)]
+
+    def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """A late joiner asks what there is: an aggregator keeps nothing, and asks those above who do."""
+        if not self.path.has_edges or not self.brakes.admit_nak(peer, now_ns):
+            return NOTHING
+        return self.history.on_question(held, segment, peer, now_ns)
+
+    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+        """Somebody above says what there is, or that some of it is gone: nobody below need wait for that."""
+        if not (held.nothing and held.by_sqn):
+            return self.history.on_answer(held, peer, now_ns)
+        if peer != self.history.keeper:
+            return NOTHING
+        first = self.path.unwrap(held.amount)
+        effects: list[Effect] = []
+        for one in self.elimination.repaired_from_above(first, first + held.number):
+            for index, segment in enumerate(self._setup.downs):
+                if one.segments >> index & 1:
+                    effects += self.history.joiners.gone([(one.first, one.end)], segment)
+        return effects
 
     def _on_parity_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         if not self.path.has_edges or not self.parity.may_be(nak):
@@ -419,6 +446,7 @@ class AggregatorSession:
         for parents in self._all_parents:
             effects += parents.take_change(self.path.tsi)
         effects += self.acks.handle_deadline(now_ns)
+        effects += self.history.handle_deadline(now_ns)
         gaps = [] if self._is_cut_off else self._gaps.take_due(now_ns)
         if gaps:
             effects += self._ask_for(gaps, now_ns)

@@ -13,6 +13,7 @@ from pgm.core.run_store import RunStore
 from pgm.parameters import Parameters
 from pgm.wire.train import Run
 
+_ROOM_SHARE = 0.875  # of the octets: beyond that nothing old is fetched, since it would have to go at once
 _MARK_IVL_DIVISOR = 64  # ages are kept in steps of cache_secs / 64
 
 
@@ -24,6 +25,8 @@ class SessionCache:
         self.store = RunStore()
         self.ages: deque[tuple[int, int]] = deque()  # (when, newest sqn + 1 by then)
         self.dropped_before = 0  # what was held below this sqn had to go
+        self._promised_from = 0  # late joiners were told that it is held from here on, ...
+        self._promised_until_ns = 0  # ... and that they have time to take it
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """What is held of `first` to `end - 1`, in order."""
@@ -38,9 +41,22 @@ class SessionCache:
             self.ages[-1] = (self.ages[-1][0], run.end)
         self._cache.keep_bounds(now_ns)
 
-    def drop_old(self, before_ns: int) -> None:
+    @property
+    def has_room(self) -> bool:
+        """Whether more can be kept without giving up what is."""
+        return self._cache.has_room
+
+    def promise(self, first: int, now_ns: int) -> None:
+        """A late joiner was told that history begins here: keep it as long again, as far as the octets allow."""
+        is_kept = now_ns < self._promised_until_ns
+        self._promised_from = min(first, self._promised_from) if is_kept else first
+        self._promised_until_ns = now_ns + self._cache.keeps_ivl
+
+    def drop_old(self, before_ns: int, now_ns: int) -> None:
         """Forget what came before an instant."""
         while self.ages and self.ages[0][0] < before_ns:
+            if now_ns < self._promised_until_ns and self.ages[0][1] > self._promised_from:
+                break
             self.dropped_before = self.ages.popleft()[1]
             self.store.drop_before(self.dropped_before)
 
@@ -51,6 +67,7 @@ class Cache:
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self._sessions: list[SessionCache] = []
+        self.keeps_ivl = parameters.cache_secs
         self.mark_ivl = parameters.cache_secs // _MARK_IVL_DIVISOR
 
     def open_session(self) -> SessionCache:
@@ -73,11 +90,16 @@ class Cache:
         """Packets held."""
         return sum(one.store.packets for one in self._sessions)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether more than the room that is kept free for what comes anew is left."""
+        return self.pinned_octets < self._parameters.cache_bytes * _ROOM_SHARE
+
     def keep_bounds(self, now_ns: int) -> None:
         """Forget what is too old or too much."""
         for session in self._sessions:
             if session.ages and session.ages[0][0] < now_ns - self._parameters.cache_secs:
-                session.drop_old(now_ns - self._parameters.cache_secs)
+                session.drop_old(now_ns - self._parameters.cache_secs, now_ns)
         while self.pinned_octets > self._parameters.cache_bytes:
             largest = max(self._sessions, key=lambda one: one.store.pinned_octets)
             assert largest.store.oldest is not None

@@ -107,6 +107,8 @@ class RepairerCore(ElementCore[ParitySession]):
                 return self._on_spmr(known, channel, now_ns)
             if channel.segment.downstream and not channel.is_group and not held.answers:
                 return known.on_question(held, channel.segment, peer, now_ns)
+            if channel.segment.upstream and held.answers:
+                return known.on_answer(held, peer, now_ns)
         elif isinstance(item, Poll) and channel.segment.upstream:
             known.guidance.on_poll(item, peer, now_ns)
         elif isinstance(item, Polr) and channel.segment.downstream and not channel.is_group:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import attrs
-
 from pgm.core.ack_merger import AckMerger
 from pgm.core.arrivals import Arrivals
 from pgm.core.asking import Asker
@@ -28,7 +26,7 @@ from pgm.core.pacer import Pacer
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.poll_answers import NodeId
-from pgm.core.ranges import Range, RangeTable, Span, merged, without
+from pgm.core.ranges import Span, merged, without
 from pgm.core.recovery import Recovery
 from pgm.core.relay import ElementSetup, Relay
 from pgm.core.responder import Responder
@@ -42,20 +40,11 @@ from pgm.wire.options import Held
 from pgm.wire.packets import Nak, Polr, Spm, with_addresses
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
-from repairer.joiners import Joiners
+from repairer.history import History
 from repairer.journal import Journal
-from repairer.line import Line
+from repairer.line import TO_ALL, TO_JOINERS, Outlets
 from repairer.offer import Offer, searches_answered
-
-_TO_ALL: Nla | None = None  # repairs for a segment, not for one node of it
-_MOST_SINGLE = 16  # nodes that repairs go to by unicast: more parents than a session has
-
-
-@attrs.define(eq=False)
-class _Wanted(Range):
-    """Sqns that children asked for and the cache lacked, by a bit per downstream segment."""
-
-    segments: int
+from repairer.wanted import Wanted
 
 
 class RepairerSession:
@@ -91,13 +80,7 @@ class RepairerSession:
             lines = (LineSetup(setup.up, setup.parents), *setup.lines)
             self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
-        self._lines = {
-            (segment.index, _TO_ALL): Line(
-                Responder(cache, segment, parameters, counters), (self._pacers[segment.index],)
-            )
-            for segment in setup.downs
-        }
-        self._wanted: RangeTable[_Wanted] = RangeTable()
+        self._wanted = Wanted(setup.downs, parameters.repair_states)
         self._spm_request = SpmRequest(parameters, rng, counters)
         self.guidance = Guidance(
             self.path,
@@ -111,7 +94,8 @@ class RepairerSession:
         )
         self._offer = Offer(self.path, setup, self.guidance.answers, parameters, counters)
         self._null_naks = NullNaks(parameters)
-        self._joiners = Joiners(self.path, cache, parameters)
+        self.history = History(self.path, cache, self._asker, self._recovery, setup, parameters, counters)
+        self._outlets = Outlets(cache, setup.downs, self._pacers, self.history.pacer, parameters, counters)
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         self._children = {
             down.index: Children(tsi, data_port, down, parameters, rng, counters, lasts_ns=lasts_ns)
@@ -140,9 +124,10 @@ class RepairerSession:
             self._spm_request.deadline_ns,
             self.guidance.deadline_ns,
             self.acks.deadline_ns,
+            self.history.deadline_ns,
             min(one.deadline_ns for one in self._children.values()) if self._polls else NEVER,
         )
-        return min(at, *(line.ready_ns for line in self._lines.values()))
+        return min(at, self._outlets.ready_ns)
 
     @property
     def _polls(self) -> bool:
@@ -158,7 +143,7 @@ class RepairerSession:
             trail=self.path.trail,
             lead=self.path.lead,
             missing_sqns=self._recovery.missing.sqns,
-            pending_sqns=sum(line.responder.pending_sqns for line in self._lines.values()),
+            pending_sqns=self._outlets.pending_sqns,
             held_octets=self.cache.store.pinned_octets,
             parent=self._parents.current or "",
             silent_ns=now_ns - self.path.heard_at_ns,
@@ -195,7 +180,7 @@ class RepairerSession:
         effects: list[Effect] = []
         if is_repair and channel.segment.downstream:
             self._responder(channel.segment).heard_repair(first, first + data.count, now_ns)
-            self._forget_wanted(first, first + data.count, channel.segment)
+            self._wanted.came_on(first, first + data.count, channel.segment)
         if is_from_above and self.relay.speaks:
             effects += self._pass_down(data, parts, now_ns)
         self._serve_wanted(parts, now_ns)
@@ -231,7 +216,7 @@ class RepairerSession:
             sends += self.relay.pass_down(rows.reshape(-1), part.stride, self._setup.downs)
             for segment in self._setup.downs:
                 self._responder(segment).heard_repair(part.first, part.end, now_ns)
-                self._forget_wanted(part.first, part.end, segment)
+                self._wanted.came_on(part.first, part.end, segment)
         return sends
 
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
@@ -267,7 +252,9 @@ class RepairerSession:
 
     def _follow_trail(self) -> None:
         if not self._setup.asks_below_trail:
-            self._forget_given_up(self._recovery.give_up_before(self.path.trail))
+            self._forget_given_up(
+                self._recovery.arrived(self._asker.history_end, max(self._asker.history_end, self.path.trail))
+            )
         self._arrivals.end = max(self._arrivals.end, self.path.trail)
 
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
@@ -276,7 +263,9 @@ class RepairerSession:
         On one segment it answers only if it comes from a parent, which includes the source; a relay takes
         any that comes on the segment above. One from below is our own children's business.
         """
-        is_answer = channel.segment.upstream and (self._setup.is_relay or self._parents.is_parent(peer))
+        is_answer = channel.segment.upstream and (
+            self._setup.is_relay or self._parents.is_parent(peer) or peer == self._asker.keeper
+        )
         if not is_answer:
             self._counters.ncf_packets_below += 1
             return NOTHING
@@ -332,7 +321,7 @@ class RepairerSession:
             self._counters.nak_packets_foreign += 1
             return NOTHING
         is_parent = self._parents.is_parent(peer)
-        is_history = self._joiners.is_history(peer, newest)
+        is_history = self.history.joiners.is_history(segment, peer, newest, now_ns)
         watched = 0 if is_parent or is_history else len(nak.sqns)  # a parent asks for a whole subnet
         if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
             return NOTHING
@@ -342,20 +331,26 @@ class RepairerSession:
         if is_parent and self._offer.is_off_tree_for(peer):
             return self._serve_off_tree(nak, spans, segment, peer, now_ns)
         # What a crying baby wants goes to it alone: the others need not hear it, nor wait for it.
-        is_alone = is_history or self.brakes.is_crying(peer)
-        responder = self._responder(segment, peer if is_alone else _TO_ALL, is_history=is_history)
+        joiner = self.history.joiners.alone(segment) if is_history else None
+        responder = self._responder(segment, peer if self.brakes.is_crying(peer) else TO_ALL)
+        if is_history:
+            responder = self._responder(segment, joiner or TO_JOINERS, is_history=True)
         owed = responder.pending_sqns
         lacking = responder.request(spans, now_ns)
+        gone: list[Span] = []
+        if is_history and lacking:
+            lacking, gone = self.history.split(lacking)
         null_naks: list[Effect] = []
         if responder.pending_sqns > owed:
             null_naks = self._offer.null_naks(without(spans, lacking), self._parents.current)
         if lacking:
-            self._fetch(lacking, segment, now_ns, is_relied_on=is_parent)
-        to = peer if is_parent or is_history else None
+            self._fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
+        to = peer if is_parent else joiner
         how = self._children[segment.index].on_nak(spans, peer, now_ns)
         ncfs = self._confirmer.confirm(nak, segment, now_ns, to or how.to, how.options)
         is_in_vain = lacking and self.guidance.is_parent_unreachable
-        return [*ncfs, *null_naks, *(self.relay.tell_unreachable(now_ns) if is_in_vain else NOTHING)]
+        told = self.history.joiners.gone(gone, segment)
+        return [*ncfs, *null_naks, *told, *(self.relay.tell_unreachable(now_ns) if is_in_vain else NOTHING)]
 
     def _serve_off_tree(self, nak: Nak, spans: list[Span], segment: Segment, parent: Nla, now_ns: int) -> Effects:
         """A parent asks for a segment that we do not sit on: all goes to it alone, the null NAK first (DLR-11, DLR-12, DLR-14)."""
@@ -373,7 +368,22 @@ class RepairerSession:
         if not self.path.has_edges or not self.brakes.admit_nak(peer, now_ns):
             return NOTHING
         self.path.asked_at_ns = now_ns
-        return self._joiners.answer(held, segment, peer, now_ns)
+        may_ask = not self._parents.is_parent(peer)  # who asks us is not asked for it
+        return self.history.on_question(held, segment, peer, now_ns, may_ask=may_ask)
+
+    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+        """Somebody above says what there is for a late joiner, or that some of it is gone."""
+        if not (held.nothing and held.by_sqn):
+            return self.history.on_answer(held, peer, now_ns)
+        if peer != self._asker.keeper:
+            return NOTHING
+        first = self.path.unwrap(held.amount)
+        spans = self._recovery.arrived(first, min(first + held.number, self._asker.history_end))
+        effects: list[Effect] = []
+        for segment in self._setup.downs:
+            effects += self.history.joiners.gone(spans, segment)
+        self._forget_given_up(spans)
+        return effects
 
     def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         """A repairer further down tells the source what it repairs: pass it on, once (DLR-07, DLR-39)."""
@@ -390,18 +400,16 @@ class RepairerSession:
         packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._setup.up.group)
         return (control(self._setup.up, packet, to=to),)
 
-    def _fetch(self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool) -> None:
-        bit = 1 << self._setup.downs.index(segment)
+    def _fetch(
+        self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool, joiner: Nla | None
+    ) -> None:
         for first, end in lacking:
             self._counters.cache_misses += end - first
-            if not self._setup.asks_below_trail:
+            if not self._setup.asks_below_trail and first >= self._asker.history_end:
                 first = max(first, self.path.trail)  # nobody above has what the source has left behind
             if first >= end:
                 continue
-            for found in self._wanted.within(first, end):
-                found.segments |= bit
-            for low, high in self._wanted.uncovered(first, end):
-                self._wanted.add(_Wanted(low, high, bit))
+            self._wanted.add(first, end, segment, joiner)
             self._recovery.hurry(first, end, now_ns, is_relied_on=is_relied_on)
             self._recovery.detect(first, end, now_ns, at_once=True)
         self._keep_bounds()
@@ -412,31 +420,17 @@ class RepairerSession:
             gap = self._recovery.missing.oldest
             assert gap is not None
             self._forget_given_up(self._recovery.arrived(gap.first, gap.end))
-        while len(self._wanted) > self._parameters.repair_states:
-            wish = self._wanted.oldest
-            assert wish is not None
-            self._wanted.remove(wish)
-            self._counters.states_refused += 1
+        self._counters.states_refused += self._wanted.keep_bound()
 
     def _serve_wanted(self, parts: list[Run], now_ns: int) -> None:
-        if not self._wanted:
+        if self._wanted.is_empty:
             return
         for part in parts:
-            for wanted in self._wanted.discard(part.first, part.end):
-                for index, segment in enumerate(self._setup.downs):
-                    if wanted.segments >> index & 1:
-                        self._responder(segment).request([(wanted.first, wanted.end)], now_ns, 0)
-
-    def _forget_wanted(self, first: int, end: int, segment: Segment) -> None:
-        bit = 1 << self._setup.downs.index(segment)
-        for found in self._wanted.within(first, end):
-            found.segments &= ~bit
-            if not found.segments:
-                self._wanted.remove(found)
+            for wish, segment in self._wanted.came(part.first, part.end):
+                self._responder(segment, wish.joiner).request([(wish.first, wish.end)], now_ns, 0)
 
     def _forget_given_up(self, spans: list[Span]) -> None:
-        for first, end in merged(spans):
-            self._wanted.discard(first, end)
+        self._wanted.forget(merged(spans))
 
     # Time
 
@@ -447,12 +441,14 @@ class RepairerSession:
         if self._recovery.deadline_ns <= now_ns:
             naks, given_up = self._asker.ask(self._setup.up, now_ns)
             effects += naks
+            self.history.given_up(given_up)
             self._forget_given_up(given_up)
         effects += self._spm_request.handle_deadline(
             self.path.tsi, self.path.data_port, self._setup.up, self._source, now_ns
         )
         effects += self.guidance.handle_deadline(self._setup.up, now_ns)
         effects += self.acks.handle_deadline(now_ns)
+        effects += self.history.handle_deadline(now_ns)
         if self._polls:
             for children in self._children.values():
                 effects += children.handle_deadline(now_ns)
@@ -469,22 +465,7 @@ class RepairerSession:
 
     def next_repair(self, now_ns: int) -> Effect | None:
         """One train of RDATA, if one is due and the rate allows it: each segment has its own, since each is a line of its own."""
-        line = min(self._lines.values(), key=lambda one: one.ready_ns)
-        if line.ready_ns > now_ns:
-            return None
-        return line.next_train(self.path.trail, now_ns)
+        return self._outlets.next_train(self.path.trail, now_ns)
 
-    def _responder(self, segment: Segment, to: Nla | None = _TO_ALL, *, is_history: bool = False) -> Responder:
-        line = self._lines.get((segment.index, to))
-        if line is None:
-            self._bound_lines()
-            responder = Responder(self.cache, segment, self._parameters, self._counters, to)
-            pacers = (self._pacers[segment.index], *((self._joiners.pacer(segment),) if is_history else ()))
-            line = self._lines[segment.index, to] = Line(responder, pacers)
-        return line.responder
-
-    def _bound_lines(self) -> None:
-        """Lines to single nodes are few, however many addresses claim to be a parent that searches."""
-        single = [key for key, line in self._lines.items() if key[1] is not _TO_ALL]
-        for key in single[: max(0, len(single) - _MOST_SINGLE + 1)]:
-            self._counters.states_refused += self._lines.pop(key).responder.pending_sqns > 0
+    def _responder(self, segment: Segment, to: Nla | None = TO_ALL, *, is_history: bool = False) -> Responder:
+        return self._outlets.responder(segment, to, is_history=is_history)

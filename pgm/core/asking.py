@@ -106,6 +106,10 @@ class Asker:
             effects += self.restraint.asked(self._counters.nak_sqns - before, self.path.lead, now_ns)
         return [*history, *effects, *self.parents.take_change(self.path.tsi)], step.given_up
 
+    def home_of(self, node: Nla, home: Segment) -> Segment:
+        """The segment on which somebody above is asked."""
+        return home if self.routes is None else self.routes.route(node, home)[0]
+
     def _take_history(self, step: Step, segment: Segment) -> list[Effect]:
         """What lies before a late joiner's beginning is asked of the repairer that said it has that, and of nobody else."""
         old = [one for one in step.asking if one.first < self.history_end]

@@ -42,6 +42,7 @@ class ElementSetup:
     is_standby: bool = False
     assist_rank: int = 0  # of a repairer: how many others of its segment repair unasked before it does
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
+    keepers: tuple[Nla, ...] = ()  # elements above, of which a late joiner's history may be had
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 
     @property

@@ -46,6 +46,7 @@ class ReceiverSetup:
     parents: tuple[Nla, ...] = ()  # in order of preference; SPM_PATH comes behind them
     data_ports: frozenset[int] = frozenset()  # streams to take; empty takes all
     local_repairers: frozenset[Nla] = frozenset()  # nodes of the segment that repair from a cache of their own
+    keepers: tuple[Nla, ...] = ()  # elements above who may get history from further up
     asks_below_trail: bool = False  # the parents hold more than the source's window
     repair_table: RepairTable = RECEIVER
     unordered_ports: frozenset[int] = frozenset()  # streams that are delivered as they arrive, unreliable ones too
@@ -102,7 +103,9 @@ class Session(SessionView):
             lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
             self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
         self._restraint: Restraint | None = None  # begins with asking
-        self._late_join = LateJoin(self.path, setup.segment, setup.local_repairers, parameters)
+        self._late_join = LateJoin(
+            self.window, self._asker, setup.segment, setup.local_repairers, setup.keepers, parameters
+        )
 
     @property
     def deadline_ns(self) -> int:
@@ -362,21 +365,12 @@ class Session(SessionView):
         return self._late_join.handle_deadline(now_ns)
 
     def on_held(self, held: Held, peer: Nla, now_ns: int) -> Effects:
-        """A repairer says from where on it has the stream: begin there."""
-        answer = self._late_join.answered(held, peer) if self._state is _State.HOLDING else None
-        if answer is None:
-            return ()
-        first, notice = answer
-        begins = self.window.next_sqn
-        wanted = self._late_join.wanted_sqn
-        if wanted is not None and wanted < first:
-            self.window.begin_earlier(wanted, now_ns)
-            self.window.give_up(self._recovery.give_up_before(min(first, begins)), LossCause.WINDOW)
-        else:
-            self.window.begin_earlier(first, now_ns)
-        self._asker.keeper, self._asker.history_end = peer, begins
-        self._recovery.kept_before = begins
-        return [notice, *self._open(self._peer), *self._advance()]
+        """Whoever keeps history says from where on: begin there; or that some of it is gone."""
+        if self._state in (_State.OPEN, _State.SILENT):
+            return self._advance() if self._late_join.on_gone(held, peer) else ()
+        notices = self._late_join.on_answer(held, peer, now_ns) if self._state is _State.HOLDING else ()
+        self._hold_until_ns = min(self._hold_until_ns, self._late_join.until_ns)
+        return [*notices, *self._open(self._peer), *self._advance()] if notices else ()
 
     def _want_spm(self, peer: Nla, now_ns: int) -> None:
         """Ask for an SPM, if none has come: the group, and whoever sent the data (SPMR-01)."""

@@ -87,6 +87,7 @@ def receiver_core(
         data_ports=frozenset(stream.data_port for stream in streams),
         lines=lines_of(plan, segments),
         local_repairers=plan.local_repairers,
+        keepers=plan.keepers,
         asks_below_trail=plan.asks_below_trail,
         unordered_ports=unordered_ports(streams),
         unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
@@ -105,5 +106,6 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
         lines=lines_of(plan, segments),
         is_standby=plan.is_standby,
         assist_rank=plan.assist_rank,
+        keepers=plan.keepers,
         asks_below_trail=plan.asks_below_trail,
     )

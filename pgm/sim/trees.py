@@ -158,6 +158,7 @@ class Tree:
                 for line, parents in wish.lines.items()
             ),
             local_repairers=self._repairers_on(above) if wish.role is Role.RECEIVER else frozenset(),
+            keepers=tuple(self.address(name, above) for name in self._keepers(wish, above)),
             asks_below_trail=any(self._wishes[parent].role is Role.REPAIRER for parent in wish.parents),
         )
 
@@ -202,6 +203,20 @@ class Tree:
             for segment in other.segments
             if segment in wish.segments
         )
+
+    def _keepers(self, wish: _Wish, above: str) -> list[str]:
+        """Whom history may be had of: repairers of the segment above a relay, and parents that are no source."""
+        is_relay = wish.up is not None and wish.up not in wish.downs and wish.role is not Role.RECEIVER
+        beside = [name for name, one in self._wishes.items() if one.role is Role.REPAIRER and above in one.downs]
+        found: dict[str, None] = {}
+        waiting = [*(beside if is_relay else ()), *wish.parents]
+        while waiting:
+            one = self._wishes[waiting.pop(0)]
+            if one.role is Role.AGGREGATOR and one.up in one.downs:
+                waiting = [*one.parents, *waiting]
+            elif one.role is not Role.SOURCE and one.name != wish.name:
+                found[one.name] = None
+        return list(found)
 
     def _repairers_on(self, segment: str) -> frozenset[str]:
         return frozenset(

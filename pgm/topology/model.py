@@ -226,6 +226,12 @@ class Node:
         more = (line.place for line in self.lines if self.role is Role.SOURCE)
         return (Place(self.segment, self.address, self.loss), *more)
 
+    def parents_on(self, segment: str) -> tuple[str, ...]:
+        """Whom it asks on a segment that the data come from."""
+        if self.up is not None and segment == self.up.segment:
+            return self.parents
+        return next((line.parents for line in self.lines if line.segment == segment), ())
+
     @property
     def places(self) -> tuple[Place, ...]:
         """Every seat, the upstream ones first, an on-LAN element's only once."""

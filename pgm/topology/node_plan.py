@@ -93,6 +93,7 @@ class NodePlan:
     is_standby: bool = False
     lines: tuple[LinePlan, ...] = ()  # beside the upstream segment
     local_repairers: frozenset[Address] = frozenset()  # repairers on a receiver's own segment
+    keepers: tuple[Address, ...] = ()  # elements above, of which a late joiner's history may be had; never a source
     assist_rank: int = 0  # of an on-LAN repairer: how many others of its segment repair unasked before it does
     asks_below_trail: bool = False  # a parent is a repairer, which may hold more than the source's window
     telemetry: str = ""  # the folder for its events; none are written without

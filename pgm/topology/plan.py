@@ -121,6 +121,7 @@ def plan_entry(tree: Tree, node: Node) -> NodePlan:
         partners=_partners(tree, node),
         is_standby=bool(node.standby_of),
         local_repairers=_local_repairers(tree, node),
+        keepers=_keepers(tree, node),
         assist_rank=_assist_rank(tree, node),
         asks_below_trail=any(server.role is Role.REPAIRER for server in tree.servers_of(node)),
         telemetry=tree.topology.telemetry,
@@ -199,6 +200,28 @@ def _local_repairers(tree: Tree, node: Node) -> frozenset[Address]:
     if node.role is not Role.RECEIVER or node.up is None:
         return frozenset()
     return frozenset(address for up in node.ups for address in _addresses_on(up, tree.repairers_on(up.segment)))
+
+
+def _keepers(tree: Tree, node: Node) -> tuple[Address, ...]:
+    """Whom history may be had of, the nearest first: repairers of the segments above, and parents that are no source.
+
+    An aggregator on one segment with its children passes nothing on to them: in its place stand its own parents.
+    """
+    found: dict[Address, None] = {}
+    for up in node.ups:
+        beside = tree.repairers_on(up.segment) if node.is_relay else []
+        waiting = [*beside, *tree.named(node.parents_on(up.segment))]
+        seen = {node.name, *node.standby_of.split()}
+        while waiting:
+            one = waiting.pop(0)
+            if one.name in seen or one.role is Role.SOURCE:
+                continue
+            seen.add(one.name)
+            if one.role is Role.AGGREGATOR and not one.is_relay:
+                waiting = [*tree.named(one.parents), *waiting]
+            else:
+                found |= dict.fromkeys(_addresses_on(up, [one]))
+    return tuple(found)
 
 
 def _assist_rank(tree: Tree, node: Node) -> int:

@@ -290,6 +290,10 @@ class Held(Option):
     amount: int = u32(
         "of a question the packets or milliseconds back, or the sqn, as its bits say; of an answer the oldest sqn"
     )
+    number: int = u32(
+        "of an answer `by_time` what was asked for; with `nothing` and `by_sqn` how many from `amount` on nobody holds",
+        default=0,
+    )
     answers: bool = False
     by_count: bool = False
     by_time: bool = False

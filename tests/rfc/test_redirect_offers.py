@@ -191,4 +191,4 @@ def test_parents_that_come_and_go_leave_nothing_behind():
         made.wait(10 * MS)
         assert (T.RDATA, path, (5,)) in said(made)
     session = made.core.sessions.get(TSI)
-    assert len(session._lines) <= 17
+    assert len(session._outlets) <= 17

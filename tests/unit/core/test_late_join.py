@@ -18,6 +18,7 @@ from tests.unit.core.reader import Reader
 
 SETUP = ReceiverSetup(SEGMENT, parents=(REPAIRER,), local_repairers=frozenset({REPAIRER}))
 HELD_FROM, LEAD = 700, 1009
+OTHER, ABOVE = "10.0.0.4", "10.0.0.5"
 
 
 def begun(setup: ReceiverSetup = SETUP, **wish: object) -> Reader:
@@ -78,13 +79,13 @@ def test_what_is_too_old_is_lost_first():
     ("packet", "peer"),
     [
         (answer(), "10.0.0.66"),
-        (answer(nothing=True), REPAIRER),
+        (answer(nothing=True), OTHER),
         (attrs.evolve(answer(), options=(Held(amount=HELD_FROM),)), REPAIRER),
     ],
     ids=["a stranger's", "one that has nothing", "a question"],
 )
 def test_what_is_no_answer_changes_nothing(packet, peer):
-    reader = begun(open_hold_ivl=SECOND)
+    reader = begun(attrs.evolve(SETUP, local_repairers=frozenset({REPAIRER, OTHER})), open_hold_ivl=SECOND)
     reader.hear(packet, peer=peer)
     assert reader.opened() == []
     reader.hear(answer(), peer=REPAIRER)
@@ -113,3 +114,63 @@ def test_an_absurd_answer_asks_for_nothing_below_zero():
     reader = begun()
     reader.hear(answer(-1000), peer=REPAIRER)
     assert reader.opened() == [(0, False)]
+
+
+def asked(reader: Reader) -> list[str | None]:
+    return [to for to, held in questions(reader) if not held.answers]
+
+
+NOTHING_HERE = Spmr(tsi=TSI, data_port=DATA_PORT, options=(Held(amount=0, answers=True, nothing=True),))
+TWO_TIERS = attrs.evolve(SETUP, keepers=(ABOVE, REPAIRER))
+
+
+def test_those_above_are_asked_when_nobody_near_has_anything():
+    reader = begun(TWO_TIERS)
+    assert asked(reader) == [REPAIRER]
+    reader.hear(NOTHING_HERE, peer=REPAIRER)
+    reader.until(reader.now + MS)
+    assert asked(reader) == [REPAIRER, ABOVE]
+    reader.hear(answer(), peer=ABOVE)
+    assert reader.opened() == [(HELD_FROM, False)]
+
+
+def test_those_above_are_asked_when_nobody_near_answers():
+    reader = begun(TWO_TIERS, open_hold_ivl=200 * MS)
+    reader.until(reader.now + 150 * MS)
+    assert asked(reader)[-1] == ABOVE
+    assert reader.opened() == []
+    reader.hear(answer(), peer=ABOVE)
+    assert reader.opened() == [(HELD_FROM, False)]
+
+
+@pytest.mark.parametrize("setup", [TWO_TIERS, ReceiverSetup(SEGMENT)], ids=["nobody has it", "nobody to ask"])
+def test_what_nobody_holds_is_lost_at_once_where_the_beginning_was_named(setup):
+    reader = begun(setup, join_from="sqn", join_sqns=800, open_hold_ivl=10 * SECOND)
+    for peer in (REPAIRER, ABOVE):
+        reader.hear(NOTHING_HERE, peer=peer)
+        reader.until(reader.now + MS)
+    assert reader.opened() == [(800, False)]
+    assert reader.lost() == dict.fromkeys(range(800, LEAD + 1), LossCause.WINDOW)
+    reader.hear(data_train([LEAD + 1]))
+    assert reader.delivered() == [LEAD + 1]
+
+
+def test_what_has_gone_meanwhile_is_lost_at_once():
+    reader = begun()
+    reader.hear(answer(), peer=REPAIRER)
+    reader.wait(100 * MS)
+
+    def gone(first: int, number: int) -> Spmr:
+        said = Held(wrap(first), number, answers=True, nothing=True, by_sqn=True)
+        return Spmr(tsi=TSI, data_port=DATA_PORT, options=(said,))
+
+    reader.hear(gone(HELD_FROM, 5), peer="10.0.0.66")
+    assert reader.lost() == {}
+    reader.hear(gone(HELD_FROM, 5), peer=REPAIRER)
+    assert reader.lost() == dict.fromkeys(range(HELD_FROM, HELD_FROM + 5), LossCause.WINDOW)
+    reader.hear(gone(LEAD - 1, 1 << 31), peer=REPAIRER)  # of history alone
+    reader.hear(data_train(range(HELD_FROM + 5, LEAD - 1), kind=PacketType.RDATA, trail=900), peer=REPAIRER)
+    reader.hear(data_train([LEAD + 2]))
+    assert reader.lost() == dict.fromkeys(
+        [*range(HELD_FROM, HELD_FROM + 5), *range(LEAD - 1, LEAD + 1)], LossCause.WINDOW
+    )

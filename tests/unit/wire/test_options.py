@@ -147,8 +147,8 @@ VECTORS = [
     (Members(members=7, holder="10.1.2.3", is_element=True, joins=True), T.ACK,
      "e7 10 00 09 00000007 0001 0000 0a010203"),
     (Acker(acker="10.1.2.3"), T.SPM, "e8 0c 00 00 0001 0000 0a010203"),
-    (Held(amount=1500, by_count=True), T.SPMR, "e9 08 00 02 000005dc"),
-    (Held(amount=17, answers=True), T.SPMR, "e9 08 00 01 00000011"),
+    (Held(amount=1500, by_count=True), T.SPMR, "e9 0c 00 02 000005dc 00000000"),
+    (Held(amount=17, answers=True), T.SPMR, "e9 0c 00 01 00000011 00000000"),
 ]  # fmt: skip
 
 
