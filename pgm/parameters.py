@@ -317,7 +317,7 @@ class Parameters:
     record_sync_ivl: int = _ivl(200 * MILLISECOND, _RECORDERS, "-", "An archive is synced to the disk at this age of what was written. A crash of the machine loses no more.", low=MILLISECOND, high=60 * SECOND)
     record_queue_bytes: int = _octets(64 * MIB, _RECORDERS, "-", "Octets that wait to be recorded; what comes beyond it is recorded as lost with cause recorder. Longer than the disk's longest pause.", low=64 * KIB, high=64 * GIB)
     record_retry_ivl: int = _ivl(SECOND, _RECORDERS, "-", "How often an archive that could not be written tries again.", low=10 * MILLISECOND, high=60 * SECOND)
-    record_nice: int = _count(10, _RECORDERS, "-", "Niceness of the process that writes an archive, beyond the node's own: repairs, and everything else, go first; what it cannot keep up with is recorded as lost.", low=0, high=19)
+    record_nice: int = _count(5, _RECORDERS, "-", "Niceness of the process that writes an archive, beyond the node's own: repairs, and everything else, go first; what it cannot keep up with is recorded as lost.", low=0, high=19)
     record_restarts: int = _count(5, _RECORDERS, "-", "How often in a row the process that writes an archive is begun anew when it dies, after record_retry_ivl and twice as long each time; then recording ends, and what comes is counted in recorder_lost.", low=0, high=1000)
     record_lock_ivl: int = _ivl(10 * SECOND, _RECORDERS, "-", "How long a recorder waits for the one before to leave the archive: a node that was killed leaves a process that still writes what it got.", low=MILLISECOND, high=600 * SECOND)
     archive_streams: int = _count(64, _RECORDERS, "-", "Ranges that the range service serves at once, to all clients together.", low=1, high=10_000)

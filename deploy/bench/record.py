@@ -1,26 +1,21 @@
-"""`pgm bench record`: what recording costs a receiver, at a share of what the disk takes, measured in the same run."""
+"""`pgm bench record`: what recording costs, at a share of what the disk takes, measured in the same run."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import statistics
-import time
-from pathlib import Path
 from typing import Any
 
 import trio
 
 from deploy.bench.place import ETHERNET_MTU, open_place
+from deploy.bench.recorded_repairs import repairs
+from deploy.bench.recorded_tree import SIZE, disk_rate, run_tree
 from deploy.bench.settings import Row, Settings
 from deploy.record import need_arrow
-from deploy.supervise import Supervisor
-from pgm.net.nurseries import open_plain_nursery
-from pgm.parameters import Parameters
-from pgm.units import MIB
 
 SHARE = 0.6  # of the disk's rate
-_SIZE = 1400
 _PARTS = ("plain", "recorded")
 _TOPOLOGY = """\
 version = 1
@@ -52,6 +47,11 @@ parents = ["source"]
 
 
 async def record(settings: Settings) -> list[Row]:
+    """What recording costs a receiver at 60 % of the disk's rate, and repairs at 60 % of it and above."""
+    return [*await receivers(settings), *await repairs(settings)]
+
+
+async def receivers(settings: Settings) -> list[Row]:
     """Rows of a receiver that records and of one that does not, at 60 % of the disk's rate of sequential writes and syncs.
 
     The disk is that of the folder for temporary files, `TMPDIR`.
@@ -60,7 +60,7 @@ async def record(settings: Settings) -> list[Row]:
     settings.say(f"writing to {settings.folder} for {settings.seconds:g} s")
     disk = await trio.to_thread.run_sync(disk_rate, settings.folder, settings.seconds)
     rate = int(SHARE * disk)
-    messages = max(1, int(rate * settings.seconds) // _SIZE)
+    messages = max(1, int(rate * settings.seconds) // SIZE)
     file = settings.folder / "record.toml"
     file.write_text(_TOPOLOGY.format(rate=rate, net=os.getpid() % 250))
     runs: dict[str, list[dict[str, Any]]] = {part: [] for part in _PARTS}
@@ -68,61 +68,18 @@ async def record(settings: Settings) -> list[Row]:
         for _ in range(settings.runs):
             for part in _PARTS:
                 settings.say(f"{messages:,} messages, {part}")
-                runs[part].append(await _run(settings.folder, file, part, messages))
+                archive = settings.folder / "archive"
+                is_recorded = part == "recorded"
+                verb, options = ("record", ["--dir", str(archive)]) if is_recorded else ("run", [])
+                try:
+                    runs[part].append(await run_tree(settings.folder, file, messages, options, verb=verb))
+                finally:
+                    shutil.rmtree(archive, ignore_errors=True)
     rows = [_row(part, found, disk) for part, found in runs.items()]
     for row in rows:
         row["of_plain"] = round(row["mb_per_s"] / rows[0]["mb_per_s"], 3)
         settings.emit(row)
     return rows
-
-
-def disk_rate(folder: Path, seconds: float) -> float:
-    """Octets a second that go to the disk in a row, a MiB at a time, synced as often as an archive is."""
-    block, each = os.urandom(MIB), Parameters().record_sync_bytes // MIB
-    path = folder / "probe"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    began, written = time.monotonic(), 0
-    try:
-        while time.monotonic() - began < seconds:
-            for _ in range(each):
-                written += os.write(fd, block)
-            os.fdatasync(fd)
-        return written / (time.monotonic() - began)
-    finally:
-        os.close(fd)
-        path.unlink()
-
-
-async def _run(folder: Path, file: Path, part: str, messages: int) -> dict[str, Any]:
-    """One stream to one receiver; gives its account, and the seconds from the first message until the end was heard."""
-    closed = trio.Event()
-
-    def heard(node: str, line: str) -> None:
-        if node == "desk" and line.startswith("closed:"):
-            closed.set()
-
-    archive = folder / "archive"
-    options = ["--until-closed", *(["--dir", str(archive)] if part == "recorded" else [])]
-    async with open_plain_nursery() as nursery:
-        supervisor = Supervisor(file, nursery, folder, heard)
-        try:
-            desk = await supervisor.start("desk", options, verb="record" if part == "recorded" else "run")
-            work = ["--generate", str(messages), "--size", str(_SIZE), "--hold"]
-            source = await supervisor.start("source", work, has_stdin=True)
-            assert source.process.stdin is not None
-            began = trio.current_time()
-            await source.process.stdin.send_all(b"go\n")
-            await closed.wait()
-            seconds = trio.current_time() - began
-            await desk.done.wait()
-            await source.done.wait()
-            if desk.result is None:
-                raise desk.failure()
-        finally:
-            supervisor.kill_all()
-            shutil.rmtree(archive, ignore_errors=True)
-        nursery.cancel_scope.cancel()
-    return desk.result | {"seconds": seconds}
 
 
 def _row(part: str, runs: list[dict[str, Any]], disk: float) -> Row:
@@ -134,9 +91,9 @@ def _row(part: str, runs: list[dict[str, Any]], disk: float) -> Row:
         "part": part,
         "contender": f"ours-{part}",
         "title": f"pgm, {part}",
-        "size": _SIZE,
+        "size": SIZE,
         "messages_per_s": round(statistics.median(rates)),
-        "mb_per_s": round(statistics.median(rates) * _SIZE / 1e6, 1),
+        "mb_per_s": round(statistics.median(rates) * SIZE / 1e6, 1),
         "packets_per_s": round(statistics.median(rates)),
         "lost": sum(one.get("lost_sqns", 0) for one in counters),
         "recorder_lost": sum(one.get("recorder_lost", 0) for one in counters),

@@ -96,6 +96,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
     "record": (
         Field("MB/s", number("mb_per_s", ",.1f")),
         Field("of plain", number("of_plain", ".0%")),
+        Field("repair p50 ms", number("repair_p50_ms", ".2f")),
+        Field("p99", number("repair_p99_ms", ".2f")),
         Field("disk MB/s", number("disk_mb_per_s", ",.1f")),
         Field("lost", number("lost")),
         Field("recorded as lost", number("recorder_lost")),

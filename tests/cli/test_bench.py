@@ -10,8 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+import trio
 
 from deploy.bench.contenders.registry import CONTENDERS
+from deploy.bench.record import receivers
+from deploy.bench.recorded_repairs import repairs
+from deploy.bench.settings import Settings
 from tests.cli.command import Ended, command, environment, marked, pgm
 from tests.cli.test_json import documented
 from tests.net.lab import ROOT, needs_namespaces
@@ -151,13 +155,19 @@ def test_idle_roles() -> None:
         assert row["peak_mb"] > 1
 
 
-def test_recording() -> None:
-    rows, _ = rows_of(bench("record", "--json"))
+def test_recording(tmp_path: Path) -> None:
+    settings = Settings(seconds=0.2, runs=1, folder=tmp_path)
+    rows = trio.run(receivers, settings)
     assert [row["part"] for row in rows] == ["plain", "recorded"]
     for row in rows:
         documented("bench record", row)
         assert (row["mb_per_s"] > 0, row["lost"]) == (True, 0)
     assert rows[0]["recorder_lost"] == 0
+    rows = trio.run(repairs, settings, (1.5,))
+    assert [row["part"] for row in rows] == ["repairs at 150%, plain", "repairs at 150%, recorded"]
+    for row in rows:
+        documented("bench record, repairs", row)
+        assert (row["mb_per_s"] > 0, row["lost"]) == (True, 0)
 
 
 def test_more_receivers() -> None:

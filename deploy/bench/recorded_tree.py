@@ -1,0 +1,79 @@
+"""What both parts of `pgm bench record` do: measure the disk, and run one stream through a tree."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from deploy.supervise import Supervisor
+from pgm.net.nurseries import open_plain_nursery
+from pgm.parameters import Parameters
+from pgm.units import MIB
+
+SIZE = 1400
+
+
+def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().record_sync_bytes) -> float:
+    """Octets a second that go to the disk in a row, a MiB at a time at most, synced as often as an archive is."""
+    block = os.urandom(min(MIB, sync_octets))
+    path = folder / "probe"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    began, written = time.monotonic(), 0
+    try:
+        while time.monotonic() - began < seconds:
+            for _ in range(sync_octets // len(block)):
+                written += os.write(fd, block)
+            os.fdatasync(fd)
+        return written / (time.monotonic() - began)
+    finally:
+        os.close(fd)
+        path.unlink()
+
+
+async def run_tree(
+    folder: Path,
+    file: Path,
+    messages: int,
+    options: Sequence[str] = (),
+    *,
+    verb: str = "run",
+    elements: Sequence[str] = (),
+) -> dict[str, Any]:
+    """One stream from `source` to `desk`; gives the desk's account, the seconds from the first message until it heard the end,
+    and the last snapshots of `elements`. Raises `ProcessError`.
+    """
+    closed = trio.Event()
+
+    def heard(node: str, line: str) -> None:
+        if node == "desk" and line.startswith("closed:"):
+            closed.set()
+
+    async with open_plain_nursery() as nursery:
+        supervisor = Supervisor(file, nursery, folder, heard)
+        try:
+            await supervisor.start_all(elements)
+            desk = await supervisor.start("desk", ["--until-closed", *options], verb=verb)
+            work = ["--generate", str(messages), "--size", str(SIZE), "--hold"]
+            source = await supervisor.start("source", work, has_stdin=True)
+            assert source.process.stdin is not None
+            began = trio.current_time()
+            await source.process.stdin.send_all(b"go\n")
+            await closed.wait()
+            seconds = trio.current_time() - began
+            await desk.done.wait()
+            await source.done.wait()
+            for name in elements:
+                supervisor.children[name].process.terminate()
+                await supervisor.children[name].done.wait()
+            if desk.result is None:
+                raise desk.failure()
+            snapshots = {name: (supervisor.children[name].result or {}).get("snapshot", {}) for name in elements}
+        finally:
+            supervisor.kill_all()
+        nursery.cancel_scope.cancel()
+    return desk.result | {"seconds": seconds, "elements": snapshots}
