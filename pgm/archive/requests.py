@@ -52,6 +52,7 @@ class RangeRequest:
 
     `columns` in the order wanted, all by default. `subjects`: only messages with one of these, `*` at the end of one
     stands for anything; losses come all the same. `tail`: go on with what comes, until `end` or until the client leaves.
+    `encoded`: columns that hardly change come run-end encoded, as files keep them, unless subjects are chosen.
     """
 
     tsi: str
@@ -62,6 +63,7 @@ class RangeRequest:
     subjects: tuple[str, ...] | None = None
     node: str | None = None  # needed only where the archives of several nodes are served
     tail: bool = False
+    encoded: bool = False
     parts: int = 1  # of a descriptor: how many tickets to make of it, at most
 
     def to_bytes(self) -> bytes:
@@ -93,6 +95,7 @@ _KINDS = {
     "subjects": "a list of texts",
     "node": "text",
     "tail": "true or false",
+    "encoded": "true or false",
     "parts": "a whole number",
 }
 
@@ -101,7 +104,7 @@ def _check(name: str, value: object) -> None:
     kind = _KINDS.get(name)
     if kind is None:
         raise BadRequest(f"a range has no key {name!r}", remedy=f"it knows {', '.join(_KINDS)}")
-    if value is None and name not in ("tsi", "tail", "parts"):
+    if value is None and name not in ("tsi", "tail", "encoded", "parts"):
         return
     is_good = {
         "text": isinstance(value, str),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pgm.archive.errors import SchemaTooNew
 
@@ -79,8 +80,14 @@ def check_version(schema: pa.Schema, where: str) -> None:
         )
 
 
-def served_schema(columns: tuple[str, ...] | None) -> pa.Schema:
-    """The schema of a selection of columns, in the order asked for; all without one."""
+def served_schema(columns: tuple[str, ...] | None, *, is_encoded: bool = False) -> pa.Schema:
+    """The schema of a selection of columns, in the order asked for; all without one. `is_encoded`: with the types of files."""
+    whole = STORED_SCHEMA if is_encoded else SCHEMA
     if columns is None:
-        return SCHEMA
-    return pa.schema([SCHEMA.field(name) for name in columns], _METADATA)
+        return whole
+    return pa.schema([whole.field(name) for name in columns], _METADATA)
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """A column as it is served, whether it is encoded or not."""
+    return pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pgm.archive.errors import BadRequest
 from pgm.archive.requests import RangeRequest
-from pgm.archive.schema import COLUMN_NAMES, served_schema
+from pgm.archive.schema import COLUMN_NAMES, STORED_SCHEMA, plain, served_schema
 
 _ANY = "*"
 
@@ -31,13 +31,14 @@ class Selection:
     def __init__(self, request: RangeRequest) -> None:
         check_columns(request.columns)
         self._columns = request.columns or COLUMN_NAMES
-        self.schema: pa.Schema = served_schema(request.columns)
         self._subjects = request.subjects
+        self._is_encoded = request.encoded and request.subjects is None  # Arrow does not filter what is encoded
+        self.schema: pa.Schema = served_schema(request.columns, is_encoded=self._is_encoded)
 
     def of(self, stored: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch | None:
         """The rows of a stored batch with `first <= sqn < end`, losses cut to that; None if there are none."""
         sqns = _numbers(stored.column("sqn"))
-        counts = _numbers(_plain(stored.column("count")))
+        counts = _numbers(plain(stored.column("count")))
         low = int(np.searchsorted(sqns, first, "left"))
         if low and sqns[low - 1] + counts[low - 1] > first and not stored.column("value")[low - 1].is_valid:
             low -= 1  # a loss that reaches into the range
@@ -46,14 +47,18 @@ class Selection:
             return None
         sqns, counts = sqns[low:high], counts[low:high]
         cut = self._cut(stored.column("value")[high - 1].is_valid, sqns, counts, first, end)
-        made = {
-            name: cut[name] if name in cut else _plain(stored.column(name).slice(low, high - low))
-            for name in self._wanted()
-        }
+        made = {name: cut.get(name, stored.column(name).slice(low, high - low)) for name in self._wanted()}
+        made = {name: self._as_served(column, name) for name, column in made.items()}
         batch = pa.RecordBatch.from_arrays([made[name] for name in self._columns], schema=self.schema)
         if self._subjects is not None:
             batch = batch.filter(self._matching(made["subject"], made["lost"]))
         return batch if batch.num_rows else None
+
+    def _as_served(self, column: pa.Array, name: str) -> pa.Array:
+        if not self._is_encoded:
+            return plain(column)
+        is_as_wanted = column.type == STORED_SCHEMA.field(name).type
+        return column if is_as_wanted else pc.run_end_encode(column)  # counts of losses that were cut
 
     def _wanted(self) -> tuple[str, ...]:
         """The columns that must be looked at."""
@@ -90,14 +95,10 @@ class Selection:
         return wanted
 
 
-def _plain(column: pa.Array) -> pa.Array:
-    return pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column
-
-
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
 
 
 def received_us(stored: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """When the rows of a stored batch were received, microseconds since 1970."""
-    return _numbers(_plain(stored.column("received")).cast(pa.int64()))
+    return _numbers(plain(stored.column("received")).cast(pa.int64()))

@@ -24,12 +24,13 @@ from pgm.archive.errors import BadRequest, TooManyStreams
 from pgm.archive.publications import Publications, Publish
 from pgm.archive.reader import Range
 from pgm.archive.requests import ACTION_DISCARD, ACTION_HOLDINGS, ACTION_PUBLISH, ACTION_SQN_AT, RangeRequest, read_json
-from pgm.archive.schema import served_schema
 from pgm.errors import PgmError
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 
-_JOINED_OCTETS = 1 << 20  # smaller batches are joined up to this: each costs a reader some tenths of a millisecond
+# Smaller batches are joined up to these: each costs a reader some tenths of a millisecond.
+_JOINED_OCTETS = 1 << 20
+_JOINED_ROWS = 1 << 16
 _TOKEN_SCHEME = "Bearer "
 
 
@@ -186,7 +187,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             for first, end in zip(cuts, [*cuts[1:], found.end], strict=True)
         ]
         return flight.FlightInfo(
-            served_schema(request.columns),
+            found.schema,
             flight.FlightDescriptor.for_command(request.to_bytes()),
             [flight.FlightEndpoint(ticket.to_bytes(), []) for ticket in tickets],
             sum(entry.rows for entry in entries),
@@ -288,19 +289,20 @@ def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Small batches joined, so that none costs more than its rows. What comes before an error is given before it."""
     held: list[pa.RecordBatch] = []
-    octets = 0
+    octets = rows = 0
     failure: PgmError | None = None
     while True:
         try:
             batch = next(batches, None)
         except PgmError as error:
             batch, failure = None, error
+        if held and (batch is None or octets + batch.nbytes > _JOINED_OCTETS or rows + batch.num_rows > _JOINED_ROWS):
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, octets, rows = [], 0, 0
         if batch is not None:
             held.append(batch)
             octets += batch.nbytes
-        if held and (batch is None or octets >= _JOINED_OCTETS):
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, octets = [], 0
+            rows += batch.num_rows
         if failure is not None:
             raise failure
         if batch is None:

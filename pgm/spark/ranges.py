@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from pgm.archive.requests import RangeRequest
-from pgm.archive.schema import check_version
+from pgm.archive.schema import check_version, plain
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.options import Options
 from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, Patience, open_range, told_by
@@ -125,7 +125,9 @@ class RangeReader:
         return [one for one in self._piece.places if one.oldest <= first and end <= one.next_sqn]
 
     def _read(self, place: Place) -> Iterator[pa.RecordBatch]:
-        reader = open_range(self._options, place.location, self._request(place, self._at).to_bytes())
+        request = attrs.evolve(self._request(place, self._at), encoded=True)
+        reader = open_range(self._options, place.location, request.to_bytes())
+        names = list(self._options.columns)
         try:
             check_version(reader.schema, place.location)
             while self._at < self._piece.end:
@@ -136,7 +138,7 @@ class RangeReader:
                 if not batch.num_rows:
                     continue
                 for part in self._filled(batch, place):
-                    yield part.select(list(self._options.columns))
+                    yield pa.RecordBatch.from_arrays([plain(part.column(name)) for name in names], names)
                 self._at = _behind(batch)
         finally:
             reader.cancel()
@@ -157,9 +159,11 @@ class RangeReader:
     def _filled(self, batch: pa.RecordBatch, place: Place) -> Iterator[pa.RecordBatch]:
         """The batch, its losses replaced by what another place has of them."""
         lost = batch.column("lost")
-        if len(self._piece.places) == 1 or lost.null_count == batch.num_rows:
+        if len(self._piece.places) == 1 or _is_all_null(lost):
             yield batch
             return
+        batch = pa.RecordBatch.from_arrays([plain(column) for column in batch.columns], batch.schema.names)
+        lost = batch.column("lost")
         done = 0
         for row in pc.indices_nonzero(pc.is_valid(lost)).to_pylist():
             if row > done:
@@ -229,6 +233,11 @@ class RangeReader:
         to = min(to, self._piece.end)
         _lose(self._piece.key, self._at, to, self._options, all_told)
         self._at = to
+
+
+def _is_all_null(column: pa.Array) -> bool:
+    values = column.values if pa.types.is_run_end_encoded(column.type) else column
+    return bool(values.null_count == len(values))
 
 
 def _cut(loss: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:

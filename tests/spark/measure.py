@@ -33,10 +33,10 @@ _MICRO_BATCH = 50_000
 
 
 def fill(directory: Path, rows: int, size: int) -> None:
-    """Messages of random octets."""
-    octets = np.frombuffer(os.urandom(_BATCH * (DATA_HEADER_OCTETS + size)), np.uint8)
+    """Messages of random octets, all different: files that find equal values keep them once."""
     with writing(directory) as add:
         for first in range(0, rows, _BATCH):
+            octets = np.frombuffer(os.urandom(_BATCH * (DATA_HEADER_OCTETS + size)), np.uint8)
             run = Run(first, _BATCH, octets, 0, DATA_HEADER_OCTETS + size, DATA_HEADER_OCTETS)
             add([rows_of(Messages(TSI, run), 0, time.time_ns() // 1000)], SESSION)
 

@@ -18,7 +18,7 @@ import pytest
 
 from pgm.archive.collection import Archives
 from pgm.archive.requests import RangeRequest
-from pgm.archive.schema import SCHEMA
+from pgm.archive.schema import SCHEMA, plain
 from pgm.archive.segment import path_of
 from pgm.archive.service import RangeService
 from pgm.archive.writer import ArchiveWriter
@@ -92,6 +92,22 @@ def test_the_tickets_of_a_flight_make_up_its_range(writer: ArchiveWriter) -> Non
         parts = [client.do_get(one.ticket).read_all() for one in info.endpoints]
         check_rows(pa.concat_tables(parts), 150, 950)
         assert [one.total_records for one in client.list_flights()] == [910, 5]
+
+
+def test_what_comes_encoded_is_what_comes_plain(writer: ArchiveWriter) -> None:
+    for first in range(1000, 1040):
+        append(writer, [messages(first, 1)])
+    writer.sync()
+    with _serving(writer.directory) as (_, client):
+        for wanted in ({}, {"first": 95, "end": 195}, {"columns": ("lost", "count", "node")}, {"subjects": ("a",)}):
+            decoded = client.do_get(_ticket(**wanted)).read_all()
+            encoded = client.do_get(_ticket(**wanted, encoded=True)).read_all()
+            is_encoded = pa.types.is_run_end_encoded(encoded.schema.field("lost").type)
+            assert is_encoded == ("subjects" not in wanted)
+            batches = [[plain(column) for column in batch.columns] for batch in encoded.to_batches()]
+            made = [pa.RecordBatch.from_arrays(columns, schema=decoded.schema) for columns in batches]
+            assert pa.Table.from_batches(made) == decoded
+            assert len(made) < 30  # small ones are joined
 
 
 def test_what_is_wrong_is_told_by_its_code(writer: ArchiveWriter) -> None:
