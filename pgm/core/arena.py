@@ -37,6 +37,7 @@ class Arena:
         self._chunk_octets = chunk_octets
         self._others: list[Octets] = [self._new_chunk(chunk_octets) for _ in range(warm_octets // chunk_octets)]
         self._chunk = self._new_chunk(chunk_octets)
+        self._view = memoryview(self._chunk)  # it refers to the chunk, so it goes when that is left
         self._at = 0
 
     @property
@@ -61,6 +62,23 @@ class Arena:
             self._next_chunk(octets)
         return self._chunk, self._at
 
+    def room_alone(self, octets: int) -> tuple[Octets, int, memoryview]:
+        """The same, and the octets themselves; whoever asks lets go of that view before the arena is used again."""
+        if self._at + octets > self._chunk.nbytes:
+            self._next_chunk(octets)
+        at = self._at
+        return self._chunk, at, self._view[at : at + octets]
+
+    def put(self, packet: bytes) -> tuple[Octets, int]:
+        """Keep a copy of a packet; says where."""
+        octets = len(packet)
+        if self._at + octets > self._chunk.nbytes:
+            self._next_chunk(octets)
+        at = self._at
+        self._at = end = at + octets
+        self._view[at:end] = packet
+        return self._chunk, at
+
     def keep(self, octets: int) -> None:
         """Advance behind octets that were written and are to stay."""
         self._at += octets
@@ -73,11 +91,12 @@ class Arena:
     def _next_chunk(self, octets: int) -> None:
         self._others.append(self._chunk)
         size = max(octets, self._chunk_octets)
-        del self._chunk
+        del self._view, self._chunk
         for index in range(len(self._others)):
             if self._others[index].nbytes >= size and _references(self._others, index) == _FREE_REFERENCES:
                 self._chunk = self._others.pop(index)
                 break
         else:
             self._chunk = self._new_chunk(size)
+        self._view = memoryview(self._chunk)
         self._at = 0

@@ -122,6 +122,11 @@ def control(segment: Segment, packet: bytes, to: Nla | None = None, hops: int | 
     return Send(segment, packet, len(packet), to, False, hops)
 
 
+def alone(segment: Segment, packet: bytes) -> Send:
+    """A single data packet for the group."""
+    return Send(segment, packet, len(packet), None, True)
+
+
 def data(segment: Segment, rows: Octets, to: Nla | None = None) -> Send:
     """A train of data packets from a contiguous (count, size) array."""
     return Send(segment, rows.reshape(-1), rows.shape[1], to, True)

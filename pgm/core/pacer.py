@@ -27,18 +27,22 @@ class Pacer:
         share = max(1, round(rate * parameters.rdata_share))
         self._repairs = Bucket(share, self._repair_burst_ns(share, burst_ns * rate, parameters))
         self._peak_ratio = parameters.txw_peak_ratio
-        self.train_octets = self._longest_train(rate)
         self._packets = _packet_bucket(parameters)
+        self._set_longest_train(rate)
 
-    def _longest_train(self, rate: int) -> int:
+    def _set_longest_train(self, rate: int) -> None:
         """What may leave at once: what the bucket holds, less the slack, and beyond one train no more than the peak rate allows."""
         peak = max(MAX_TRAIN_OCTETS, self._peak.rate * self._peak.burst_ns // SECOND)
-        return max(self._packet, min(MAX_CONVOY_OCTETS, peak, rate * (self._all.burst_ns - self._slack_ns) // SECOND))
+        most = min(MAX_CONVOY_OCTETS, peak, rate * (self._all.burst_ns - self._slack_ns) // SECOND)
+        self.train_octets = max(self._packet, most)
+        # What a single packet needs, so that nothing is divided for each.
+        self._packet_spare_ns = max(0, self._all.burst_ns - self._all.cost_ns(self._packet))
+        self._alone_octets, self._alone_ns, self._alone_peak_ns = 0, 0, 0
 
     def go_at(self, rate: int) -> None:
         """From now on all together go at this rate; the share of repairs stays what it is of TXW_MAX_RTE."""
         self._all.rate, self._peak.rate = rate, rate * self._peak_ratio
-        self.train_octets = self._longest_train(rate)
+        self._set_longest_train(rate)
 
     @staticmethod
     def _repair_burst_ns(share: int, burst: int, parameters: Parameters) -> int:
@@ -61,6 +65,20 @@ class Pacer:
             return ready
         # Half of the bucket at a time: a packet at a time would cost a call each.
         return max(ready, packets.ready_at(max(1, packets.rate * packets.burst_ns // (2 * SECOND))))
+
+    @property
+    def packet_ready_at(self) -> int:
+        """When a packet of `max_tpdu` octets may leave: as `data_ready_at`, where there is no limit in packets."""
+        return max(self._all.full_at_ns - self._packet_spare_ns, self._peak.full_at_ns - self._peak.burst_ns)
+
+    def packet_sent(self, octets: int, now_ns: int) -> None:
+        """Charge one packet: as `data_sent`, where there is no limit in packets."""
+        if octets != self._alone_octets:
+            self._alone_octets = octets
+            self._alone_ns, self._alone_peak_ns = self._all.cost_ns(octets), self._peak.cost_ns(octets)
+        for bucket, cost_ns in ((self._all, self._alone_ns), (self._peak, self._alone_peak_ns)):
+            full_at_ns = bucket.full_at_ns
+            bucket.full_at_ns = (full_at_ns if full_at_ns > now_ns else now_ns) + cost_ns
 
     def repair_ready_at(self, octets: int) -> int:
         """When about `octets` of RDATA may leave: a guess, taken as one packet at least, so that one always fits."""

@@ -15,7 +15,7 @@ class Bucket:
     def __init__(self, rate: int, burst_ns: int) -> None:
         self.rate = rate
         self.burst_ns = burst_ns
-        self._full_at_ns = 0
+        self.full_at_ns = 0  # when it is full again, if nothing is taken
 
     def cost_ns(self, amount: int) -> int:
         """Time at full rate that `amount` units are worth, rounded up: the limit holds exactly."""
@@ -23,16 +23,16 @@ class Bucket:
 
     def ready_at(self, amount: int) -> int:
         """The earliest instant at which `amount` units may be taken; more than the bucket holds waits for a full one."""
-        return self._full_at_ns - max(0, self.burst_ns - self.cost_ns(amount))
+        return self.full_at_ns - max(0, self.burst_ns - self.cost_ns(amount))
 
     def available(self, now_ns: int) -> int:
         """Units that may be taken now."""
-        spare = self.burst_ns - max(0, self._full_at_ns - now_ns)
+        spare = self.burst_ns - max(0, self.full_at_ns - now_ns)
         return max(0, spare * self.rate // SECOND)
 
     def charge(self, amount: int, now_ns: int) -> None:
         """Take units, whether they are there or not."""
-        self._full_at_ns = max(self._full_at_ns, now_ns) + self.cost_ns(amount)
+        self.full_at_ns = max(self.full_at_ns, now_ns) + self.cost_ns(amount)
 
     def take(self, amount: int, now_ns: int) -> bool:
         """Take units if they are there."""

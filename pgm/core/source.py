@@ -20,6 +20,7 @@ from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned
 from pgm.core.responder import Responder
 from pgm.core.shares import counts_of
+from pgm.core.short_send import ShortSend
 from pgm.core.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
 from pgm.core.transmit_window import Payload, TransmitWindow
@@ -77,6 +78,8 @@ class SourceCore:
         self._pacer = Pacer(parameters)
         self._yielding = Yielding(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
+        self._short = ShortSend(self.window, self._pacer, self._yielding, self._schedule, self.counters)
+        self.quiet_until_ns = 0  # nothing is due before this while `send_alone` alone is called
         self._children = Children(
             setup.tsi,
             setup.data_port,
@@ -129,28 +132,22 @@ class SourceCore:
         if self.acked is None and self.congestion is None:  # these wait for acks alone
             self._is_blocked_until_ns = 0
 
-    def send_alone(self, payload: Payload, now_ns: int) -> Send | None:
-        """Take one message in and give its packet, to be sent at once: for whoever has one and cannot wait.
+    def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
+        """Take one message in and give its packet, to be sent to the group at once: for whoever has one and cannot wait.
 
         None, and nothing was taken, where something comes before it or it needs more than a plain packet; then `submit`
         and `handle_deadline`, which do the same in many more calls, are the way.
         """
-        pacer = self._pacer
-        if not self._is_plain or self._is_closing or self.feeder is not None:
-            return None
+        if now_ns < self.quiet_until_ns:
+            return self._short.send(payload, now_ns)
         due_ns = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self._responder.deadline_ns)
-        if due_ns <= now_ns or self._is_blocked_until_ns > now_ns or pacer.data_ready_at(self.max_tpdu) > now_ns:
+        is_free = self._is_plain and not self._is_closing and self.feeder is None
+        if not is_free or due_ns <= now_ns or self._is_blocked_until_ns > now_ns:
             return None
-        packet = self.window.send_alone(payload, now_ns)
-        if packet is None:
-            return None
-        octets, counters = len(packet), self.counters
-        pacer.data_sent(octets, now_ns)
-        counters.odata_packets += 1
-        counters.odata_octets += octets
-        self._yielding.sent(1, octets)
-        self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
-        return Send(self._segment, packet, octets, None, True)
+        packet = self._short.send(payload, now_ns)
+        if packet is not None and not self._schedule.is_data_driven:
+            self.quiet_until_ns = min(self.deadline_ns, self._responder.deadline_ns)
+        return packet
 
     def submit_rows(self, payloads: Octets) -> None:
         """Take messages of equal size, a (count, size) array."""
@@ -165,7 +162,7 @@ class SourceCore:
 
     def close(self) -> None:
         """Send what was accepted, say FIN, and serve repairs until nobody asks any more."""
-        self._is_closing = True
+        self._is_closing, self.quiet_until_ns = True, 0
         self.window.mark_end()
 
     def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
@@ -175,7 +172,8 @@ class SourceCore:
         without waiting for `is_finished`. `error` is the application's, 6 bits, 0 for unknown; `no_naks` says that no NAK
         will be answered any more, which ends all recovery: leave it out if a repairer may have what is missing.
         """
-        self._is_closing, self._reset = True, Rst(no_naks=no_naks, error=error)
+        self._is_closing, self.quiet_until_ns = True, 0
+        self._reset = Rst(no_naks=no_naks, error=error)
         self.window.drop_unsent()
         return [self._spm(now_ns) for _ in range(_RESETS)]
 
@@ -198,6 +196,7 @@ class SourceCore:
         """NAKs and SPMRs from below; everything else is not for a source."""
         items, rejects = train.parse_untrusted()
         self.counters.rejects.update(rejects)
+        self.quiet_until_ns = 0
         effects: list[Effect] = []
         for item in items:
             if isinstance(item, Data):
@@ -369,6 +368,7 @@ class SourceCore:
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs that were put off, an SPM, a POLL, then one train of data."""
+        self.quiet_until_ns = 0
         effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self._brakes.handle_deadline(now_ns)]
         if self.feeder is not None:
             self.feeder.handle_deadline(now_ns)
@@ -489,7 +489,7 @@ class SourceCore:
     def advance_trail(self, sqn: int) -> None:
         """Application control of the window: nothing before the message at `sqn` need be repaired (RFC 16.4)."""
         self.window.advance_to(sqn)
-        self._is_blocked_until_ns = 0
+        self._is_blocked_until_ns = self.quiet_until_ns = 0
 
     def close_window(self, now_ns: int) -> Effects:
         """Nothing sent so far need be repaired: the window is empty, and an SPM says so at once (RFC 3.5, SRC-15)."""

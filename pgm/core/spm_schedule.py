@@ -16,7 +16,7 @@ class SpmSchedule:
 
     def __init__(self, parameters: Parameters, now_ns: int) -> None:
         self._parameters = parameters
-        self._is_data_driven = parameters.txw_adv_mode == "data"
+        self.is_data_driven = parameters.txw_adv_mode == "data"
         self._elapsed_ns = self._ambient_after_ns = 0  # by the window's clock
         self._ihb_max = parameters.ihb_max
         self._ihb = parameters.ihb_min
@@ -31,7 +31,7 @@ class SpmSchedule:
     def data_sent(self, now_ns: int, elapsed_ns: int = 0) -> None:
         """ODATA or RDATA left: heartbeats begin anew at IHB_MIN (SRC-23). `elapsed_ns` is what the window's clock says."""
         self._elapsed_ns = elapsed_ns
-        if self._is_data_driven and elapsed_ns >= self._ambient_after_ns:
+        if self.is_data_driven and elapsed_ns >= self._ambient_after_ns:
             self._ambient_at_ns = min(self._ambient_at_ns, now_ns)
         self._ihb = self._parameters.ihb_min
         self._heartbeat_at_ns = now_ns + self._ihb
@@ -52,7 +52,7 @@ class SpmSchedule:
             self._ihb = min(2 * self._ihb, self._ihb_max)
         elif now_ns < self._ambient_at_ns:
             return False
-        if now_ns >= self._ambient_at_ns and self._is_data_driven:
+        if now_ns >= self._ambient_at_ns and self.is_data_driven:
             self._ambient_at_ns = NEVER
             self._ambient_after_ns = self._elapsed_ns + self._parameters.ambient_spm_ivl
         elif now_ns >= self._ambient_at_ns:

@@ -22,9 +22,10 @@ from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
 from pgm.units import KIB, NEVER, SECOND
 from pgm.wire.checksum import INTEGER_OCTETS
-from pgm.wire.data import FRAGMENT_OCTETS, odata_alone, write_odata
+from pgm.wire.data import FRAGMENT_OCTETS, write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
 from pgm.wire.options import Fin, Syn, encode_options
+from pgm.wire.plain import PlainWriter
 from pgm.wire.serial import unwrap
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, packets_a_train
 
@@ -51,6 +52,7 @@ class TransmitWindow:
         self._tsi = tsi
         self._data_port = data_port
         self._parameters = parameters
+        self._plain = PlainWriter(tsi, data_port)
         self._arena = Arena(warm_octets=parameters.warm_bytes)
         self._store = RunStore()
         self._increments: deque[_Increment] = deque()
@@ -211,10 +213,11 @@ class TransmitWindow:
         self._keep(Run(self.end, count, chunk, at, stride, payload_at))
 
     def _append_alone(self, payload: Payload) -> None:
-        packet = odata_alone(payload, tsi=self._tsi, data_port=self._data_port, sqn=self.end, trail=self.trail)
-        chunk, at = self._arena.room(len(packet))
-        chunk.data[at : at + len(packet)] = packet
-        self._keep(Run(self.end, 1, chunk, at, len(packet), DATA_HEADER_OCTETS))
+        packet = self._plain.packet(payload, self.end, self.trail)
+        octets = len(packet)
+        self._store.append_alone(self.end, *self._arena.put(packet), octets, DATA_HEADER_OCTETS)
+        self.end += 1
+        self.unsent_octets += octets
 
     def _keep(self, run: Run) -> None:
         """Take in what was written at the arena's place."""
@@ -273,16 +276,13 @@ class TransmitWindow:
             size > self._most_alone
             or type(payload) not in _OCTETS
             or sqn != self.lead + 1
-            or self._owes_syn
+            or (sqn == self._first and self._owes_syn)
             or self._resume_at is not None
             or not self._make_room(stride, now_ns)
         ):
             return None
-        packet = odata_alone(payload, tsi=self._tsi, data_port=self._data_port, sqn=sqn, trail=self.trail)
-        chunk, at = self._arena.room(stride)
-        chunk.data[at : at + stride] = packet
-        self._arena.keep(stride)
-        self._store.append_alone(sqn, chunk, at, stride, DATA_HEADER_OCTETS)
+        packet = self._plain.packet(payload, sqn, self.trail)
+        self._store.append_alone(sqn, *self._arena.put(packet), stride, DATA_HEADER_OCTETS)
         self.end = sqn + 1
         self._note_sent(sqn, sqn, stride, now_ns)
         return packet
@@ -309,7 +309,9 @@ class TransmitWindow:
 
     def _make_room(self, stride: int, now_ns: int) -> bool:
         """Make room for a packet if there is none; say whether there is now."""
-        if not self._room_packets(stride):
+        sent_octets = self._store.octets - self.unsent_octets
+        has_room = sent_octets + stride <= self._most_octets and self.lead + 1 - self.trail < self._most_sqns
+        if not has_room and not self._room_packets(stride):
             if self.strategy.holds(now_ns):
                 return False
             while not self._room_packets(stride):

@@ -36,7 +36,7 @@ class TwinSourceCore(SourceCore):
         super().__init__(setup, parameters, now_ns, rng)
         self._all = (setup.segment, *more)
 
-    def send_alone(self, payload: Payload, now_ns: int) -> Send | None:
+    def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
         """None: one packet is several here, which `handle_deadline` gives."""
         return None
 

@@ -49,9 +49,9 @@ class Source(SourceHandle[BusyPollDriver]):
         driver, core = self._driver, self._core
         driver.require_usable()
         if self._packing is None and subject is None and to is None and not driver.is_held_up:
-            send = core.send_alone(payload, time.monotonic_ns())
-            if send is not None:
-                driver.send_now(send)
+            packet = core.send_alone(payload, time.monotonic_ns())
+            if packet is not None:
+                driver.send_alone(packet, core.setup.segment, core.quiet_until_ns)
                 while driver.is_held_up:
                     driver.spinner.turn()
                 return core.window.lead

@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pgm.core.effects import Effects, Send
+from pgm.core.channel import Segment
+from pgm.core.effects import Effects, Send, alone
 from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver import Application
@@ -43,7 +44,7 @@ class Spinner:
         self._deadline_ns = 0
         self._is_stale = True  # whether `_deadline_ns` must be asked for again
         self._reads = 0
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
 
     @classmethod
     def here(cls) -> Spinner:
@@ -74,17 +75,14 @@ class Spinner:
             if getattr(self._of_thread, "spinner", None) is self:
                 del self._of_thread.spinner
 
-    def require_here(self) -> None:
-        """Raise `UsageError` in any other thread than the one that opened."""
-        if threading.get_ident() != self._thread:
-            raise UsageError(
-                "a source or receiver with busy_poll belongs to the thread that opened it",
-                remedy="open one in each thread, or open it without busy_poll",
-            )
-
     def expect_change(self) -> None:
         """Say that a core was called, so its deadline may be another."""
         self._is_stale = True
+
+    def expect_by(self, at_ns: int) -> None:
+        """Say that a core was called, and has nothing to do before this; nor has it for anything that was known before."""
+        if at_ns < self._deadline_ns:
+            self._deadline_ns = at_ns
 
     def park(self, ivl: int) -> None:
         """Wait in the kernel until something comes, a deadline does, or `ivl` ns are over; returns at once where less than a millisecond is left."""
@@ -147,9 +145,16 @@ class BusyPollDriver:
 
     def require_usable(self) -> None:
         """Raise `UsageError` after closing, or in another thread."""
+        if self.is_closed or threading.get_ident() != self.spinner.thread:
+            self._refuse()
+
+    def _refuse(self) -> None:
         if self.is_closed:
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
-        self.spinner.require_here()
+        raise UsageError(
+            "a source or receiver with busy_poll belongs to the thread that opened it",
+            remedy="open one in each thread, or open it without busy_poll",
+        )
 
     @property
     def is_held_up(self) -> bool:
@@ -190,6 +195,13 @@ class BusyPollDriver:
         if self._held is None:
             self.perform(self.core.handle_deadline(time.monotonic_ns()))
         self.spinner.expect_change()
+
+    def send_alone(self, packet: bytes, segment: Segment, quiet_until_ns: int) -> None:
+        """Put one packet of data on the wire for a segment's group; the core has nothing to do before `quiet_until_ns`."""
+        if self.observer is not None or not self.links[segment.index].send_alone(packet):
+            self.send_now(alone(segment, packet))
+        else:
+            self.spinner.expect_by(quiet_until_ns)
 
     def send_now(self, send: Send) -> None:
         """Put data on the wire that the core gave outside of its deadline; what the link does not take is held."""

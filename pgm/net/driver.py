@@ -14,7 +14,8 @@ from typing import Protocol
 
 import trio
 
-from pgm.core.effects import Effect, Effects, Send
+from pgm.core.channel import Segment
+from pgm.core.effects import Effect, Effects, Send, alone
 from pgm.core.interface import Core
 from pgm.net.link import Link, WouldBlock
 from pgm.net.nurseries import open_plain_nursery
@@ -84,8 +85,17 @@ class Driver:
         """Whether data wait for a link: nothing else is sent before them."""
         return self._held is not None or self._waits > 0
 
-    def send_now(self, send: Send) -> None:
-        """Put data on the wire that the core gave outside of its deadline; the task of the deadlines sends what the link does not take."""
+    def send_alone(self, packet: bytes, segment: Segment, quiet_until_ns: int) -> None:
+        """Put one packet of data on the wire for a segment's group; the core has nothing to do before `quiet_until_ns`.
+
+        What the link does not take the task of the deadlines sends.
+        """
+        if self.observer is not None or not self.links[segment.index].send_alone(packet):
+            self._send_now(alone(segment, packet))
+        if quiet_until_ns < self._sleeping_until_ns:
+            self._wake.set()
+
+    def _send_now(self, send: Send) -> None:
         if self.observer is not None:
             self.observer.performed((send,), self.now_ns())
         try:
@@ -93,8 +103,6 @@ class Driver:
         except WouldBlock as blocked:
             self._held = send, blocked.at
             self._wake.set()
-        else:
-            self.poke()
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
         while True:

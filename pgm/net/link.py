@@ -34,7 +34,8 @@ _ANCILLARY = socket.CMSG_SPACE(4) * 2
 _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
 _U32 = struct.Struct("=I")
-_TRUNCATED = int(socket.MSG_TRUNC)  # the flag itself computes in Python
+_TRUNCATED = int(socket.MSG_TRUNC)  # the flags themselves compute in Python
+_DONTWAIT = int(socket.MSG_DONTWAIT)
 # What a driver refuses for a while and what it never will: a full queue, and everything else.
 _BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
@@ -100,6 +101,7 @@ class Link:
         self._is_raw = plan.transport == "ip"
         self._is_v6 = self.sockets.family == socket.AF_INET6
         self._own_name: tuple[str, int] = self.sockets.own.getsockname()[:2]
+        self._sendto = self.sockets.own.sendto
         self._group_channel = Channel(self.segment, True)
         self._unicast_channel = Channel(self.segment, False)
         # Where a packet to the group goes that takes nothing else along.
@@ -298,6 +300,16 @@ class Link:
                     raise WouldBlock(number * length + blocked.at) from None
                 at = 0
 
+    def send_alone(self, packet: bytes) -> bool:
+        """Send one packet to the group; False, and nothing was sent, where `send` has more to say."""
+        if self._group_name is None:
+            return False
+        try:
+            self._sendto(packet, _DONTWAIT, self._group_name)
+        except OSError:
+            return False
+        return True
+
     def _send_to(self, to: Nla | None, send: Send, at: int) -> None:
         """Send to an address, or to the group."""
         host, port = (self.plan.group, self.plan.port) if to is None else (to, self.plan.unicast_port)
@@ -341,9 +353,9 @@ class Link:
         """True when gone or counted as an error, False when the kernel will not segment, None when it is busy."""
         try:
             if ancillary:
-                self.sockets.own.sendmsg([octets], ancillary, socket.MSG_DONTWAIT, destination)  # type: ignore[list-item]
+                self.sockets.own.sendmsg([octets], ancillary, _DONTWAIT, destination)  # type: ignore[list-item]
             else:
-                self.sockets.own.sendto(octets, socket.MSG_DONTWAIT, destination)  # type: ignore[arg-type]
+                self.sockets.own.sendto(octets, _DONTWAIT, destination)  # type: ignore[arg-type]
         except OSError as error:
             if error.errno in _BUSY:
                 return None

@@ -77,12 +77,13 @@ class Source(SourceHandle[Driver]):
         now_ns = Driver.now_ns()
         if now_ns < self._alone_from_ns or self._driver.is_held_up:
             return None
-        send = self._core.send_alone(payload, now_ns)
-        if send is None:
+        core = self._core
+        packet = core.send_alone(payload, now_ns)
+        if packet is None:
             return None
         self._alone_from_ns = now_ns + _ALONE_IVL_NS
-        self._driver.send_now(send)
-        return self._core.window.lead
+        self._driver.send_alone(packet, core.setup.segment, core.quiet_until_ns)
+        return core.window.lead
 
     def try_send(
         self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False

@@ -43,13 +43,6 @@ def write_odata(
     checksum.fill(rows)
 
 
-def odata_alone(payload: bytes | bytearray | memoryview, *, tsi: Tsi, data_port: int, sqn: int, trail: int) -> bytes:
-    """One ODATA without options, as `write_odata` makes it but without calls of numpy, which cost more than all else."""
-    head = _odata_head(tsi, data_port, len(payload), sqn, trail, b"", False)
-    packet = b"".join((head, payload))
-    return packet[: checksum.CHECKSUM_AT] + checksum.checksum(packet) + packet[checksum.CHECKSUM_AT + 2 :]
-
-
 def _odata_head(
     tsi: Tsi, data_port: int, tsdu_length: int, sqn: int, trail: int, option_octets: bytes, network_significant: bool
 ) -> bytes:

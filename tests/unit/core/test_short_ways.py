@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.core.effects import alone
 from pgm.core.receive_window import ReceiveWindow
 from pgm.core.session import ReceiverSetup
 from pgm.core.source import SourceSetup
@@ -29,8 +30,8 @@ def sent_the_long_way(core, message, now):
 
 
 def sent_the_short_way(core, message, now):
-    send = core.send_alone(message, now)
-    return sent_the_long_way(core, message, now) if send is None else [send]
+    packet = core.send_alone(message, now)
+    return sent_the_long_way(core, message, now) if packet is None else [alone(SEGMENT, packet)]
 
 
 def but_for_the_trail(octets):
@@ -84,9 +85,9 @@ def test_the_short_way_is_taken():
     core = source(txw_max_rte=1_000_000_000, **QUIET)
     core.handle_deadline(START)
     for number in range(10):
-        send = core.send_alone(bytes(100), START + number * MS)
-        assert send is not None
-        assert send.is_data
+        packet = core.send_alone(bytes(100), START + number * MS)
+        assert packet is not None
+        assert len(packet) == 124
     assert (core.window.lead, core.window.end, core.counters.odata_packets) == (9, 10, 10)
     assert core.send_alone(bytes(70_000), START + SECOND) is None
     assert core.send_alone(memoryview(bytes(100)), START + SECOND) is None

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from pgm.core.fragments import fragment_options
 from pgm.wire import checksum
-from pgm.wire.data import FRAGMENT_OCTETS, build_first_sending, build_rdata, odata_alone, write_odata
+from pgm.wire.data import FRAGMENT_OCTETS, build_first_sending, build_rdata, write_odata
 from pgm.wire.formats import PacketType
 from pgm.wire.options import CurrTgsize, Fin, Fragment, encode_options
+from pgm.wire.plain import PlainWriter
 from pgm.wire.serial import MASK
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, checksum_of, data_packet, sealed
@@ -38,7 +39,7 @@ def test_odata_is_what_the_tables_say(tsi, port, first, trail, count, size, data
 def test_a_packet_made_alone_is_the_same(tsi, port, sqn, trail, payload):
     expected = data_packet(sqn, payload, trail=trail, tsi=tsi, data_port=port)
     for one in (payload, bytearray(payload), memoryview(payload)):
-        assert odata_alone(one, tsi=tsi, data_port=port, sqn=sqn, trail=trail) == expected
+        assert PlainWriter(tsi, port).packet(one, sqn, trail) == expected
 
 
 def test_odata_octets():
