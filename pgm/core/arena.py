@@ -37,7 +37,7 @@ class Arena:
         self._chunk_octets = chunk_octets
         self._others: list[Octets] = [self._new_chunk(chunk_octets) for _ in range(warm_octets // chunk_octets)]
         self._chunk = self._new_chunk(chunk_octets)
-        self._view = memoryview(self._chunk)  # it refers to the chunk, so it goes when that is left
+        self._view = self._chunk.data  # it refers to the chunk, so it goes when that is left
         self._at = 0
 
     @property
@@ -98,5 +98,5 @@ class Arena:
                 break
         else:
             self._chunk = self._new_chunk(size)
-        self._view = memoryview(self._chunk)
+        self._view = self._chunk.data
         self._at = 0

@@ -77,8 +77,7 @@ class Pacer:
             self._alone_octets = octets
             self._alone_ns, self._alone_peak_ns = self._all.cost_ns(octets), self._peak.cost_ns(octets)
         for bucket, cost_ns in ((self._all, self._alone_ns), (self._peak, self._alone_peak_ns)):
-            full_at_ns = bucket.full_at_ns
-            bucket.full_at_ns = (full_at_ns if full_at_ns > now_ns else now_ns) + cost_ns
+            bucket.full_at_ns = max(now_ns, bucket.full_at_ns) + cost_ns
 
     def repair_ready_at(self, octets: int) -> int:
         """When about `octets` of RDATA may leave: a guess, taken as one packet at least, so that one always fits."""

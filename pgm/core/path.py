@@ -90,6 +90,12 @@ class Path:
         self.lead = max(self.lead, lead)
         self.trail = max(self.trail, min(trail, self.lead + 1))
 
+    def saw_next(self, trail: int) -> None:
+        """The same for the packet behind the lead, whose trail is not ahead of it."""
+        self.lead = self._told_lead = self.lead + 1
+        if trail > self.trail:
+            self.trail = trail
+
     def reveals(self, end: int) -> bool:
         """Whether an NCF or NAK for what lies before `end` may be believed to speak of packets that exist (RCV-31, SEC-03).
 

@@ -16,7 +16,7 @@ from pgm.core.ranges import Range, RangeTable, Span
 from pgm.core.recovery import Recovery
 from pgm.core.run_store import RunStore
 from pgm.parameters import Parameters
-from pgm.wire.formats import Tsi
+from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
 from pgm.wire.train import Data, Run
 
 
@@ -87,6 +87,24 @@ class ReceiveWindow:
         counters.delivered_packets += data.count
         counters.delivered_octets += octets - data.count * data.payload_at
         return Deliver(self._tsi, run)
+
+    def pass_alone(self, octets: int) -> bool:
+        """Deliver the next packet in order, plain and of so many octets, to an application that takes it at once; says whether it may.
+
+        As `pass_on`, but that it waits in no queue and so needs no run.
+        """
+        sqn, arrivals = self.next_sqn, self.arrivals
+        if sqn != arrivals.end or octets > self._room.octets or self.kept is not None:
+            return False
+        self.next_sqn = arrivals.end = sqn + 1
+        counters = self._counters
+        counters.received_packets += 1
+        counters.received_octets += octets
+        counters.delivered_packets += 1
+        counters.delivered_octets += octets - DATA_HEADER_OCTETS
+        if octets > counters.queue_most_octets:
+            counters.queue_most_octets = octets
+        return True
 
     def add(self, run: Run, now_ns: int) -> int:
         """Take data in. Returns how many of its packets had been missing."""

@@ -20,6 +20,7 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import Held, find
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
+from pgm.wire.plain import read_plain_untrusted
 from pgm.wire.train import Data, Train
 
 
@@ -56,6 +57,21 @@ class ReceiverCore:
         for item in items:
             effects += self._receive_one(item, channel, peer, now_ns)
         return effects
+
+    def receive_alone(self, packet: bytes, peer: Nla, now_ns: int) -> tuple[Tsi, int] | None:
+        """Take a packet that came alone, if it is plain data and next in order, and somebody takes its payload at once: TSI and sqn.
+
+        None, and nothing was taken, for anything else: `receive`, which does the same in many more calls, is its way.
+        """
+        found = read_plain_untrusted(packet)
+        if found is None:
+            return None
+        front, tsi, wire_sqn, wire_trail = found
+        session = self.sessions.get(tsi)
+        if session is None or session.front != front:
+            return None
+        sqn = session.pass_alone(wire_sqn, wire_trail, len(packet), peer, now_ns)
+        return None if sqn is None else (tsi, sqn)
 
     def _receive_one(self, item: Data | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports

@@ -28,13 +28,14 @@ from pgm.core.redirects import is_elsewhere, offered
 from pgm.core.repair_table import RECEIVER, RepairTable
 from pgm.core.run_store import RunStore
 from pgm.core.session_state import SessionState as _State
-from pgm.core.session_view import SessionView
+from pgm.core.short_receive import ShortReceive
 from pgm.core.spm_request import SpmRequest
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Fin, Held, Join, Syn, find
 from pgm.wire.packets import Nak, Polr, Spm
+from pgm.wire.plain import plain_front
 from pgm.wire.train import Data, Run
 
 
@@ -58,7 +59,7 @@ class ReceiverSetup:
 _LOST_WITH = {CloseCause.NAGGING: LossCause.NAGGING, CloseCause.OVERRUN: LossCause.OVERRUN}
 
 
-class Session(SessionView):
+class Session(ShortReceive):
     """The receiver's side of one TSI."""
 
     def __init__(
@@ -75,6 +76,7 @@ class Session(SessionView):
         self._setup = setup
         self._parameters = parameters
         self._counters = counters
+        self.front = b"" if setup.lines else plain_front(tsi, data_port)
         self.path = Path(tsi, data_port, parameters, counters)
         parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
         self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table, tsi=tsi)
@@ -176,12 +178,6 @@ class Session(SessionView):
         if data.options and find(data.options, Fin) is not None:
             self.path.fin_lead = end - 1
         return [*effects, *self._advance()]
-
-    @property
-    def _has_sequels(self) -> bool:
-        """Whether more than a delivery may follow from data."""
-        is_ending = self._state is not _State.OPEN or self.path.fin_lead is not None
-        return is_ending or self._parity is not None or self.feedback.is_wanted
 
     def on_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity packets, ODATA or RDATA: what they make up for arrives now."""

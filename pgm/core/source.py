@@ -14,7 +14,7 @@ from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.congestion import CongestionControl
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control, data
+from pgm.core.effects import NOTHING, Effect, Effects, Notice, control, data
 from pgm.core.feeder import Feeder
 from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned

@@ -33,6 +33,13 @@ from pgm.units import NEVER, SECOND
 _Found = Messages | LargeMessage | Lost | Opened | Closed
 
 
+def _deadline(timeout_s: float | None) -> int:
+    """When a time is over that begins now; 0, which is before all, for no time, and NEVER for none."""
+    if not timeout_s:
+        return NEVER if timeout_s is None else 0
+    return time.monotonic_ns() + round(timeout_s * SECOND)
+
+
 def _ignore(_: Notice) -> None:
     """The default for notices: nobody listens."""
 
@@ -123,10 +130,13 @@ class Source(SourceHandle[BusyPollDriver]):
 class _SpunInbox(Inbox):
     """An inbox that is looked into, not waited for."""
 
-    def pop(self) -> _Found | None:
-        """The next thing in the queue, if there is one."""
+    def pop(self) -> _Found | Message | None:
+        """The next thing for the application, if there is one."""
+        message = self.alone
+        if message is not None:
+            self.alone = None
+            return message
         if not self._queue:
-            self.look()
             return None
         queued = self._queue.popleft()
         if queued.frees_octets:
@@ -151,6 +161,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         super().__init__(core, driver, unwrapping)
         self._policies = policies
         self._inbox = inbox
+        inbox.is_plain = unwrapping.is_plain
+        driver.take_alone = inbox.take_alone
 
     def recv(self, timeout_s: float | None = None) -> Item | None:
         """The next message, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile.
@@ -160,6 +172,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         message = self._unpacker.next() if self._unpacker.has_rest else None
         while message is None:
             found = self._spin(timeout_s)
+            if isinstance(found, Message):
+                return found
             if isinstance(found, Messages):  # alone, as the next of a stream that is no train: without what many cost
                 return Message(found.run.alone(), found.run.first, found.tsi)
             if not isinstance(found, AnyBatch):
@@ -170,7 +184,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
     def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
         """The next batch, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile."""
         found = self._unpacker.take_rest() or self._spin(timeout_s)
-        return batch_of(found) if isinstance(found, Messages) else found
+        return batch_of(found) if isinstance(found, (Messages, Message)) else found
 
     def batches(self) -> Iterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""
@@ -190,26 +204,27 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         self._driver.require_usable()
         self._driver.spinner.turn()
 
-    def _spin(self, timeout_s: float | None) -> BatchItem | Messages | None:
+    def _spin(self, timeout_s: float | None) -> BatchItem | Messages | Message | None:
         """What comes next; a single message of a plain stream as it is."""
         self._driver.require_usable()
-        inbox, turn = self._inbox, self._driver.spinner.turn
-        until_ns = NEVER if timeout_s is None else time.monotonic_ns() + round(timeout_s * SECOND)
-        spin_ivl = self.parameters.rx_spin_ivl
-        parks_at_ns = time.monotonic_ns() + spin_ivl if spin_ivl else NEVER
+        inbox, spinner = self._inbox, self._driver.spinner
+        until_ns = _deadline(timeout_s)
+        parks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
         while not self._ready:
             found = inbox.pop()
             if found is None:
-                turn()
+                spinner.turn()
                 found = inbox.pop()
             if found is not None:
-                item = self._take(found)
+                item = found if isinstance(found, Message) else self._take(found)
                 if item is not None:
                     return self._policies.handed(item)
-            elif timeout_s is not None and time.monotonic_ns() >= until_ns:
-                return None
-            elif spin_ivl and time.monotonic_ns() >= parks_at_ns:
-                self._driver.spinner.park(self.parameters.rx_park_ivl)
+            elif spinner.now_ns >= min(until_ns, parks_at_ns, inbox.looks_at_ns):
+                inbox.look()
+                if spinner.now_ns >= until_ns:
+                    return None
+                if spinner.now_ns >= parks_at_ns:
+                    spinner.park(self.parameters.rx_park_ivl)
         return self._policies.handed(self._ready.popleft())
 
     def _take(self, found: _Found) -> BatchItem | Messages | None:

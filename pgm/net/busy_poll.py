@@ -21,13 +21,15 @@ from pgm.core.effects import Effects, Send, alone
 from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver import Application
-from pgm.net.link import Link, WouldBlock
+from pgm.net.link import Link, TakeAlone, WouldBlock
 from pgm.telemetry.observer import Observer
 from pgm.units import MILLISECOND, NEVER
 
 # Reads in a row before deadlines are looked at again: a read of 64 KB takes some 50 us, so a timer is late by less than
 # the millisecond that the trio driver's timers may be late.
 _READS_IN_A_ROW = 16
+# Sockets that one look finds ready; others have their turn at the next.
+_MOST_READY = 16
 # Deadlines served in a row before the sockets get their turn.
 _DEADLINES_IN_A_ROW = 8
 
@@ -39,11 +41,13 @@ class Spinner:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self._poll = self._epoll.poll
         self._inputs: dict[int, tuple[BusyPollDriver, Link, socket.socket]] = {}
         self._drivers: list[BusyPollDriver] = []
         self._deadline_ns = 0
         self._is_stale = True  # whether `_deadline_ns` must be asked for again
         self._reads = 0
+        self.now_ns = 0  # when it was last found that nothing waits
         self.thread = threading.get_ident()
 
     @classmethod
@@ -95,13 +99,12 @@ class Spinner:
 
     def turn(self) -> None:
         """Read once from every socket that has something; otherwise serve the deadlines that have come."""
-        ready = self._epoll.poll(0)
-        for number, _ in ready:
-            driver, link, sock = self._inputs[number]
-            # After a pause a packet comes alone: what looks for more behind it would only make it late.
-            driver.read(link, sock, gathers=self._reads > 0)
+        ready = self._poll(0, _MOST_READY)
         if ready:
-            self._is_stale = True
+            for number, _ in ready:
+                driver, link, sock = self._inputs[number]
+                # After a pause a packet comes alone: what looks for more behind it would only make it late.
+                driver.read(link, sock, gathers=self._reads > 0)
             self._reads += 1
             if self._reads < _READS_IN_A_ROW:
                 return
@@ -109,7 +112,7 @@ class Spinner:
         if self._is_stale:
             self._is_stale = False
             self._deadline_ns = min([driver.deadline_ns for driver in self._drivers], default=NEVER)
-        now_ns = time.monotonic_ns()
+        now_ns = self.now_ns = time.monotonic_ns()
         if now_ns >= self._deadline_ns:
             self._is_stale = True
             for driver in self._drivers:
@@ -126,6 +129,7 @@ class BusyPollDriver:
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
         self.is_closed = False
         self.observer: Observer | None = None  # writes telemetry
+        self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core
         self.spinner = Spinner.here()
         for link in links:
             link.counters = core.counters
@@ -168,17 +172,21 @@ class BusyPollDriver:
 
     def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> None:
         """Take what one read gives, and what it read beyond."""
-        while (arrival := link.read(sock, gathers=gathers)) is not None:
+        if gathers or self.take_alone is None or self.observer is not None:
+            arrival = link.read(sock, gathers=gathers)
+        else:
+            arrival = link.read_alone(sock, self.take_alone)
+        while arrival is not None:
             train = arrival.train
             if self.observer is not None:
                 self.observer.received(train, arrival.channel, arrival.peer, time.monotonic_ns())
             effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
             if train.kept:
                 link.keep(train)
+            self.spinner.expect_change()
             if effects:
                 self.perform(effects)
-            if not link.holds(sock):
-                return
+            arrival = link.read(sock, gathers=gathers) if link.holds(sock) else None
 
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""

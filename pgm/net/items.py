@@ -151,8 +151,10 @@ Item = Message | Lost | Opened | Closed
 BatchItem = AnyBatch | Lost | Opened | Closed
 
 
-def batch_of(found: Messages | LargeMessage) -> Batch:
-    """What reassembly gave, as a batch."""
+def batch_of(found: Messages | LargeMessage | Message) -> Batch:
+    """What reassembly gave, or a message that came alone, as a batch."""
+    if isinstance(found, Message):
+        return Batch(found.tsi, found.sqn, np.frombuffer(found.payload, np.uint8).reshape(1, len(found.payload)))
     if isinstance(found, LargeMessage):
         return Batch(found.tsi, found.first, np.frombuffer(found.payload, np.uint8).reshape(1, -1), found.count)
     return Batch(found.tsi, found.run.first, found.payloads)

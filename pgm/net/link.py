@@ -12,7 +12,7 @@ import ipaddress
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -63,6 +63,9 @@ class Arrival:
     channel: Channel
     peer: str
     is_last: bool
+
+
+TakeAlone = Callable[[bytes, Nla], bool]  # is offered a packet and its sender, and says whether it took it
 
 
 @attrs.define
@@ -131,8 +134,8 @@ class Link:
         The octets lie in the arena at a place that the next read reuses, unless `keep` is called.
         """
         while True:
-            chunk, at = self._arena.room(2 * ROOM)
-            read = self._receive(sock, chunk, at)
+            chunk, at, view = self._arena.room_alone(2 * ROOM)
+            read = self._receive(sock, chunk, at, view[:ROOM])
             if read is None:
                 return None
             if not read.octets:
@@ -146,10 +149,30 @@ class Link:
                 if is_last:
                     return None
                 continue
+            return self._arrival(sock, train, read.peer, is_last=is_last)
+
+    def read_alone(self, sock: socket.socket, take: TakeAlone) -> Arrival | None:
+        """As `read` without gathering, but that a packet that came alone is offered to `take` before: None if that takes it."""
+        if self.injector is not None:
+            return self.read(sock, gathers=False)
+        chunk, at, view = self._arena.room_alone(ROOM)
+        read = self._receive(sock, chunk, at, view)
+        if read is None:
+            return None
+        octets = read.octets
+        if not octets:
+            return self.read(sock, gathers=False)
+        if octets == read.stride and take(view[:octets].tobytes(), read.peer):
             self.counters.trains_in += 1
-            self.counters.packets_in += train.count
-            channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
-            return Arrival(train, channel, read.peer, is_last)
+            self.counters.packets_in += 1
+            return None
+        return self._arrival(sock, Train(chunk, at, octets, read.stride), read.peer, is_last=False)
+
+    def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> Arrival:
+        self.counters.trains_in += 1
+        self.counters.packets_in += train.count
+        channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
+        return Arrival(train, channel, peer, is_last)
 
     def holds(self, sock: socket.socket) -> bool:
         """Whether a packet of this socket was read and not given yet, so that nobody should wait for more."""
@@ -163,14 +186,14 @@ class Link:
         length, stride = first.octets, first.stride
         most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, chunk.nbytes - at - ROOM)
         while length <= most:
-            read = self._receive(sock, chunk, at + length)
+            start = at + length
+            read = self._receive(sock, chunk, start, chunk.data[start : start + ROOM])
             if read is None:
                 return length, True
             if not read.octets:
                 continue
             is_short = read.octets == read.stride < stride
             if read.peer != first.peer or (read.stride != stride and not is_short):
-                start = at + length
                 # Before what is held behind it.
                 self._held.setdefault(sock, deque()).appendleft((chunk[start : start + read.octets].copy(), read))
                 break
@@ -225,8 +248,11 @@ class Link:
     def _peer_of(self, name: tuple[str, int]) -> Nla:
         return _spelled(name[0]) if self._is_v6 else name[0]
 
-    def _receive(self, sock: socket.socket, chunk: Octets, at: int) -> _Read | None:
-        """One datagram, or a train of them if the kernel gathers; without octets if it is nothing for us. None: none waits."""
+    def _receive(self, sock: socket.socket, chunk: Octets, at: int, room: memoryview) -> _Read | None:
+        """One datagram, or a train of them if the kernel gathers; without octets if it is nothing for us. None: none waits.
+
+        `room` is the chunk's octets from `at` on, as many as are read at most.
+        """
         if sock in self._held:
             octets, read = self._held[sock].popleft()
             if not self._held[sock]:
@@ -234,7 +260,7 @@ class Link:
             chunk[at : at + read.octets] = octets
             return read
         try:
-            count, ancillary, flags, name = sock.recvmsg_into([chunk.data[at : at + ROOM]], _ANCILLARY)
+            count, ancillary, flags, name = sock.recvmsg_into((room,), _ANCILLARY)
         except OSError as error:
             if error.errno in _BUSY:
                 return None
@@ -243,7 +269,7 @@ class Link:
             raise
         if self._is_raw and not self._is_v6:
             count = strip_header(chunk, at, count)
-        stride = self._read_ancillary(sock, ancillary) or count
+        stride = count if not ancillary else self._read_ancillary(sock, ancillary) or count
         if flags & _TRUNCATED:
             self.counters.truncated_reads += 1
             count -= count % stride or stride

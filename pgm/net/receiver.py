@@ -17,13 +17,13 @@ from pgm.messages.objects import CBOR, Codec
 from pgm.net.codings import Unwrapping
 from pgm.net.driver import Driver
 from pgm.net.handles import ReceiverHandle
-from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker, batch_of
+from pgm.net.items import AnyBatch, BatchItem, Item, Message, Unpacker, batch_of
 from pgm.net.objects import ObjectItem, object_of
 from pgm.net.policies import Policies, drop_newest, drop_oldest
 from pgm.net.queued import Queued
 from pgm.parameters import Parameters
 from pgm.units import SECOND
-from pgm.wire.formats import Tsi
+from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, Tsi
 
 T = TypeVar("T")
 
@@ -48,10 +48,13 @@ class Inbox:
         self._parameters = parameters
         self._on_notice = on_notice
         self._queue: deque[Queued] = deque()
+        self.alone: Message | None = None  # comes before what is queued, and was put here while nothing was
+        self.is_plain = False  # whether items are handed on as they are, so that a message may be
+        self._is_assembling = False  # whether a large message may be under way
         self._waiters = trio.lowlevel.ParkingLot()
         self._reassemblers: dict[Tsi, Reassembler | LooseReassembler] = {}
         self._marks: dict[Tsi, tuple[int, int]] = {}  # how far large messages had come when last looked at
-        self._looks_at_ns = 0
+        self.looks_at_ns = 0
         self._freed = 0
         self._is_closed = False
         self._policies = policies
@@ -81,6 +84,24 @@ class Inbox:
         if self._waiters:
             self._waiters.unpark_all()
 
+    def take_alone(self, packet: bytes, peer: Nla) -> bool:
+        """Take a packet that came alone past effects and queue, if nothing waits before it; says whether that was done."""
+        if self._queue or self.alone is not None or not self.is_plain or self._has_slow_policy:
+            return False
+        if self._is_assembling and not self._is_between():
+            return False
+        found = self._core.receive_alone(packet, peer, time.monotonic_ns())
+        if found is None:
+            return False
+        tsi, sqn = found
+        self.alone = Message(packet[DATA_HEADER_OCTETS:], sqn, tsi)
+        return True
+
+    def _is_between(self) -> bool:
+        """Whether no message of several packets is under way."""
+        self._is_assembling = not all(one.is_between for one in self._reassemblers.values())
+        return not self._is_assembling
+
     def after(self) -> Effects:
         """Give back the room of what left the queue unseen."""
         self.look()
@@ -107,9 +128,9 @@ class Inbox:
     def look(self) -> None:
         """Wait no longer for large messages that are where they were at the last look, `apdu_ivl` ago or more."""
         now_ns = time.monotonic_ns()
-        if now_ns < self._looks_at_ns:
+        if now_ns < self.looks_at_ns:
             return
-        self._looks_at_ns = now_ns + self._parameters.apdu_ivl
+        self.looks_at_ns = now_ns + self._parameters.apdu_ivl
         marks = {tsi: one.mark for tsi, one in self._reassemblers.items()}
         for tsi, mark in marks.items():
             if mark is not None and mark == self._marks.get(tsi):
@@ -133,6 +154,7 @@ class Inbox:
         if not run.has_options and reassembler.is_between:
             self._queue.append(Queued(Messages(deliver.tsi, run), run.octets))
             return
+        self._is_assembling = True
         found = list(reassembler.add(run))
         self._queue.extend(Queued(one, 0) for one in found)
         if found:
