@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.effects import alone
+from pgm.core.effects import Deliver, alone
 from pgm.core.receive_window import ReceiveWindow
 from pgm.core.session import ReceiverSetup
 from pgm.core.source import SourceSetup
 from pgm.units import SECOND
-from tests.reference import DATA_PORT, TSI
-from tests.unit.core.makers import MS, REPAIRER, SEGMENT
-from tests.unit.core.reader import Reader
+from pgm.wire.options import Fin
+from pgm.wire.train import Train
+from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum
+from tests.unit.core.makers import BY_GROUP, MS, REPAIRER, SEGMENT, SOURCE, spm_packet, train_of
+from tests.unit.core.reader import Reader, joined
 from tests.unit.core.sources import QUIET, START, nak, octets_of, receive, source
 from tests.unit.core.test_receiver_model import Network, happen, payload, steps
 
@@ -46,15 +48,16 @@ def but_for_the_trail(octets):
     mark_ends=st.booleans(),
     txw_sqns=st.sampled_from([0, 7]),
     first=st.sampled_from([0, (1 << 32) - 5]),
-    fec=st.sampled_from([0, 4]),
+    fec=st.sampled_from([0, 0, 4]),
+    ambient=st.sampled_from([500 * MS, MS // 50]),
     seed=st.integers(0, 1 << 30),
 )
-def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_sqns, first, fec, seed):
+def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_sqns, first, fec, ambient, seed):
     """Also while repairs are owed, the window is full, the rate says wait, or SPMs and parity have their turn."""
     rng = random.Random(seed)
     changes = {"txw_max_rte": 20_000_000, "txw_adv_mode": mode, "mark_ends": mark_ends, "txw_secs": SECOND}
     changes |= {"txw_sqns": txw_sqns, "rdata_hold_ivl": 0, "fec_group": fec, "fec_proactive": 1 if fec else 0}
-    changes |= {"txw_adv_secs": 100 * MS}
+    changes |= {"txw_adv_secs": 100 * MS, "ambient_spm_ivl": ambient}
     cores = short, long = source(first, **changes), source(first, **changes)
     now = START
     for size in sizes:
@@ -78,6 +81,7 @@ def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_s
         assert short.status(now) == long.status(now)
         assert attrs.asdict(short.counters) == attrs.asdict(long.counters)
         assert short.deadline_ns == long.deadline_ns
+        assert short.quiet_until_ns <= short.deadline_ns, "a driver would sleep too long"
 
 
 def test_the_short_way_is_taken():
@@ -92,6 +96,8 @@ def test_the_short_way_is_taken():
     assert core.send_alone(bytes(70_000), START + SECOND) is None
     assert core.send_alone(memoryview(bytes(100)), START + SECOND) is None
     assert core.window.end == 10
+    core.close()
+    assert core.send_alone(bytes(100), START + SECOND) is None
 
 
 def test_an_acknowledged_stream_takes_the_long_way():
@@ -102,8 +108,34 @@ def test_an_acknowledged_stream_takes_the_long_way():
     assert core.send_alone(bytes(100), START + MS) is None
 
 
+class Waiting(Reader):
+    """An application that waits: what comes alone it takes at once, if that may be."""
+
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
+        self.alone = 0
+
+    def hear(self, what, *, after=0, peer=SOURCE, channel=BY_GROUP):
+        if after:
+            self.until(self.now + after)
+        train = what if isinstance(what, Train) else train_of(what)
+        if self.takes and train.length == train.stride:
+            packet = next(train.packets())
+            found = self.core.receive_alone(packet, peer, self.now)
+            if found is not None:
+                tsi, sqn = found
+                assert packet[24:] == self._payload(sqn)
+                self._told(tsi, sqn, packet[24:])
+                self.alone += 1
+                return []
+        return super().hear(train, peer=peer, channel=channel)
+
+
+one_by_one = st.tuples(st.just("single"), st.just(0), st.just(0))
+
+
 @given(
-    history=st.lists(steps, min_size=20, max_size=80),
+    history=st.lists(st.one_of(one_by_one, one_by_one, steps), min_size=20, max_size=80),
     first=st.sampled_from([0, 1000, (1 << 32) - 9]),
     has_epoch=st.booleans(),
     takes=st.booleans(),
@@ -112,19 +144,91 @@ def test_an_acknowledged_stream_takes_the_long_way():
 def test_what_comes_in_order_is_delivered_as_anything_else(history, first, has_epoch, takes, small):
     limits = {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400} if small else {}
     told = []
-    for is_short in (True, False):
+    for kind, is_short in ((Waiting, True), (Reader, True), (Reader, False)):
         with pytest.MonkeyPatch.context() as patch:
             if not is_short:
                 patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
-            reader = Reader(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload, takes=takes, **limits)
+            reader = kind(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload, takes=takes, **limits)
             network = Network(reader, first, has_epoch=has_epoch, joins=True)
             reader.hear(network.spm())
             for what, one, other in history:
-                happen(network, what, one, other)
+                if what == "single":
+                    network.send(1)
+                    network.leave(-1, 0, again=False)
+                else:
+                    happen(network, what, one, other)
             sent = [(now, bytes(send.octets), send.to) for now, send in reader.sent]
             status = reader.core.status(reader.now)
             told.append((reader.fates, reader.marks, sent, reader.untaken, status, attrs.asdict(reader.core.counters)))
-    assert told[0] == told[1]
+    assert told[0] == told[1] == told[2]
+
+
+def said(core, packet, now, *, is_alone):
+    """What a packet made a core say; one that was taken alone is a delivery as any other."""
+    if is_alone and (found := core.receive_alone(packet, SOURCE, now)) is not None:
+        return [(*found, packet[24:])]
+    effects, told = list(core.receive(Train.of(packet), BY_GROUP, SOURCE, now)), []
+    while effects:
+        effect = effects.pop(0)
+        if isinstance(effect, Deliver):
+            run = effect.run
+            told += [(effect.tsi, run.first + at, row.tobytes()) for at, row in enumerate(run.payloads)]
+            effects += core.grant(run.octets)
+        else:
+            told.append(effect)
+    return told
+
+
+@given(
+    first=st.sampled_from([1000, (1 << 32) - 5]),
+    arriving=st.lists(
+        st.tuples(
+            st.sampled_from([0] * 15 + [-1, 1, 2, 5_000_000]),  # from what comes next
+            st.sampled_from([0, 0, 0, 1, 1, 5, 5, 90, -1, -(1 << 31), (1 << 31) - 1, 1 << 31]),  # the trail behind that
+            st.sampled_from(
+                [None] * 7 + [(at, by) for at in (1, 3, 4, 5, 7, 13, 15, 19, 23, 24) for by in (1, 0x80)][::3]
+            ),
+            st.sampled_from([sealed] * 6 + [bytes, without_checksum]),
+            st.sampled_from([0, 1, 7, 7, 70, 70, 5000]),
+        ),
+        min_size=5,
+        max_size=25,
+    ),
+    inbox=st.sampled_from([200, 1 << 20]),
+    ends=st.booleans(),
+)
+def test_whatever_comes_alone_is_taken_as_anything_else(first, arriving, inbox, ends):
+    """Damaged, foreign, out of order, with any trail, when the stream is about to end, or too large for the queue."""
+    cores = [joined(first, trail=first - 100, inbox_bytes=inbox).core for _ in range(2)]
+    sqn, now = first + 10, 1001 * SECOND
+    if ends:
+        for core in cores:
+            core.receive(train_of(spm_packet(2, first - 100, sqn + 3, Fin())), BY_GROUP, SOURCE, now)
+    for ahead, behind, change, seal, size in arriving:
+        octets = bytearray(
+            data_packet((sqn + ahead) % (1 << 32), bytes(size), trail=(sqn + ahead - behind) % (1 << 32))
+        )
+        if change is not None and change[0] < len(octets):
+            octets[change[0]] = octets[change[0]] + change[1] & 0xFF
+        packet = seal(bytes(octets))
+        assert said(cores[0], packet, now, is_alone=True) == said(cores[1], packet, now, is_alone=False)
+        assert cores[0].status(now) == cores[1].status(now)
+        assert cores[0].deadline_ns == cores[1].deadline_ns
+        assert attrs.asdict(cores[0].counters) == attrs.asdict(cores[1].counters)
+        sqn = cores[0].status(now)[0].lead + 1
+        now += MS
+
+
+def test_a_packet_that_comes_alone_takes_the_short_way():
+    """Otherwise the tests above would compare the long way with itself."""
+    reader = Waiting(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload)
+    network = Network(reader, (1 << 32) - 3, has_epoch=True, joins=True)
+    reader.hear(network.spm())
+    for _ in range(6):
+        network.send(1)
+        network.leave(0, 0, again=False)
+    assert reader.alone == 6
+    assert reader.core.counters.delivered_packets == 6
 
 
 def test_a_whole_train_in_order_takes_the_short_way(monkeypatch):

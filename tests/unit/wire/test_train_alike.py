@@ -6,7 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pgm.wire import train as train_module
+from pgm.wire.checksum import INTEGER_OCTETS
 from pgm.wire.formats import PacketType
+from pgm.wire.plain import plain_front, read_plain_untrusted
 from pgm.wire.serial import MASK, wrap
 from pgm.wire.train import Data, Train
 from tests.reference import data_packet, sealed, without_checksum
@@ -64,6 +66,37 @@ def split(items):
             octets = item.buffer[at : at + item.stride].tobytes()
             sqn = wrap(item.wire_sqn + index)
             yield item.type, item.tsi, item.data_port, sqn, item.parity, item.options, item.payload_at, octets
+
+
+@given(first=firsts, changed=changes, size=st.sampled_from([0, 1, 20, 4072, 4073]), kind=st.sampled_from([4, 4, 5]))
+def test_a_plain_packet_is_read_as_any_other(first, changed, size, kind):
+    """What is read by few calls is what the train says, and everything that is so plain is read so."""
+    packet = data_packet(first, bytes(size), trail=first, kind=PacketType(kind))
+    for _, at, by, how in changed:
+        octets = bytearray(packet)
+        octets[at % len(octets)] = octets[at % len(octets)] + by & 0xFF
+        packet = {"sealed": sealed, "damaged": bytes, "no checksum": without_checksum}[how](bytes(octets))
+    items, _ = Train.of(packet).parse_untrusted()
+    item = items[0] if items and isinstance(items[0], Data) else None
+    found = read_plain_untrusted(packet)
+    is_plain = item is not None and item.type is PacketType.ODATA and not item.options and not item.parity
+    is_plain = is_plain and packet[5] == 0 and packet[4] == PacketType.ODATA and len(packet) <= INTEGER_OCTETS
+    if found is None or item is None or found[0] != plain_front(item.tsi, item.data_port):
+        assert not is_plain
+    else:
+        assert is_plain
+        assert found[1:] == (item.tsi, item.wire_sqn, item.wire_trail)
+
+
+def test_a_plain_packet_whose_checksum_would_be_nothing():
+    """A field of 0 says that there is no checksum, even where it would be right as one (W-10)."""
+    packet = bytearray(data_packet(1, bytes(2)))
+    rest = int.from_bytes(packet[6:8], "little")
+    packet[24:26] = rest.to_bytes(2, "little")
+    packet[6:8] = b"\0\0"
+    assert int.from_bytes(packet, "little") % 0xFFFF == 0
+    assert read_plain_untrusted(bytes(packet)) is None
+    assert Train.of(bytes(packet)).parse_untrusted() == ([], ["no_checksum"])
 
 
 @given(first=firsts, steps=rows, changed=changes, tail=tails)
