@@ -24,6 +24,7 @@ from pgm.core.relay import ElementSetup
 from pgm.fec import code
 from pgm.parameters import Parameters
 from pgm.units import NEVER
+from pgm.wire.formats import Nla
 from pgm.wire.packets import Nak, Spm
 from pgm.wire.parity import counts_of, group_of, read_parity
 from pgm.wire.train import Data, Run
@@ -120,10 +121,12 @@ class RepairerParity:
         actual = self.receiver.ended_size(group)
         return actual is not None and whole_group(self._cache, group, actual) is not None
 
-    def _owe(self, group: int, count: int, segment: int, now_ns: int, hold_ns: int | None) -> bool:
+    def _owe(
+        self, group: int, count: int, segment: int, now_ns: int, hold_ns: int | None, asker: Nla | None = None
+    ) -> bool:
         assert self.receiver is not None
         actual = self.receiver.ended_size(group)
-        return actual is not None and self._responders[segment].request(group, count, actual, now_ns, hold_ns)
+        return actual is not None and self._responders[segment].request(group, count, actual, now_ns, hold_ns, asker)
 
     # Serving
 
@@ -146,17 +149,22 @@ class RepairerParity:
                 left.append(sqn)
         return left
 
-    def on_nak(self, asked: list[tuple[int, int]], segment: Segment, now_ns: int, *, is_relied_on: bool) -> None:
+    def on_nak(
+        self, asked: list[tuple[int, int]], segment: Segment, peer: Nla, now_ns: int, *, is_relied_on: bool
+    ) -> None:
         """Owe what the cache can make; recover first what it lacks."""
         assert self.receiver is not None
         for group, count in asked:
-            if self._owe(group, count, segment.index, now_ns, None):
+            if self._owe(group, count, segment.index, now_ns, None, peer):
                 continue
             self._fetch(group, now_ns, is_relied_on=is_relied_on)
             if not self._is_coming(group):
                 continue
             wanted = self._wanted.setdefault(group, {})
-            wanted[segment.index] = max(count, wanted.get(segment.index, 0))
+            more = count - wanted.get(segment.index, 0)
+            if more > 0:
+                more = self._responders[segment.index].granted(peer, group, more, now_ns)
+                wanted[segment.index] = wanted.get(segment.index, 0) + more
             if len(self._wanted) > self._parameters.repair_states:
                 self._wanted.popitem(last=False)
                 self._counters.states_refused += 1

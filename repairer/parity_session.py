@@ -160,7 +160,7 @@ class ParitySession(RepairerSession):
         self._counters.parity_naks_in += 1
         self._counters.nak_sqns_in += wanted
         self.path.asked_at_ns = now_ns
-        self.parity.on_nak(asked, segment, now_ns, is_relied_on=is_parent)
+        self.parity.on_nak(asked, segment, peer, now_ns, is_relied_on=is_parent)
         self._keep_bounds()
         return self._confirmer.confirm(nak, segment, now_ns, peer if is_parent else None)
 

@@ -89,6 +89,9 @@ class Counters:
     parity_sqns: int = _count("sqns", "Missing and then rebuilt from parity; they are in repaired_sqns too.")
     parity_naks: int = _count("packets", "NAKs sent that ask for parity.")
     parity_naks_in: int = _count("packets", "NAKs received that ask for parity.")
+    parity_packets_braked: int = _count(
+        "packets", "Parity asked for beyond an asker's share of the repairs' rate, and left out."
+    )
     parity_corrupt: int = _count(
         "events", "Groups whose parity gave what cannot have been sent; single packets are asked for."
     )

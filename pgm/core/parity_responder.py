@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from pgm.core.asker_shares import AskerShares
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Send
@@ -103,6 +104,7 @@ class ParityResponder:
         self._groups: OrderedDict[int, _Owed] = OrderedDict()
         self._pending: OrderedDict[int, _Owed] = OrderedDict()
         self._due_ns = NEVER
+        self._shares = AskerShares(parameters, counters)
 
     @property
     def deadline_ns(self) -> int:
@@ -114,11 +116,26 @@ class ParityResponder:
         """Parity packets owed."""
         return sum(owed.pending for owed in self._pending.values())
 
-    def request(self, group: int, count: int, actual: int | None, now_ns: int, hold_ns: int | None = None) -> bool:
+    def granted(self, asker: Nla, group: int, count: int, now_ns: int) -> int:
+        """How many packets more of a group an asker may have."""
+        part = next(self._store.parts(group, group + self._form.size), None)
+        stride = self._parameters.max_tpdu if part is None else part.stride
+        return self._shares.grant(asker, count, stride, now_ns)
+
+    def request(
+        self,
+        group: int,
+        count: int,
+        actual: int | None,
+        now_ns: int,
+        hold_ns: int | None = None,
+        asker: Nla | None = None,
+    ) -> bool:
         """Owe `count` packets, relative to a full group, no later than `hold_ns` from now; False if they cannot be made.
 
         `actual` is the number of packets in the group, None while it is not complete: then it is completed first (FEC-16).
-        One packet at least is sent, since it says how short a group is to whoever does not know (FEC-22).
+        One packet at least is sent, since it says how short a group is to whoever does not know (FEC-22), and an `asker`
+        gets no more than its share.
         """
         if actual is not None and whole_group(self._store, group, actual) is None:
             return False
@@ -130,6 +147,11 @@ class ParityResponder:
         if wanted <= owed.pending:
             self._counters.repairs_ignored += 1  # confirmed all the same (FEC-18)
             return True
+        if asker is not None:
+            more = self.granted(asker, group, wanted - owed.pending, now_ns)
+            if not more:
+                return True  # confirmed: it is there, and is to be asked for again
+            wanted = owed.pending + more
         owed.pending, owed.actual = wanted, actual
         if actual is not None:
             hold = self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns

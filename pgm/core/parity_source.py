@@ -18,7 +18,7 @@ from pgm.core.transmit_window import TransmitWindow
 from pgm.fec import code
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import PacketType, Tsi
+from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import CurrTgsize, Option, ParityPrm
 from pgm.wire.parity import counts_of, group_of
 
@@ -136,11 +136,11 @@ class ParitySource:
         """Groups and counts that a parity NAK is about."""
         return counts_of(sqns, self._size)
 
-    def request(self, group: int, count: int, now_ns: int) -> bool:
+    def request(self, group: int, count: int, now_ns: int, asker: Nla | None = None) -> bool:
         """Owe parity to a parity NAK; False if none can be made, or none is offered."""
         if not self._parameters.fec_on_demand or group > self._window.lead or group < self._window.trail:
             return False
-        return self.responder.request(group, count, self._actual(group), now_ns)
+        return self.responder.request(group, count, self._actual(group), now_ns, asker=asker)
 
     def instead_of(self, spans: Iterable[Span], now_ns: int) -> list[Span]:
         """Owe parity in place of single packets of complete groups; returns what is to be repaired by single packets (FEC-19).

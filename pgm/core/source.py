@@ -262,7 +262,7 @@ class SourceCore:
         self._last_nak_ns, self._has_left = now_ns, False
         self.window.note_nak(min(sqns), now_ns)
         if nak.parity:
-            return self._on_parity_nak(nak, now_ns)
+            return self._on_parity_nak(nak, peer, now_ns)
         self.counters.nak_sqns_in += len(sqns)
         self._yielding.asked(len(sqns))
         spans = spans_of(sqns)
@@ -273,14 +273,14 @@ class SourceCore:
         # Should multicast work after all, this SPM sets everybody asking again (IMP-21).
         return [*ncfs, self._spm(now_ns)] if was_heard and self._children.is_unreachable else ncfs
 
-    def _on_parity_nak(self, nak: Nak, now_ns: int) -> Effects:
+    def _on_parity_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         """Numbers of packets are asked for, of one group or several (FEC-15). What no parity can be made for is not confirmed."""
         assert self._parity is not None
         self.counters.parity_naks_in += 1
         asked = self._parity.counts_of([unwrap(sqn, self.window.lead) for sqn in nak.sqns])
         self.counters.nak_sqns_in += sum(count for _, count in asked)
         self._yielding.asked(sum(count for _, count in asked))
-        served = [self._parity.request(group, count, now_ns) for group, count in asked]
+        served = [self._parity.request(group, count, now_ns, peer) for group, count in asked]
         if not any(served):
             self.counters.nak_packets_late += 1
             return NOTHING

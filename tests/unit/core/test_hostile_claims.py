@@ -17,9 +17,10 @@ from pgm.files.packets import Announcement, Answer, BadPacket
 from pgm.messages.objects import CBOR, BadObject
 from pgm.parameters import ROWS
 from pgm.units import MICROSECOND, SECOND
-from pgm.wire.formats import PacketType
+from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.options import Flow, Members, ParityPrm, find
 from pgm.wire.packets import Ack, decode_control_untrusted, encode
+from pgm.wire.parity import request_sqn
 from pgm.wire.serial import MASK
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
@@ -38,7 +39,7 @@ from tests.unit.core.makers import (
 )
 from tests.unit.core.reader import Reader
 from tests.unit.core.sources import QUIET as NO_SPMS
-from tests.unit.core.sources import START, receive, run, source
+from tests.unit.core.sources import START, nak, receive, run, source
 from tests.unit.core.test_congestion import report
 
 T = PacketType
@@ -258,6 +259,38 @@ def test_a_repairer_remembers_no_groups_that_nobody_brings():
     bench.hear(data_train([SIZE, *range(SIZE + 2, 2 * SIZE)]), UP, SOURCE)
     bench.hear(lacked, A, "10.1.0.9", is_group=False)
     assert list(session.parity._wanted) == [SIZE]
+
+
+GROUP_SIZE, STRIDE, PER_SECOND = 128, 40, 400  # packets of a group, octets of each, and repairs that the rate allows
+
+
+def greedy(groups, first=0):
+    """A NAK for as many packets of each group as there are in it."""
+    sqns = (request_sqn(first + number * GROUP_SIZE, GROUP_SIZE) for number in range(groups))
+    return nak(*sqns, parity=True)
+
+
+def test_one_parity_nak_gets_no_more_than_repairs_can_send_and_leaves_others_their_share():
+    """8,064 packets are asked for in one packet, ten times a second; somebody else asks for a group of 128."""
+    rates = {"rdata_share": 0.25, "txw_max_rte": 4 * PER_SECOND * STRIDE, "txw_secs": 3600 * SECOND}
+    core = source(fec_group=GROUP_SIZE, nagging_window_ivl=0, **rates, **NO_SPMS)
+    core.submit([payload_of(sqn, STRIDE - DATA_HEADER_OCTETS) for sqn in range(63 * GROUP_SIZE)])
+    run(core, START + 100 * SECOND)
+    responder, counters = core._parity.responder, core.counters
+    for second in range(200, 206):
+        at = START + second * SECOND
+        is_alone = second == 200
+        run(core, at - 1)
+        before, braked = responder.pending, counters.parity_packets_braked
+        assert sent_control(receive(core, greedy(63), at, peer="10.0.0.66"), T.NCF)
+        for _ in range(9):
+            receive(core, greedy(63), at, peer="10.0.0.66")
+        assert responder.pending - before <= PER_SECOND // (1 if is_alone else 2)
+        assert counters.parity_packets_braked - braked > 9 * 63 * GROUP_SIZE * 0.9
+        before = responder.pending
+        receive(core, greedy(1, (62 - second % 200) * GROUP_SIZE), at, peer="10.0.0.9")
+        assert responder.pending - before == GROUP_SIZE
+    assert counters.parity_packets <= 7 * PER_SECOND
 
 
 @pytest.mark.parametrize("value", [10**5000, [10**5000], {"a": 10**5000}], ids=["number", "list", "map"])
