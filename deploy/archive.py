@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 _WRITE_ROWS = 1000
 _SHOW_S = 0.5
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def _open(directory: Path) -> Archives:
@@ -206,10 +206,16 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     It reads what a recorder writes, while it is written or afterwards; docs/archive.md describes requests and answers. With
     --publish what clients put is sent as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
     """
+    # Blocked before any thread starts, they wait for `sigwait`, whichever thread they are for.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     archives = _open(directory)
     with ExitStack() as stack:
         publish = _publisher(stack, options)
-        _serve(archives, listen, node, _parameters(overrides), options, publish, as_json)
+        is_over = _serve(archives, listen, node, _parameters(overrides), options, publish, as_json)
+    if not is_over:
+        warn("clients that held calls open were cut off")
+        sys.stdout.flush()
+        os._exit(0)  # their threads are in the Flight library and would be waited for
 
 
 def _serve(
@@ -220,7 +226,8 @@ def _serve(
     options: dict[str, Any],
     publish: Publish | None,
     as_json: bool,
-) -> None:
+) -> bool:
+    """Until a signal comes; whether all calls were over by then."""
     from pyarrow import ArrowException
 
     from pgm.archive.service import RangeService
@@ -245,15 +252,13 @@ def _serve(
         raise ProcessError(
             f"{listen} cannot be listened on: {error}", remedy="another process has it, or it is no address"
         ) from None
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
     location = f"{scheme}://{listen.rpartition(':')[0]}:{service.port}"
     if as_json:
         print_json({"location": location, "directory": str(archives.directory)})
     log("ready", f"serves {archives.directory} on {location}")
-    ended.wait()
-    service.end()
+    signal.sigwait(_ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # another one ends it at once
+    return service.end()
 
 
 def _certificate(certificate: Path | None, key: Path | None) -> tuple[bytes, bytes] | None:

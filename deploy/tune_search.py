@@ -12,18 +12,24 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from deploy.tune_space import Knob, child_of, draw, sound
+from deploy.tune_space import Knob, child_of, draw, rounded, sound
 from deploy.tune_trial import Candidate, Outcome, Place, Trial
+from pgm.parameters import ROWS
 from pgm.spark.sweep import Sweep
 from pgm.topology.model import Topology
+from pgm.topology.node_plan import Role
+from pgm.units import MILLISECOND
 
-_FIRST_SHARE, _SECOND_SHARE, _SHAPE_SHARE = 0.45, 0.3, 0.1  # of the runs; the rest is for the finalists
+# Of the runs; the rest is for the finalists.
+_FIRST_SHARE, _SECOND_SHARE, _SHAPE_SHARE, _CACHE_SHARE = 0.4, 0.27, 0.08, 0.08
 _FIRST_SEEDS, _SECOND_SEEDS, _LEAST_SEEDS = 2, 4, 4
 _PARENTS = 12
 _FINALISTS = 6
 # What counts how much: repairs that come soon first, then what they cost, and last what the source hears of them.
 _LATENCY, _TRAFFIC, _SOURCE = 1.0, 0.5, 0.25
 _WORST_TRAFFIC = 1.25  # times that of the file: more is no price to pay
+_CACHES = (4, 2, 1, 1 / 2, 1 / 4, 1 / 8)  # to be tried, in parts of the longest that any repair took
+_AS_GOOD = 1.02  # the score up to which a smaller cache is no worse
 
 
 @attrs.frozen
@@ -38,13 +44,27 @@ class Score:
 
 @attrs.define
 class Found:
-    """What a search came to. `tried` is everything of the first rounds, `finals` are comparable among themselves."""
+    """What a search came to. `tried` is everything of the first rounds, `finals` are comparable among themselves.
+
+    `caches` are scored against the best with the caches of the file, the largest first.
+    """
 
     file: Score
     best: Score
     finals: list[Score]
     tried: list[Score]
     shapes: list[tuple[str, Score]]
+    caches: list[Score]
+
+    @property
+    def least_cache(self) -> int:
+        """The shortest time, in ns, that repairers may keep packets and repair as well; 0 if none of those that were tried."""
+        enough = 0
+        for one in self.caches:
+            if one.value > _AS_GOOD:
+                break
+            enough = one.candidate.cache_secs
+        return enough
 
 
 def mean(outcomes: Sequence[Outcome]) -> Outcome:
@@ -113,11 +133,14 @@ class Search:
         ranked = sorted(better, key=lambda one: one.value)
         finalists = list(dict.fromkeys(one.candidate for one in ranked[:_FINALISTS]))
         self.say("the finalists")
-        left = self.runs * (1 - _FIRST_SHARE - _SECOND_SHARE - (_SHAPE_SHARE if shapes else 0))
+        has_caches = any(node.role is Role.REPAIRER for node in self.topology.nodes.values())
+        apart = (_SHAPE_SHARE if shapes else 0) + (_CACHE_SHARE if has_caches else 0)
+        left = self.runs * (1 - _FIRST_SHARE - _SECOND_SHARE - apart)
         compared = list(dict.fromkeys([Candidate(), *known, *finalists]))
         finals = self._round(compared, max(_LEAST_SEEDS, int(left / len(compared))), 3)
         best = min(finals, key=lambda one: one.value)
-        return Found(finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate))
+        caches = self._caches(best) if has_caches else []
+        return Found(finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches)
 
     def _sound(self, make: Callable[[], Candidate]) -> Candidate:
         return sound(make, self.topology)
@@ -131,9 +154,19 @@ class Search:
             return []
         self.say("one more repairer")
         candidates = [best, *(attrs.evolve(best, repairer_on=segment) for segment in shapes)]
-        seeds = max(_LEAST_SEEDS, int(self.runs * _SHAPE_SHARE / len(candidates)))
-        scores = self._round(candidates, seeds, 4)
+        scores = self._round(candidates, self._seeds(_SHAPE_SHARE, candidates), 4)
         return sorted(zip(shapes, scores[1:], strict=True), key=lambda pair: pair[1].value)
+
+    def _caches(self, best: Score) -> list[Score]:
+        """The best timers with smaller and smaller caches, scored against the caches of the file."""
+        self.say("caches")
+        least, worst = int(ROWS["cache_secs"].low), best.outcome.worst_ms * MILLISECOND
+        sizes = [max(least, rounded(worst * part)) for part in _CACHES]
+        candidates = [best.candidate, *(attrs.evolve(best.candidate, cache_secs=size) for size in sizes)]
+        return self._round(candidates, self._seeds(_CACHE_SHARE, candidates), 5)[1:]
+
+    def _seeds(self, share: float, candidates: Sequence[Candidate]) -> int:
+        return max(_LEAST_SEEDS, int(self.runs * share / len(candidates)))
 
     def _round(self, candidates: Sequence[Candidate], seeds: int, number: int) -> list[Score]:
         """Run all of them over the same seeds; the first is what the others are measured against."""

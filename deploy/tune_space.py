@@ -51,7 +51,7 @@ def knobs(topology: Topology, delays: dict[str, int]) -> list[Knob]:
                 continue
             now = value_of(settings, key)
             least = max(_LEAST[key], round(2 * delays[segment] * _LEAST_TRIPS[key]), int(ROWS[key].low))
-            values = {max(least, _round(now * factor)) for factor in _FACTORS} | {now}
+            values = {max(least, rounded(now * factor)) for factor in _FACTORS} | {now}
             found[segment, key] = Knob(segment, key, now, tuple(sorted(values)))
     return list(found.values())
 
@@ -64,7 +64,7 @@ def _said_by(node: Node) -> Iterator[tuple[str, str]]:
         yield from ((place.segment, key) for place in node.downs[:1] for key in _ANSWERING)
 
 
-def _round(value: float) -> int:
+def rounded(value: float) -> int:
     """Two digits, as people write intervals."""
     step = MICROSECOND
     while step * 100 <= value:

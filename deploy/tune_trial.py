@@ -39,10 +39,11 @@ class Place:
 
 @attrs.frozen
 class Candidate:
-    """Values for parameters by segment, and perhaps one more repairer on a segment."""
+    """Values for parameters by segment, and perhaps one more repairer on a segment, or other caches."""
 
     overrides: Choices = ()
     repairer_on: str = ""
+    cache_secs: int = 0  # of every repairer, in ns; 0 is what the file says
 
 
 @attrs.frozen
@@ -80,7 +81,20 @@ def applied(topology: Topology, candidate: Candidate) -> Topology:
             segments[name], parameters=Overrides({**segments[name].parameters, **dict(values)})
         )
     topology = attrs.evolve(topology, segments=segments)
+    if candidate.cache_secs:
+        topology = with_caches(topology, candidate.cache_secs)
     return with_repairer(topology, candidate.repairer_on) if candidate.repairer_on else topology
+
+
+def with_caches(topology: Topology, cache_secs: int) -> Topology:
+    """The tree whose repairers all keep packets for so long, in ns."""
+    nodes = {
+        name: attrs.evolve(node, parameters=Overrides({**node.parameters, "cache_secs": cache_secs}))
+        if node.role is Role.REPAIRER
+        else node
+        for name, node in topology.nodes.items()
+    }
+    return attrs.evolve(topology, nodes=nodes)
 
 
 def with_repairer(topology: Topology, segment: str) -> Topology:

@@ -323,6 +323,7 @@ class Parameters:
     archive_streams: int = _count(64, _RECORDERS, "-", "Ranges that the range service serves at once, to all clients together.", low=1, high=10_000)
     archive_client_streams: int = _count(32, _RECORDERS, "-", "Ranges that the range service serves one client at once.", low=1, high=10_000)
     archive_poll_ivl: int = _ivl(20 * MILLISECOND, _RECORDERS, "-", "How often the range service looks for new rows while a live tail waits for them.", low=MILLISECOND, high=60 * SECOND)
+    archive_end_ivl: int = _ivl(2 * SECOND, _RECORDERS, "-", "How long the range service, told to end, waits for what clients are in the middle of; then they are cut off.", low=0, high=600 * SECOND)
     archive_stage_bytes: int = _octets(256 * MIB, _RECORDERS, "-", "Octets that wait at the range service until their batch is published; more are refused.", low=MIB, high=64 * GIB)
     archive_stage_ivl: int = _ivl(600 * SECOND, _RECORDERS, "-", "How long they wait; then whoever put them is taken to be gone.", low=SECOND, high=24 * 3600 * SECOND)
 

@@ -99,10 +99,16 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             middleware={"token": _TokenCheck(token)} if token is not None else None,
         )
 
-    def end(self) -> None:
-        """Let live tails end, then stop."""
+    def end(self) -> bool:
+        """Let live tails end, then stop. False if clients that hold calls open kept it from that for `archive_end_ivl`.
+
+        The threads of such calls cannot be stopped: the process should end without waiting for them.
+        """
         self._ends.set()
-        self.shutdown()
+        stopping = threading.Thread(target=self.shutdown, daemon=True)
+        stopping.start()
+        stopping.join(self._parameters.archive_end_ivl / SECOND)
+        return not stopping.is_alive()
 
     # What there is
 

@@ -180,6 +180,23 @@ def test_what_is_put_is_published_as_a_stream(tmp_path: Path) -> None:
     assert _rows(tmp_path / "desk")["value"].to_pylist() == [b"one", b"two"]
 
 
+def test_a_client_in_the_middle_of_a_call_does_not_keep_the_service_from_its_end(tmp_path: Path) -> None:
+    place = Place.new()
+    (tmp_path / "tree.toml").write_text(one_segment(place))
+    command = ["serve", str(tmp_path), "--listen", "127.0.0.1:0", "--json", "--set", "archive_end_ivl=1ms"]
+    service = Process("serve", [*command, "--publish", str(tmp_path / "tree.toml"), "--publish-node", "source"])
+    try:
+        client = flight.connect(service.first_printed()["location"])
+        schema = pa.schema([("value", pa.binary())])
+        putting, answers = client.do_put(flight.FlightDescriptor.for_command(b'{"stream": "s"}'), schema)
+        putting.write_batch(pa.record_batch([pa.array([b"one"], pa.binary())], schema=schema))
+        assert json.loads(answers.read().to_pybytes()) == {"published": 1}
+        assert service.stop() == 0
+        assert "cut off" in service.log
+    finally:
+        service.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -77,7 +77,7 @@ streams = ["s"]
 [nodes.west]
 role = "aggregator"
 upstream = {{ segment = "core", address = "{core.address(2)}" }}
-downstream = [{{ segment = "wan", address = "{west}", loss = {{ loss = "5%" }} }}]
+downstream = [{{ segment = "wan", address = "{west}", loss = {{ loss = "30%" }} }}]
 parents = ["source"]
 [nodes.east]
 role = "repairer"
