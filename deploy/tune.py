@@ -27,7 +27,7 @@ from pgm.topology.load import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import settings_of, value_of
-from pgm.units import MILLISECOND, parse_duration
+from pgm.units import MILLISECOND, SECOND, parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _LEAST_MISSED = 60  # packets in one run: fewer say nothing
 _MOST_MESSAGES = 20_000
 _LOCAL_NS = MILLISECOND // 2  # from a segment to a node where no line of `rtt` is crossed
+_CACHE_MARGIN = 4  # times what was enough in simulations
+_LEAST_CACHE = 2 * SECOND  # of what is written
 _LEAST_DELAY_NS = MILLISECOND // 20
 
 
@@ -109,12 +111,9 @@ def tune(
         with _line(as_json) as say:
             result = _tuned(spark, file, topology, telemetry, beside, how, say)
     found, place, all_knobs, usage = result
-    why = _reasons(found, all_knobs)
-    out.write_text(
-        tuned_text(
-            place.text, topology, found.best.candidate, _head(found, file, telemetry, usage.runs, how["seed"]), why
-        )
-    )
+    chosen, why = with_caches(found, topology)
+    head = _head(found, file, telemetry, usage.runs, how["seed"])
+    out.write_text(tuned_text(place.text, topology, chosen, head, _reasons(found, all_knobs) | why))
     load_checked(out)
     picture = out.with_suffix(".svg")
     picture.write_text(_picture(found))
@@ -289,6 +288,44 @@ def _shape_lines(found: Found) -> list[str]:
     ]
 
 
+def cache_lines(found: Found) -> list[str]:
+    """What was found out about the caches of repairers."""
+    if not found.caches:
+        return []
+    least, tried = found.least_cache, [ROWS["cache_secs"].spell(one.candidate.cache_secs) for one in found.caches]
+    if not least:
+        return [f"even caches of {tried[0]} repair worse than those of the file: leave these as they are"]
+    worse = [size for size, one in zip(tried, found.caches, strict=True) if one.candidate.cache_secs < least]
+    told = f"; {worse[0]} does worse" if worse else ", the shortest that was tried"
+    return [
+        f"repairers that keep packets for {ROWS['cache_secs'].spell(least)} repair as well as with the file's caches{told}"
+    ]
+
+
+def with_caches(found: Found, topology: Topology) -> tuple[Candidate, dict[tuple[str, str], str]]:
+    """The best, with shorter caches of repairers whose own tables do not say how long they keep packets; and why."""
+    wanted = max(_LEAST_CACHE, _CACHE_MARGIN * found.least_cache)
+    if not found.least_cache:
+        return found.best.candidate, {}
+    chosen: dict[str, int] = {}
+    for node in topology.nodes.values():
+        now = settings_of(topology, node).get("cache_secs")
+        is_own = now is not None and now.path[0] == "nodes"
+        if (
+            node.role is Role.REPAIRER
+            and node.up is not None
+            and not is_own
+            and value_of(settings_of(topology, node), "cache_secs") > wanted
+        ):
+            chosen[node.up.segment] = wanted
+    why = f"{_CACHE_MARGIN} times what was enough, and not below {ROWS['cache_secs'].spell(_LEAST_CACHE)}: pauses of processes are not simulated"
+    segments = {segment: dict(values) for segment, values in found.best.candidate.overrides}
+    for segment, value in chosen.items():
+        segments.setdefault(segment, {})["cache_secs"] = value
+    overrides = tuple((segment, tuple(sorted(values.items()))) for segment, values in sorted(segments.items()))
+    return attrs.evolve(found.best.candidate, overrides=overrides), {(segment, "cache_secs"): why for segment in chosen}
+
+
 def _head(found: Found, file: Path, telemetry: Path | None, runs: int, seed: int) -> list[str]:
     losses = f"the losses seen in {telemetry}" if telemetry is not None else "the losses that the file injects"
     best = found.best
@@ -296,7 +333,8 @@ def _head(found: Found, file: Path, telemetry: Path | None, runs: int, seed: int
         f"{file.name} with the timers that pgm tune chose: {runs} simulations with {losses}, seed {seed}.",
         f"Over {best.runs} last simulations, against the file as it was:",
         *(f"  {line}" for line in _compared(best.outcome, found.file.outcome)),
-        f"The longest that any repair took was {best.outcome.worst_ms / 1000:.2g} s: caches need to hold a few times that.",
+        f"The longest that any repair took was {best.outcome.worst_ms / 1000:.2g} s.",
+        *cache_lines(found),
         *_shape_lines(found),
     ]
 
@@ -348,6 +386,10 @@ def _as_json(found: Found, usage: Any, seconds: float, out: Path) -> dict[str, A
         "best": _score_json(found.best),
         "finals": [_score_json(score) for score in found.finals],
         "shapes": [{"segment": segment, **_score_json(score)} for segment, score in found.shapes],
+        "caches": [
+            {"cache_secs": ROWS["cache_secs"].spell(score.candidate.cache_secs), **_score_json(score)}
+            for score in found.caches
+        ],
         "simulations": usage.runs,
         "cpu_share": round(usage.share, 3),
         "sweep_seconds": round(usage.wall_s, 1),
@@ -357,7 +399,7 @@ def _as_json(found: Found, usage: Any, seconds: float, out: Path) -> dict[str, A
 
 
 def _print(found: Found, usage: Any, seconds: float, out: Path, picture: Path) -> None:
-    for line in (*_compared(found.best.outcome, found.file.outcome), *_shape_lines(found)):
+    for line in (*_compared(found.best.outcome, found.file.outcome), *cache_lines(found), *_shape_lines(found)):
         print(line)
     print(f"{usage.runs:,} simulations in {seconds:.0f} s, which used {100 * usage.share:.0f} % of {usage.cores} cores")
     warn(f"wrote {out} and {picture}; look at it with: pgm plan {out}")

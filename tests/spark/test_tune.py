@@ -5,18 +5,25 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from deploy.tune import delays_of, shapes_of
+from deploy.roles import build_core
+from deploy.simulate import with_losses
+from deploy.tune import cache_lines, delays_of, shapes_of, with_caches
 from deploy.tune_file import tuned_text
-from deploy.tune_search import Score, Search, front, value_of
+from deploy.tune_search import Found, Score, Search, front, value_of
 from deploy.tune_space import child_of, draw, knobs, sound
 from deploy.tune_trial import Candidate, Outcome, Place, Trial, applied, run
+from pgm.impairments import Impairment
+from pgm.sim.report import simulate
 from pgm.spark.sweep import Sweep
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
-from pgm.units import MILLISECOND
+from pgm.units import MILLISECOND, parse_duration
+from tests.cli.command import invoked
+from tests.cli.test_json import documented
 
 HALL = Path("deploy/topologies/lossy-hall.toml")
 
@@ -111,5 +118,70 @@ def test_a_search_on_spark_finds_better_and_the_same_again(spark: SparkSession) 
     assert best.value < 0.9
     assert best.outcome.p99_ms < file.outcome.p99_ms
     assert search() == (file, best)
-    assert said[:3] == ["any settings", "neighbours of the best", "the finalists"]
+    assert said[:4] == ["any settings", "neighbours of the best", "the finalists", "caches"]
     assert delays_of(load_checked(HALL), {}, ("hall=3ms",))["hall"] == 3 * MILLISECOND
+
+
+def score_of_cache(milliseconds: int, value: float) -> Score:
+    return Score(Candidate(cache_secs=milliseconds * MILLISECOND), outcome(1, 1), value, 4)
+
+
+def test_the_least_cache_is_the_shortest_before_it_gets_worse() -> None:
+    file = Score(Candidate(), outcome(1, 1), 1.0, 4)
+    for scored, least in (
+        ([(80, 1.0), (40, 1.01), (20, 1.3), (10, 1.0)], 40),
+        ([(80, 1.5), (40, 1.0)], 0),
+        ([(80, 1.0), (40, 0.99)], 40),
+        ([], 0),
+    ):
+        found = Found(file, file, [], [], [], [score_of_cache(*one) for one in scored])
+        assert found.least_cache == least * MILLISECOND
+
+
+def test_caches_that_are_enough_are_written_with_a_margin_where_no_table_of_a_node_says_otherwise() -> None:
+    own = loads(HALL.read_text())
+    without = HALL.read_text().replace("cache = {", "# cache = {")
+    free = loads(without)
+    file = Score(Candidate(), outcome(1, 1), 1.0, 4)
+    enough = Found(file, file, [], [], [], [score_of_cache(900, 1.0), score_of_cache(450, 2.0)])
+    nothing = Found(file, file, [], [], [], [])
+    candidate, why = with_caches(enough, free)
+    assert candidate.overrides == (("hall", (("cache_secs", 3600 * MILLISECOND),)),)
+    assert "4 times what was enough" in why["hall", "cache_secs"]
+    text = tuned_text(without, free, candidate, cache_lines(enough), why)
+    assert plan_all(loads(text))["hall-repairer"].parameters.cache_secs == 3600 * MILLISECOND
+    assert "keep packets for 900ms repair as well as with the file's caches; 450ms does worse" in text
+    assert with_caches(enough, own) == with_caches(nothing, free) == (Candidate(), {})
+    assert cache_lines(nothing) == []
+
+
+def test_repairers_keep_packets_for_as_long_as_the_candidate_says() -> None:
+    plans = plan_all(applied(load_checked(HALL), Candidate(cache_secs=7 * MILLISECOND)))
+    assert plans["hall-repairer"].parameters.cache_secs == 7 * MILLISECOND
+    assert plans["device-1"].parameters.cache_secs != 7 * MILLISECOND
+
+
+def test_the_command_tunes_with_the_losses_of_telemetry(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # the session is the tests'
+    plans = plan_all(load_checked(HALL), {"device-*": 3})
+    plans = {name: with_losses(plan, Impairment(loss=0.1), None) for name, plan in plans.items()}
+    simulate(plans, build_core, seed=2, messages=800, size=600, telemetry=str(tmp_path / "events"))
+    out = tmp_path / "tuned.toml"
+    words = ["--telemetry", tmp_path / "events", "--runs", "100", "--messages", "60", "--count", "device-*=3"]
+    done = invoked("tune", HALL, *words, "--out", out, "--json")
+    assert done.code == 0, done
+    documented("tune", done.json)
+    documented("tune.best", done.json["best"])
+    assert done.json["best"]["score"] < 0.9
+    sizes = [parse_duration(one["cache_secs"]) for one in done.json["caches"]]
+    assert sizes == sorted(sizes, reverse=True)
+    text = out.read_text()
+    assert f"the losses seen in {tmp_path / 'events'}" in text
+    assert "keep packets for" in text or "leave these as they are" in text
+    assert out.with_suffix(".svg").read_text().startswith("<svg")
+    # Twice the loss of the file: what is simulated is what was seen.
+    where = attrs.evolve(place(60), counts=(("device-*", 3),))
+    by_file = [run(Trial(where, Candidate(), seed)).missed for seed in range(8)]
+    assert done.json["file"]["missed"] / done.json["file"]["runs"] > 1.4 * sum(by_file) / len(by_file)
