@@ -52,7 +52,7 @@ _ROWS = (
     EventKind("crying-child-over", "That child asks no more than others."),
     EventKind("parent-changed", "Another parent is asked for repairs, since the one before gave no answer, or a better one is back.", "See whether the parent that was left runs."),
     EventKind("storm-brake", "More NAKs came than their budget allows; the rest is dropped, and comes again.", "Find who asks: pgm status; put a repairer or aggregator in between, or raise child_nak_rte."),
-    EventKind("late-join", "A late joiner learnt from where on the stream can still be had, or that nobody keeps it.", "Put a repairer on the segment, or raise its cache_secs and cache_bytes."),
+    EventKind("late-join", "A late joiner learnt from where on the stream can still be had, or that nobody keeps it.", "Put a repairer on the segment or above it, or raise its cache_secs and cache_bytes."),
     EventKind("relay-speaking", "This relay carries the session down from now on.", "Where it stands in for another, see why that is silent."),
     EventKind("relay-silent", "This relay leaves the session to its partner."),
     EventKind("slower", "The source slows down, since it is asked for more than txw_yield_share.", "Put repairers near the receivers, or send slower."),
