@@ -178,6 +178,7 @@ class Parameters:
     txw_unsent_bytes: int = _octets(4 * MIB, _SOURCE, "-", "Octets accepted from the application and not sent yet; beyond it send() waits.", low=64 * KIB)
     flush_ivl: int = _ivl(MILLISECOND, _SOURCE, "-", "How long a message of a stream with batches waits for others to share its packet; 0: it does not. A step of the driver's timers.", high=10 * SECOND)
     flush_rte: int = _count(200, _SOURCE, "-", "Packets a second up to which no message waits, whatever flush_ivl says: what leaves so rarely gains nothing. 0: all wait.", high=1_000_000_000)
+    batch_times: bool = _row(Unit.SWITCH, False, _SOURCE, "-", "Packets of a stream with batches say when they were filled, by the source's clock: an archive has it as the column sent. Off, since it takes 12 octets of each packet, and since receivers before it take such a packet for malformed.", high=1)
     warm_bytes: int = _octets(0, ("source", "repairer"), "-", "Octets of the window or cache whose memory is touched at the start: the first pass through it costs no page faults then. 0 takes memory when it is needed.", low=0, high=64 * GIB)
     max_tpdu: int = _octets(1472, _SOURCE, "-", "Largest PGM packet. 1472 octets are an Ethernet frame over UDP and IPv4; where a stream comes to an IPv6 segment it is 1452.", low=128, high=65_507)
     max_apdu: int = _octets(64 * MIB, ("source", "receiver"), "9.2", "Largest message; also bounds what a receiver reassembles for one session.", low=1, high=GIB)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pgm.archive.feeds import Session
 from pgm.archive.schema import COLUMNS, STORED_SCHEMA
 from pgm.core.fragments import LargeMessage, Messages
-from pgm.messages.batch_decoder import Unpacked
+from pgm.messages.batch_decoder import NO_TIME, Unpacked
 from pgm.wire.formats import PacketType
 from pgm.wire.train import Octets, Run
 
@@ -44,6 +44,7 @@ class Rows:
     subject: npt.NDArray[np.unsignedinteger] | int = (
         0  # for each message, or for all, 0 for none, i for subjects[i - 1]
     )
+    sent_us: Longs | None = None  # for each message, NO_TIME for none; None: for none of them
 
     @property
     def size(self) -> int:
@@ -100,6 +101,7 @@ def rows_of_batch(
         indices=np.arange(columns.count) - np.repeat(begins, found.counts),
         subjects=columns.subjects,
         subject=columns.subject,
+        sent_us=None if found.sent_us is None else np.repeat(found.sent_us, found.counts),
     )
 
 
@@ -141,6 +143,16 @@ def _indices(parts: Sequence[Rows]) -> pa.Array:
         return constant(0, sum(len(part.sqns) for part in parts), pa.int32())
     zeros = (np.zeros(len(part.sqns), np.int64) if part.indices is None else part.indices for part in parts)
     return _encoded(np.concatenate(list(zeros)), pa.int32())
+
+
+def _sent(parts: Sequence[Rows]) -> pa.Array:
+    kind = STORED_SCHEMA.field("sent").type.value_type
+    if all(part.sent_us is None for part in parts):
+        return constant(None, sum(len(part.sqns) for part in parts), kind)
+    each = (np.full(len(part.sqns), NO_TIME) if part.sent_us is None else part.sent_us for part in parts)
+    encoded = _encoded(np.concatenate(list(each)), pa.int64())
+    times = encoded.values.to_numpy()
+    return pa.RunEndEncodedArray.from_arrays(encoded.run_ends, pa.array(times, pa.int64(), mask=times < 0).cast(kind))
 
 
 def _subjects(parts: Sequence[Rows]) -> pa.Array:
@@ -188,7 +200,6 @@ def batch_of(session: Session, parts: Sequence[Rows]) -> pa.RecordBatch:
         "node": session.node,
         "segment": session.segment,
         "epoch": session.epoch_us,
-        "sent": None,
     }
     columns = {
         column.name: constant(made[column.name], count, column.type) for column in COLUMNS if column.name in made
@@ -202,6 +213,7 @@ def batch_of(session: Session, parts: Sequence[Rows]) -> pa.RecordBatch:
     columns["repaired"] = _encoded(np.concatenate([part.repaired for part in parts]), pa.bool_())
     columns["index"] = _indices(parts)
     columns["subject"] = _subjects(parts)
+    columns["sent"] = _sent(parts)
     columns["received"] = _per_part(
         (part.received_us for part in parts), sizes, STORED_SCHEMA.field("received").type.value_type
     )

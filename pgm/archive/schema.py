@@ -48,7 +48,7 @@ COLUMNS = (
     Column("count", pa.int64(), True, "Packets that the row stands for: those of the message, 0 if it shares its packet with the message before it, or those lost."),
     Column("index", pa.int32(), True, "Place of the message in its packet, from 0."),
     Column("subject", pa.string(), True, "Subject; null where the stream has none."),
-    Column("sent", _TIME, True, "When the source took the message; null where the stream does not say."),
+    Column("sent", _TIME, True, "When the source filled the packet, by its clock; null where the stream does not say (`batch_times`)."),
     Column("received", _TIME, True, "When the recording node had the message and everything before it."),
     Column("repaired", pa.bool_(), True, "Whether the packet, of several the first, came as a repair."),
     Column("lost", pa.string(), True, "Null: a message. Else a loss, and why: see `LossCause`."),

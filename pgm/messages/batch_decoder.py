@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pgm.messages.batch_format import BadBatch, Layout, alike, columns_of, read_layout
+from pgm.messages.batch_format import BadBatch, Layout, alike, columns_of, read_layout, times_of
 from pgm.messages.columns import Columns, Octets, joined
 from pgm.messages.subjects import SubjectFilter
 
@@ -16,6 +16,7 @@ _LAYOUTS = 64  # kept of each session: of full packets with more or fewer messag
 _BEGINNING = 18  # octets by which they are told apart: how many messages there are comes first
 
 Sqns = npt.NDArray[np.int64]
+NO_TIME = -1
 
 
 @attrs.define(eq=False)
@@ -26,6 +27,7 @@ class Unpacked:
     sqns: Sqns
     counts: Sqns
     skipped: int = 0  # messages that were there and are not wanted
+    sent_us: Sqns | None = None  # when each packet was filled, NO_TIME where it does not say; None if none does
 
 
 @attrs.frozen
@@ -85,20 +87,20 @@ class BatchDecoder:
 
     def _unpack(self, layout: Layout, first: int, rows: Octets) -> Unpacked | None:
         try:
-            columns = columns_of(rows, layout)
+            columns, sent_us = columns_of(rows, layout), times_of(rows, layout)
         except BadBatch:
             return None
         sqns = np.arange(first, first + len(rows), dtype=np.int64)
         counts = np.full(len(rows), layout.count, np.int64)
         wanted = self._wanted(columns)
         if wanted is None:
-            return Unpacked(columns, sqns, counts)
+            return Unpacked(columns, sqns, counts, sent_us=sent_us)
         places = np.flatnonzero(wanted)
         skipped = columns.count - len(places)
         if skipped:
             counts = wanted.reshape(len(rows), layout.count).sum(axis=1, dtype=np.int64)
             columns = columns.select(places)
-        return Unpacked(columns, sqns, counts, skipped)
+        return Unpacked(columns, sqns, counts, skipped, sent_us)
 
     def _wanted(self, columns: Columns) -> npt.NDArray[np.bool_] | None:
         """Which of the messages are for this node and of a subject that is wanted; None for all."""
@@ -134,4 +136,12 @@ def _merged(found: list[Unpacked]) -> Iterator[Unpacked]:
             np.concatenate([one.sqns for one in found]),
             np.concatenate([one.counts for one in found]),
             sum(one.skipped for one in found),
+            _merged_times(found),
         )
+
+
+def _merged_times(found: list[Unpacked]) -> Sqns | None:
+    if all(one.sent_us is None for one in found):
+        return None
+    each = (np.full(len(one.sqns), NO_TIME) if one.sent_us is None else one.sent_us for one in found)
+    return np.concatenate(list(each))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 import numpy as np
 
-from pgm.messages.batch_format import MOST_MESSAGES, compose, head, read_layout, table_octets, width_of
+from pgm.messages.batch_format import MOST_MESSAGES, TIME_OCTETS, compose, head, read_layout, table_octets, width_of
 from pgm.messages.columns import MIXED, Columns, Indexes, Octets
 
 _ROWS_OCTETS = 512 * 1024  # built at a time: what a processor's cache keeps until it is copied into the window
@@ -17,15 +17,19 @@ _OFFSET_OCTETS = 4
 _TABLE_KEYS_OCTETS = {"subjects": 24, "nodes": 20}  # at most, of both keys and the array's heads
 
 
-def pack(columns: Columns, room: int) -> Iterator[Octets | list[bytes]]:
-    """Batches of at most `room` octets, in order: arrays of equal ones, or lists of such that differ.
+def pack(columns: Columns, room: int, at_us: int | None = None) -> Iterator[Octets | list[bytes]]:
+    """Batches of at most `room` octets, in order: arrays of equal ones, or lists of such that differ; with a time, that of now.
 
     A message that does not fit `room` is a batch by itself, longer than that.
     """
     if columns.offsets is None and _fits_everywhere(columns, room):
-        yield from _pack_equal(columns, room)
+        yield from _pack_equal(columns, room, at_us)
     else:
-        yield list(_pack_mixed(columns, room))
+        yield list(_pack_mixed(columns, room, at_us))
+
+
+def _front(at_us: int | None) -> int:
+    return _FRONT_OCTETS if at_us is None else _FRONT_OCTETS + TIME_OCTETS
 
 
 def _table_length(columns: Columns) -> int:
@@ -41,16 +45,20 @@ def _index_width(indexes: Indexes | int, names: Sequence[str]) -> int:
     return 0 if isinstance(indexes, int) else width_of(len(names))
 
 
-def _pack_equal(columns: Columns, room: int) -> Iterator[Octets | list[bytes]]:
+def _pack_equal(columns: Columns, room: int, at_us: int | None) -> Iterator[Octets | list[bytes]]:
     """Messages of one size with tables that every packet repeats: all full packets look alike."""
     each = columns.size + _index_width(columns.subject, columns.subjects) + _index_width(columns.to, columns.nodes)
-    front = _FRONT_OCTETS + sum(_TABLE_KEYS_OCTETS.values()) + _table_length(columns)
+    front = _front(at_us) + sum(_TABLE_KEYS_OCTETS.values()) + _table_length(columns)
     count = max(1, min(MOST_MESSAGES, (room - front) // each))
-    while count < MOST_MESSAGES and count < columns.count and len(compose(columns.part(0, count + 1))) <= room:
+    while (
+        count < MOST_MESSAGES
+        and count < columns.count
+        and len(compose(columns.part(0, count + 1), at_us=at_us)) <= room
+    ):
         count += 1
     full = columns.count // count
     if full > 1:
-        template = compose(columns.part(0, count))
+        template = compose(columns.part(0, count), at_us=at_us)
         at_once = max(1, _ROWS_OCTETS // len(template))
         for first in range(0, full, at_once):
             end = min(first + at_once, full)
@@ -59,7 +67,7 @@ def _pack_equal(columns: Columns, room: int) -> Iterator[Octets | list[bytes]]:
         full = 0
     rest = [columns.part(at, min(at + count, columns.count)) for at in range(full * count, columns.count, count)]
     if rest:
-        yield [compose(part) for part in rest]
+        yield [compose(part, at_us=at_us) for part in rest]
 
 
 def _filled(template: bytes, columns: Columns, batches: int) -> Octets:
@@ -75,10 +83,10 @@ def _filled(template: bytes, columns: Columns, batches: int) -> Octets:
     return rows
 
 
-def _pack_mixed(columns: Columns, room: int) -> Iterator[bytes]:
+def _pack_mixed(columns: Columns, room: int, at_us: int | None) -> Iterator[bytes]:
     """Messages of any sizes: each packet takes as many as it surely has room for, and is padded to the same length."""
     costs = columns.sizes + (_OFFSET_OCTETS if room > 0xFFFF else _OFFSET_OCTETS // 2)
-    front = _FRONT_OCTETS
+    front = _front(at_us)
     is_shared = _fits_everywhere(columns, room)
     for key, names, indexes in (
         ("subjects", columns.subjects, columns.subject),
@@ -97,7 +105,7 @@ def _pack_mixed(columns: Columns, room: int) -> Iterator[bytes]:
         end = min(max(end, first + 1), first + MOST_MESSAGES, columns.count)
         part = columns.part(first, end)
         # The last one may be as short as it is: it leaves alone anyway.
-        yield compose(part if is_shared else _own_tables(part), room if end < columns.count else 0)
+        yield compose(part if is_shared else _own_tables(part), room if end < columns.count else 0, at_us)
         first, spent = end, int(ends[end - 1])
 
 
@@ -173,10 +181,11 @@ def _octets_of(name: str) -> int:
 
 
 class Filling:
-    """One packet that is being filled message by message."""
+    """One packet that is being filled message by message; `has_time` leaves room for when it is taken."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, *, has_time: bool = False) -> None:
         self.room = room
+        self._front = _front(0 if has_time else None)
         self._payloads: list[bytes | bytearray | memoryview] = []
         self._octets = 0
         self._size = 0  # of all, or MIXED
@@ -189,7 +198,7 @@ class Filling:
     def has_room_for(self, size: int, subject: str | None, to: str | None) -> bool:
         """Whether one more message surely fits the packet."""
         count = len(self._payloads)
-        octets = _FRONT_OCTETS + self._octets + size
+        octets = self._front + self._octets + size
         if count and size == self._size:
             pass
         elif count or not size:
@@ -214,12 +223,13 @@ class Filling:
         if to is not None or self._nodes.places:
             self._nodes.add(to, len(self._payloads) - 1)
 
-    def take(self) -> bytes:
-        """The batch of all that was put in; nothing is left. Raises ValueError if nothing was."""
+    def take(self, at_us: int | None = None) -> bytes:
+        """The batch of all that was put in, filled at a time; nothing is left. Raises ValueError if nothing was."""
         if not self._payloads:
             raise ValueError("a batch without messages")
         subjects, subject = self._subjects.take()
         nodes, to = self._nodes.take()
         payloads, self._payloads = self._payloads, []
         self._octets = self._size = 0
-        return compose(Columns.of_list(payloads, subjects=subjects, subject=subject, nodes=nodes, to=to))
+        columns = Columns.of_list(payloads, subjects=subjects, subject=subject, nodes=nodes, to=to)
+        return compose(columns, at_us=at_us)

@@ -3,6 +3,7 @@
     {"v": 1, "n": messages, "size": octets of each | "offsets": typed array of n + 1,
      "subjects": [text, ...], "subject": one number | typed array of n,
      "nodes": [text, ...], "to": one number | typed array of n,
+     "at": microseconds since 1970 as a number of 64 bits, where the stream says when its packets were filled,
      "data": octets}
 
 Any CBOR reader makes sense of it; here it is read without one, since what comes from a network is to be bounded and
@@ -27,12 +28,15 @@ from pgm.messages.subjects import is_absolute
 VERSION = 1
 MOST_MESSAGES = 0xFFFF  # of one batch: what a batch of no octets at all may claim costs little
 MOST_NAME_OCTETS = 1024
+TIME_OCTETS = 12  # of a time with its key
+_MOST_US = 253_402_300_800_000_000  # the year 10000: what nobody's calendar has is no time
 # Typed arrays that are written and read: tag -> items.
 DTYPES: Mapping[int, str] = {64: "<u1", 69: "<u2", 70: "<u4"}
 _TAGS = {1: 64, 2: 69, 4: 70}
 
 _UNSIGNED, _OCTETS, _TEXT, _ARRAY, _MAP, _TAG = 0, 2, 3, 4, 5, 6
-_WIDTHS = {24: 1, 25: 2, 26: 4, 27: 8}  # additional information -> octets of the argument that follow
+_LONG = 27
+_WIDTHS = {24: 1, 25: 2, 26: 4, _LONG: 8}  # additional information -> octets of the argument that follow
 
 
 class BadBatch(PgmError):
@@ -69,7 +73,7 @@ def width_of(most: int) -> int:
 
 
 _KEYS = {
-    key: text(key) for key in ("v", "n", "size", "offsets", "subjects", "subject", "nodes", "to", "data")
+    key: text(key) for key in ("v", "n", "size", "offsets", "subjects", "subject", "nodes", "to", "at", "data")
 }  # fmt: skip
 
 
@@ -79,8 +83,8 @@ def table_octets(key: str, names: tuple[str, ...]) -> bytes:
     return _KEYS[key] + head(_ARRAY, len(names)) + b"".join(map(text, names))
 
 
-def compose(columns: Columns, pad_to: int = 0) -> bytes:
-    """One batch of all the messages; with `pad_to` it is padded to that many octets where CBOR has such a length."""
+def compose(columns: Columns, pad_to: int = 0, at_us: int | None = None) -> bytes:
+    """One batch of all the messages, filled at a time; with `pad_to` it is padded to that many octets where CBOR has such a length."""
     pieces = [_KEYS["v"], head(_UNSIGNED, VERSION), _KEYS["n"], head(_UNSIGNED, columns.count)]
     keys = 4
     if columns.offsets is None:
@@ -98,6 +102,10 @@ def compose(columns: Columns, pad_to: int = 0) -> bytes:
         else:
             pieces += (table_octets(table_key, names), _KEYS[key], typed(indexes, width_of(len(names))))
         keys += 2
+    if at_us is not None:
+        # Always in 64 bits, and behind all else: batches filled at different times look alike but for it.
+        pieces += (_KEYS["at"], bytes((_UNSIGNED << 5 | _LONG,)), at_us.to_bytes(_WIDTHS[_LONG], "big"))
+        keys += 1
     front = head(_MAP, keys) + b"".join(pieces) + _KEYS["data"]
     length = max(columns.octets, _filling(pad_to - len(front)))
     padding = bytes(length - columns.octets)
@@ -141,11 +149,12 @@ class Layout:
     to: Place | int
     data: Place
     sample: Octets = attrs.field(eq=False, repr=False)  # one such batch
+    at: Place | None = None  # when it was filled
 
     @functools.cached_property
     def fixed(self) -> tuple[tuple[int, int], ...]:
         """The stretches in which batches of this layout are the same, octet by octet."""
-        places = (self.offsets, self.subject, self.to, self.data)
+        places = (self.offsets, self.subject, self.to, self.at, self.data)
         free = sorted((place.begin, place.end) for place in places if isinstance(place, Place))
         begins = (0, *(end for _, end in free))
         ends = (*(begin for begin, _ in free), self.octets)
@@ -229,6 +238,11 @@ class _Reader:
             return self.number_or_array()
         if key == "offsets":
             return self.typed(self.expect(_TAG))
+        if key == "at":
+            begin = self.at
+            if self.item()[0] != _UNSIGNED or self.at - begin != 1 + _WIDTHS[_LONG]:
+                raise BadBatch("a time that is no number of 64 bits")
+            return Place(begin + 1, self.at, ">u8")
         if key == "data":
             return Place(*self.stretch(self.expect(_OCTETS)))
         raise BadBatch(f"unknown key {key!r}")
@@ -266,7 +280,7 @@ def _checked(found: dict[str, Any], octets: Octets) -> Layout:
     nodes, to = _table(found, "nodes", "to", count)
     if not all(map(is_absolute, subjects)):
         raise BadBatch("a subject that is none")
-    return Layout(len(octets), count, size, offsets, subjects, subject, nodes, to, data, octets)
+    return Layout(len(octets), count, size, offsets, subjects, subject, nodes, to, data, octets, found.get("at"))
 
 
 def _table(found: dict[str, Any], names_key: str, key: str, count: int) -> tuple[tuple[str, ...], Place | int]:
@@ -315,6 +329,16 @@ def columns_of(rows: Octets, layout: Layout) -> Columns:
     stretches = [rows[row, begin : begin + end] for row, end in enumerate(ends[:, -1].tolist())]
     data = np.concatenate(stretches) if len(stretches) > 1 else stretches[0].copy()
     return Columns.of_sizes(data, sizes.reshape(-1), **names)
+
+
+def times_of(rows: Octets, layout: Layout) -> npt.NDArray[np.int64] | None:
+    """When batches of one layout were filled, in microseconds since 1970; None if they do not say. Raises `BadBatch`."""
+    if layout.at is None:
+        return None
+    found = layout.at.of(rows).reshape(-1)
+    if int(found.max()) >= _MOST_US:
+        raise BadBatch("a time that no calendar has")
+    return found.astype(np.int64)
 
 
 def _indexes(rows: Octets, place: Place | int, names: int) -> Indexes | int:

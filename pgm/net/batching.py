@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -13,12 +14,13 @@ from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
 from pgm.messages.arguments import Names, Payload, Payloads, columns_of_arguments, require_node
 from pgm.messages.batch_decoder import BatchDecoder, Unpacked
 from pgm.messages.batch_encoder import Filling, pack
+from pgm.messages.batch_format import TIME_OCTETS
 from pgm.messages.columns import Columns
 from pgm.messages.subjects import SubjectFilter, require_absolute
 from pgm.net.items import Batch, BatchItem
 from pgm.net.packed import PackedBatch
 from pgm.parameters import Parameters
-from pgm.units import NEVER, SECOND
+from pgm.units import MICROSECOND, NEVER, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
 
 # Calls with so few messages fill packets with those of other calls.
@@ -34,21 +36,26 @@ class BatchSending:
     sent with `flush`. While the rate or the window holds packets up, all wait: what is sent then fills packets.
     """
 
-    def __init__(self, core: SourceCore, parameters: Parameters) -> None:
+    def __init__(self, core: SourceCore, parameters: Parameters, wall_ns: Callable[[], int] = time.time_ns) -> None:
         self._core = core
+        self._wall_ns = wall_ns if parameters.batch_times else None
         self._flush_ivl = parameters.flush_ivl
         self._sparse_ivl = SECOND // parameters.flush_rte if parameters.flush_rte else NEVER
         room = min(core.max_tpdu - DATA_HEADER_OCTETS, core.window.largest_payload)
-        self.largest = core.window.largest_payload - _ALONE_OCTETS
+        self.largest = core.window.largest_payload - _ALONE_OCTETS - (TIME_OCTETS if self._wall_ns else 0)
         if self.largest < 1:
             raise UsageError(
                 f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no batch",
                 remedy="raise max_apdu, txw_bytes or txw_secs",
             )
-        self._filling = Filling(room)
+        self._filling = Filling(room, has_time=self._wall_ns is not None)
         self._is_wanted = False  # what waits shall go as soon as nothing is before it
         self._deadline_ns = NEVER
         self._emitted_ns = -NEVER
+
+    def _time_us(self) -> int | None:
+        """What a packet filled now says of it."""
+        return None if self._wall_ns is None else self._wall_ns() // MICROSECOND
 
     @property
     def has_rest(self) -> bool:
@@ -94,7 +101,7 @@ class BatchSending:
             return sqn
         self.send_rest(now_ns)
         sqn = self._core.window.end
-        for rows in pack(columns, self._filling.room):
+        for rows in pack(columns, self._filling.room, self._time_us()):
             if isinstance(rows, np.ndarray):
                 self._core.submit_rows(rows)
             else:
@@ -149,7 +156,7 @@ class BatchSending:
         self._is_wanted, self._deadline_ns, self._emitted_ns = False, NEVER, now_ns
         count = len(self._filling)
         try:
-            self._core.submit((self._filling.take(),))
+            self._core.submit((self._filling.take(self._time_us()),))
         except SourceClosed:
             return
         self._core.counters.messages_sent += count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -159,7 +160,9 @@ def test_a_repairer_that_is_killed_goes_on_behind_a_loss_that_is_told(tmp_path: 
 
 def test_what_is_put_is_published_as_a_stream(tmp_path: Path) -> None:
     place = Place.new()
-    with processes(one_segment(place), f"t{place.number}") as tree:
+    text = one_segment(place, parameters="batch_times = true").replace("[streams.s]", '[streams.s]\nframing = "batch"')
+    began_us = time.time_ns() // 1000
+    with processes(text, f"t{place.number}") as tree:
         _record(tree, tmp_path / "desk")
         (tmp_path / "empty").mkdir()
         command = ["serve", str(tmp_path / "empty"), "--listen", "127.0.0.1:0", "--json"]
@@ -177,7 +180,10 @@ def test_what_is_put_is_published_as_a_stream(tmp_path: Path) -> None:
         finally:
             service.close()
         assert tree.running["desk-1"].account()["messages"] == 2
-    assert _rows(tmp_path / "desk")["value"].to_pylist() == [b"one", b"two"]
+    rows = _rows(tmp_path / "desk")
+    assert rows["value"].to_pylist() == [b"one", b"two"]
+    sent, received = (rows[name].cast(pa.int64()).to_pylist() for name in ("sent", "received"))
+    assert began_us <= sent[0] <= received[0]
 
 
 def test_a_client_in_the_middle_of_a_call_does_not_keep_the_service_from_its_end(tmp_path: Path) -> None:

@@ -77,3 +77,15 @@ def test_a_packet_that_is_no_batch_is_a_loss(tmp_path: Path) -> None:
         (2, 1, 0, None),
     ]
     assert [row["value"] for row in table(tmp_path, subjects=("/a/*",)).to_pylist()] == [b"one", None, b"one"]
+
+
+def test_a_row_has_the_time_that_its_packet_says(tmp_path: Path) -> None:
+    packets = []
+    for at_us in (1_764_000_000_000_001, None, 1_764_000_000_000_002):
+        filling = Filling(_ROOM, has_time=at_us is not None)
+        filling.add(b"one", None, None)
+        filling.add(b"two", None, None)
+        packets.append(filling.take(at_us))
+    rows = _recorded(tmp_path, [_run(at, packet) for at, packet in enumerate(packets)])
+    told = [row["sent"] and int(row["sent"].timestamp() * 1_000_000 + 0.5) % 1000 for row in rows]  # type: ignore[attr-defined]
+    assert told == [1, 1, None, None, 2, 2]

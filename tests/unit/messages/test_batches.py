@@ -159,6 +159,46 @@ def test_the_receiver_takes_what_is_for_it_and_wanted(
     assert decoded(packets, subjects=SubjectFilter(patterns)) == wanted
 
 
+TIMES = st.integers(0, 250_000_000_000_000_000)
+
+
+@given(ANY, st.sampled_from([120, 1448]), TIMES, st.booleans())
+def test_packets_say_when_they_were_filled_where_the_stream_wants_it(
+    sent: list[Message], room: int, at_us: int, one_by_one: bool
+) -> None:
+    packets = rows_of(list(pack(columns(sent), room, at_us)))
+    if one_by_one:
+        filling, packets = Filling(room, has_time=True), []
+        for payload, subject, to in sent:
+            if len(filling) and not filling.has_room_for(len(payload), subject, to):
+                packets.append(filling.take(at_us))
+            filling.add(payload, subject, to)
+        packets.append(filling.take(at_us))
+    assert [message for packet in packets for message in read_plainly(packet)] == sent
+    decoder = BatchDecoder(None, SubjectFilter())
+    for packet in packets:
+        assert cbor2.loads(packet)["at"] == at_us
+        assert len(packet) <= room or len(read_plainly(packet)) == 1
+        (found,) = decoder.add(0, np.frombuffer(packet, np.uint8).reshape(1, -1))
+        assert isinstance(found, Unpacked)
+        assert found.sent_us is not None
+        assert found.sent_us.tolist() == [at_us]
+
+
+def test_batches_that_differ_in_their_times_are_read_together() -> None:
+    times = [1_764_000_000_000_000, 0, 1_764_000_000_000_009]
+    packets = [compose(columns([(b"one", "/a", None)]), at_us=at_us) for at_us in times]
+    decoder = BatchDecoder(None, SubjectFilter())
+    rows = np.frombuffer(b"".join(packets), np.uint8).reshape(len(times), -1)
+    (found,) = decoder.add(5, rows)
+    assert isinstance(found, Unpacked)
+    assert found.sent_us is not None
+    assert (found.sqns.tolist(), found.sent_us.tolist()) == ([5, 6, 7], times)
+    wild = compose(columns([(b"one", "/a", None)]), at_us=1 << 63)
+    rows = np.frombuffer(packets[0] + wild + packets[1], np.uint8).reshape(3, -1)
+    assert [type(one) for one in decoder.add(5, rows)] == [Unpacked, Unreadable, Unpacked]
+
+
 def test_full_packets_of_messages_of_any_size_are_equally_long() -> None:
     rng = random.Random(3)
     sent = [(rng.randbytes(rng.randrange(200)), None, None) for _ in range(2000)]
@@ -206,6 +246,8 @@ def test_a_damaged_batch_is_read_or_refused_and_what_follows_is_read(at: int, oc
     ("change", "why"),
     [
         ({"v": 2}, "version 2"),
+        ({"at": 7}, "a time that is no number of 64 bits"),
+        ({"at": "now"}, "a time that is no number of 64 bits"),
         ({"n": 0}, "without messages"),
         ({"n": MOST_MESSAGES + 1}, "without messages"),
         ({"size": 0}, "without their sizes"),
