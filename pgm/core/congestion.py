@@ -7,6 +7,10 @@ built as for any other stream.
 
 from __future__ import annotations
 
+import functools
+import ipaddress
+from collections import OrderedDict
+
 from pgm.core.congestion_window import CongestionWindow, slowness
 from pgm.core.counters import Counters
 from pgm.parameters import Parameters
@@ -21,6 +25,18 @@ _TIMEOUTS = 2  # in a row: then another acker is looked for (CC-38)
 _MOST_AT_ONCE = 16  # packets of a train: an ack's map tells of two such trains
 _RTT_WEIGHT = 0.125
 _LONGEST_RTT = 2  # of cc_timeout_ivl: what a report about an old packet may claim; waits for acks follow it
+_MOST_BARRED = 64  # receivers that did not acknowledge; of more the earliest is forgotten
+_MOST_ADDRESSES = 4096  # whose look is remembered
+
+
+@functools.lru_cache(maxsize=_MOST_ADDRESSES)
+def can_acknowledge(reporter: Nla) -> bool:
+    """Whether an address is one that a receiver can have."""
+    address = ipaddress.ip_address(reporter)
+    return not (address.is_unspecified or address.is_multicast or address == _BROADCAST)
+
+
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
 
 
 class CongestionControl:
@@ -36,6 +52,9 @@ class CongestionControl:
         self.loss = 0.0  # as the acker says it
         self._slowness = 0.0
         self._timeouts = 0
+        self._has_acked = False  # the acker, since it was elected
+        self._in_vain = 0  # times that its acks were overdue before the first one came
+        self._barred: OrderedDict[Nla, int] = OrderedDict()  # until when: elected, and never acknowledged
         self._waits_since_ns = now_ns  # when the last ack came, or the first packet since left
         self.wants_spm = False  # the acker is another one: say so at once
 
@@ -69,9 +88,10 @@ class CongestionControl:
             return
         self._counters.cc_reports_in += 1
         loss = feedback.loss_rate / ALL_LOST
-        self._report(feedback.reporter, sqn, loss, now_ns - feedback.timestamp_ms * MILLISECOND)
+        self._report(feedback.reporter, sqn, loss, now_ns - feedback.timestamp_ms * MILLISECOND, now_ns)
         if feedback.reporter != self.acker or not ack.bitmap:
             return
+        self._has_acked = True
         self.loss = loss
         got, lost = self.window.acked(sqn, ack.bitmap, lead)
         self._counters.cc_losses += lost
@@ -83,9 +103,17 @@ class CongestionControl:
         cr = find(nak.options, Cr)
         if cr is not None and cr.has_rx_wp:
             self._counters.cc_reports_in += 1
-            self._report(cr.receiver, min(unwrap(cr.lead, lead), lead), cr.rx_wp / ALL_LOST, now_ns)
+            self._report(cr.receiver, min(unwrap(cr.lead, lead), lead), cr.rx_wp / ALL_LOST, now_ns, now_ns)
 
-    def _report(self, reporter: Nla, sqn: int, loss: float, at_ns: int) -> None:
+    def _may_acknowledge(self, reporter: Nla, now_ns: int) -> bool:
+        if self._barred and self._barred.get(reporter, -NEVER) > now_ns:
+            return False
+        return can_acknowledge(reporter)
+
+    def _report(self, reporter: Nla, sqn: int, loss: float, at_ns: int, now_ns: int) -> None:
+        if not self._may_acknowledge(reporter, now_ns):
+            self._counters.cc_reports_refused += 1
+            return
         sent_ns = self.window.sent_at(sqn)
         longest_ns = _LONGEST_RTT * self._parameters.cc_timeout_ivl
         rtt_ns = min(longest_ns, max(0, at_ns - sent_ns)) if sent_ns is not None else self.rtt_ns
@@ -102,6 +130,7 @@ class CongestionControl:
     def _elect(self, reporter: Nla | None, rtt_ns: int, loss: float, found: float) -> None:
         self._counters.acker_changes += 1
         self.acker, self.rtt_ns, self.loss, self._slowness = reporter, rtt_ns, loss, found
+        self._has_acked, self._in_vain = False, 0
         self.wants_spm = True
 
     # Time
@@ -113,7 +142,9 @@ class CongestionControl:
 
     @property
     def _patience_ns(self) -> int:
-        return max(self._parameters.cc_timeout_ivl, 4 * self.rtt_ns) << min(self._timeouts, _TIMEOUTS)
+        # What a round trip is said to take is believed of who has acknowledged.
+        rtt_ns = self.rtt_ns if self._has_acked else 0
+        return max(self._parameters.cc_timeout_ivl, 4 * rtt_ns) << min(self._timeouts, _TIMEOUTS)
 
     def handle_deadline(self, now_ns: int) -> None:
         """Acks are overdue: begin anew, and the second time with another acker."""
@@ -124,5 +155,15 @@ class CongestionControl:
         self._waits_since_ns = now_ns
         self._timeouts += 1
         self.wants_spm = True
+        self._in_vain += not self._has_acked
         if self._timeouts >= _TIMEOUTS and self.acker is not None:
+            if self._in_vain >= _TIMEOUTS:
+                self._bar(self.acker, now_ns)
             self._elect(None, self.rtt_ns, 0.0, 0.0)
+
+    def _bar(self, acker: Nla, now_ns: int) -> None:
+        """It never acknowledged: perhaps it does not exist, and whoever reports in its name shall not stop the stream again."""
+        self._barred[acker] = now_ns + self._parameters.cc_bar_ivl
+        self._barred.move_to_end(acker)
+        if len(self._barred) > _MOST_BARRED:
+            self._barred.popitem(last=False)

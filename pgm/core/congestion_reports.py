@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 
 from pgm.core.channel import Segment
-from pgm.core.congestion import ALL_LOST
+from pgm.core.congestion import ALL_LOST, can_acknowledge
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.parents import Parents
@@ -200,6 +200,9 @@ class ReportRelay:
             return NOTHING
         sqn = self._path.unwrap(ack.rx_max)
         loss = feedback.loss_rate / ALL_LOST
+        if not can_acknowledge(feedback.reporter):
+            self._counters.cc_reports_refused += 1
+            return NOTHING
         is_news = self._path.reveals(sqn + 1) and worst.hear(loss, feedback.reporter, sqn)
         if feedback.reporter != worst.acker and not is_news:
             return NOTHING
@@ -210,6 +213,9 @@ class ReportRelay:
         """A NAK with OPT_CR goes its own way; what it reports goes up if it is news (CC-15)."""
         cr, worst = find(nak.options, Cr), self._worst
         if cr is None or worst is None or not cr.has_rx_wp or self._parents.current is None:
+            return NOTHING
+        if not can_acknowledge(cr.receiver):
+            self._counters.cc_reports_refused += 1
             return NOTHING
         sqn = min(self._path.unwrap(cr.lead), self._path.lead)
         if not worst.hear(cr.rx_wp / ALL_LOST, cr.receiver, sqn):

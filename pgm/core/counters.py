@@ -151,6 +151,10 @@ class Counters:
     # congestion control
     cc_reports: int = _count("packets", "Acks and reports of congestion sent, or passed on.")
     cc_reports_in: int = _count("packets", "Reports of congestion that came to the source, on acks and NAKs.")
+    cc_reports_refused: int = _count(
+        "packets",
+        "Reports of an address that no receiver can have, or of one that was the acker and never acknowledged.",
+    )
     cc_losses: int = _count("packets", "Packets that the acker's acks showed as lost.")
     cc_timeouts: int = _count("events", "Times that acks were overdue and the window began anew.")
     acker_changes: int = _count("events", "Elections of another acker, or of none.")

@@ -9,6 +9,7 @@ from pgm.archive.errors import BadRequest
 from pgm.archive.requests import RangeRequest
 from pgm.core.ack_terms import AckTerms
 from pgm.core.channel import Channel
+from pgm.core.congestion_reports import report_packet
 from pgm.core.effects import Notice, Send
 from pgm.core.session import ReceiverSetup
 from pgm.files.manifest import Manifest
@@ -18,7 +19,7 @@ from pgm.messages.objects import CBOR, BadObject
 from pgm.parameters import ROWS
 from pgm.units import MICROSECOND, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
-from pgm.wire.options import Flow, Members, ParityPrm, find
+from pgm.wire.options import Acker, Flow, Members, ParityPrm, find
 from pgm.wire.packets import Ack, decode_control_untrusted, encode
 from pgm.wire.parity import request_sqn
 from pgm.wire.serial import MASK
@@ -230,6 +231,43 @@ def test_a_report_about_an_old_packet_makes_no_long_wait():
     assert core.congestion.acker == "10.0.0.7"
     assert core.congestion.rtt_ns <= 2 * parameters().cc_timeout_ivl
     assert core.congestion.deadline_ns - (START + 3600 * SECOND) <= 10 * SECOND
+
+
+@pytest.mark.parametrize("nobody", ["0.0.0.0", "::", "239.1.2.3", "ff02::1", "255.255.255.255"])
+def test_nobody_becomes_the_acker_that_cannot_acknowledge(nobody):
+    core = source(flow="pgmcc")
+    core.submit([payload_of(sqn) for sqn in range(9)])
+    run(core, START + 10 * MS)
+    for loss in (0.5, 0.9):
+        report(core, nobody, loss, now=START + 20 * MS, sqn=0)
+    assert core.congestion.acker is None
+    assert core.counters.cc_reports_refused == 2
+    bench = Bench()
+    bench.hear(spm_packet(1, 0, -1, Acker(acker="10.1.0.7")), UP, SOURCE)
+    bench.hear(data_train(range(9)), UP, SOURCE)
+    [session] = bench.core.sessions
+    bench.hear(decode_control_untrusted(report_packet(session.path, 8, 0, 1.0, nobody)), A, "10.1.0.66", is_group=False)
+    assert not bench.sent(T.ACK)
+    assert bench.core.counters.cc_reports_refused == 1
+
+
+def test_an_acker_that_never_acknowledges_stops_the_stream_for_two_time_outs_and_once():
+    """Somebody reports, all the time, in the name of a receiver that does not exist; another one acknowledges when it is elected."""
+    core = source(flow="pgmcc", cc_timeout_ivl=500 * MS, cc_bar_ivl=20 * SECOND)
+    core.submit([payload_of(sqn) for sqn in range(1000)])
+    led = {}
+    for at in range(START, START + 30 * SECOND, 50 * MS):
+        for now in deadlines(core, at, at):
+            core.handle_deadline(now)
+        report(core, "10.9.9.9", 0.9, now=at, sqn=0)
+        is_acker = core.congestion.acker == "10.0.0.7"
+        report(core, "10.0.0.7", 0.001, now=at, bitmap=MASK if is_acker else 0)
+        led[at - START] = core.window.lead
+    # Silent from the first packet on for 0.5 s and 1 s, and so again when it may be elected again.
+    assert led[1400 * MS] <= 1
+    assert led[4 * SECOND] > 100
+    assert core.counters.cc_reports_refused > 300
+    assert core.window.lead == 999
 
 
 def test_reports_that_change_the_acker_all_the_time_cause_few_spms():
