@@ -80,7 +80,11 @@ async def send_files(
     async with open_source(target, node=node, stream=stream, on_notice=events.say) as source:
         _complain(source.links)
         # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
-        await trio.sleep(settle_s)
+        with trio.move_on_after(settle_s):
+            if offer.receivers and source.is_acked:
+                await source.joined(offer.receivers)
+            else:
+                await trio.sleep_forever()
         with progress_bar() as show:
             account = await send(
                 source,

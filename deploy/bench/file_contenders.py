@@ -30,6 +30,7 @@ max_tpdu = "{packet}B"
 ack_window = {window}
 txw_bytes = "32MiB"
 fin_quiet_ivl = "100ms"
+file_digest = "{digest}"
 so_rcvbuf = "{buffer}B"
 so_sndbuf = "{buffer}B"
 [segments.lan]
@@ -87,13 +88,16 @@ class FileContender(Protocol):
 
 
 class OursFiles:
-    """`pgm send --file` to `pgm recv --into`."""
+    """`pgm send --file` to `pgm recv --into`, blocks checked by a digest of a name."""
 
-    name = "ours-files"
-    title = "pgm, files"
     is_ours = True
     needs_rate = False
     stays = False
+
+    def __init__(self, digest_name: str, name: str) -> None:
+        self.name = name
+        self.title = f"pgm, {digest_name}"
+        self._digest_name = digest_name
 
     def why_not(self) -> str:
         """Always there."""
@@ -106,6 +110,7 @@ class OursFiles:
         """The topology."""
         count = len(job.folders)
         text = _TREE.format(
+            digest=self._digest_name,
             packet=_PACKET,
             window=_ACK_WINDOW,
             buffer=job.buffer,
@@ -170,7 +175,11 @@ class Uftp:
         return ["uftp", *where, "-R", str(job.rate * 8 // 1000), "-H", members, str(job.file)]
 
 
-FILE_CONTENDERS: tuple[FileContender, ...] = (OursFiles(), Uftp())
+FILE_CONTENDERS: tuple[FileContender, ...] = (
+    OursFiles("sha256", "ours-files"),
+    OursFiles("crc32", "ours-files-crc32"),
+    Uftp(),
+)
 
 
 def chosen_for_files(names: Sequence[str]) -> list[FileContender]:

@@ -6,7 +6,6 @@ the rest; the oldest gives way and counts as lacking.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -14,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pgm.files.manifest import DIGEST_OCTETS, Extent, Manifest
+from pgm.files.manifest import Extent, Manifest
 from pgm.files.packets import few
 from pgm.wire.train import Octets
 
@@ -51,8 +50,8 @@ class Assembly:
         self._units = manifest.block // manifest.unit
         self.whole = np.zeros(count, np.bool_)  # blocks that were written
         self.right = np.zeros(count, np.bool_)  # and have the digest that they should
-        self._own = np.zeros((count, DIGEST_OCTETS), np.uint8)
-        self._said = np.zeros((count, DIGEST_OCTETS), np.uint8)
+        self._own = np.zeros((count, manifest.digest.octets), np.uint8)
+        self._said = np.zeros((count, manifest.digest.octets), np.uint8)
         self._is_said = np.zeros(count, np.bool_)
         self.rejects = 0  # packets that do not fit
         self.damaged = 0  # blocks that were whole and wrong
@@ -108,16 +107,17 @@ class Assembly:
 
     def have(self, block: int, octets: Octets) -> None:
         """All octets of a block are on the disk, or about to be."""
-        self._own[block] = np.frombuffer(hashlib.sha256(octets.data).digest(), np.uint8)
+        self._own[block] = np.frombuffer(self._manifest.digest.of(octets), np.uint8)
         self.whole[block] = True
 
     def add_digests(self, first: int, octets: Octets) -> list[int]:
         """Take in the digests of blocks in a row, from number `first` on; returns the blocks that turned out right."""
-        count = len(octets) // DIGEST_OCTETS
-        if not count or len(octets) % DIGEST_OCTETS or first + count > len(self.whole):
+        size = self._manifest.digest.octets
+        count = len(octets) // size
+        if not count or len(octets) % size or first + count > len(self.whole):
             self.rejects += 1
             return []
-        self._said[first : first + count] = octets.reshape(count, DIGEST_OCTETS)
+        self._said[first : first + count] = octets.reshape(count, size)
         self._is_said[first : first + count] = True
         return [found for block in range(first, first + count) for found in self._check(block)]
 

@@ -7,7 +7,8 @@ packet. Holes of sparse files are left out. So many small files share a packet, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -20,8 +21,6 @@ from pgm.files.names import BadManifest, check
 from pgm.messages.references import refers
 
 VERSION = 1
-DIGEST = "sha256"  # the fastest of those that nobody forges, where processors have instructions for it
-DIGEST_OCTETS = 32
 MODE_BITS = 0o777
 _MOST_OCTETS = 1 << 60  # of a transfer, so that no sum overflows
 _KEYS = {"v", "digest", "block", "unit", "files", "folders"}
@@ -30,8 +29,25 @@ _MOST_UNIT, _MOST_BLOCK = 65_507, 1 << 28
 _MOST_BLOCKS = 1 << 24  # of a transfer: 16 TiB of 1 MiB each; a receiver has two digests and more of each in memory
 _MOST_TIME = 1 << 62  # ns: 146 years from 1970, either way
 
+Octets: TypeAlias = npt.NDArray[np.uint8]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 Extent: TypeAlias = tuple[int, int]  # first octet of a file and the one behind its last
+
+
+@attrs.frozen
+class Digest:
+    """How a block is checked: `of` gives `octets` octets for a row of octets."""
+
+    octets: int
+    of: Callable[[Octets], bytes]
+
+
+# Neither keeps out who can send on the segment: digests come the same way as what they are of.
+DIGESTS: Mapping[str, Digest] = {
+    "sha256": Digest(32, lambda octets: hashlib.sha256(octets.data).digest()),
+    "crc32": Digest(4, lambda octets: zlib.crc32(octets.data).to_bytes(4, "little")),
+}
+MOST_DIGEST_OCTETS = max(one.octets for one in DIGESTS.values())
 
 
 @attrs.frozen
@@ -62,12 +78,18 @@ class Piece:
 
 @attrs.frozen(slots=False)
 class Manifest:
-    """All files of a transfer. `block` and `unit` in octets; a block is a whole number of units."""
+    """All files of a transfer. `block` and `unit` in octets; a block is a whole number of units, checked by a `digest`."""
 
     files: tuple[FileEntry, ...]
     folders: tuple[bytes, ...]
     block: int
     unit: int
+    digest_name: str = "sha256"
+
+    @property
+    def digest(self) -> Digest:
+        """How its blocks are checked."""
+        return DIGESTS[self.digest_name]
 
     @cached_property
     def _extents(self) -> tuple[Offsets, Offsets, Offsets]:
@@ -122,7 +144,7 @@ class Manifest:
     def encode(self) -> bytes:
         """In CBOR."""
         files = [[one.name, one.size, one.mode, one.mtime_ns, _packed(one)] for one in self.files]
-        value = {"v": VERSION, "digest": DIGEST, "block": self.block, "unit": self.unit, "files": files}
+        value = {"v": VERSION, "digest": self.digest_name, "block": self.block, "unit": self.unit, "files": files}
         return cbor2.dumps({**value, "folders": list(self.folders)})
 
     @classmethod
@@ -136,7 +158,7 @@ class Manifest:
             raise BadManifest(f"the list of files is no CBOR: {type(error).__name__}") from error
         if not isinstance(value, dict) or set(value) != _KEYS:
             raise BadManifest("the list of files has other keys than it should")
-        if value["v"] != VERSION or value["digest"] != DIGEST:
+        if value["v"] != VERSION or type(value["digest"]) is not str or value["digest"] not in DIGESTS:
             raise BadManifest(f"the list of files is of version {_shown(value['v'])} with {_shown(value['digest'])}")
         files, folders = value["files"], value["folders"]
         if type(files) is not list or type(folders) is not list:
@@ -148,7 +170,7 @@ class Manifest:
         unit, block = _number(value["unit"], 1, _MOST_UNIT), _number(value["block"], 1, _MOST_BLOCK)
         if block % unit:
             raise BadManifest(f"a block of {block} octets is no number of units of {unit}")
-        manifest = cls(tuple(map(_entry, files)), tuple(folders), block, unit)
+        manifest = cls(tuple(map(_entry, files)), tuple(folders), block, unit, value["digest"])
         check((one.name for one in manifest.files), folders)
         if sum(one.data_octets for one in manifest.files) > _MOST_OCTETS:
             raise BadManifest("more octets than anybody has")

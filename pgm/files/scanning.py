@@ -37,7 +37,13 @@ class _Found:
 
 
 def scan(
-    files: Sequence[Path], folders: Sequence[Path], *, unit: int, block_octets: int, most_entries: int
+    files: Sequence[Path],
+    folders: Sequence[Path],
+    *,
+    unit: int,
+    block_octets: int,
+    most_entries: int,
+    digest_name: str = "sha256",
 ) -> Offering:
     """Look at files, each sent by its own name, and at folders, sent with what is in them below theirs.
 
@@ -69,7 +75,7 @@ def scan(
     except BadManifest as error:
         raise UsageError(error.message, remedy="rename it, or send it by itself") from error
     block = unit * max(1, block_octets // unit)
-    manifest = Manifest(entries, tuple(sorted(found.folders)), block, unit)
+    manifest = Manifest(entries, tuple(sorted(found.folders)), block, unit, digest_name)
     return Offering(manifest, tuple(path for _, path in found.files), tuple(found.skipped))
 
 

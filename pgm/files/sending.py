@@ -6,7 +6,6 @@ the address that is announced. Nobody needs to know them before, and a network w
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import socket
@@ -21,7 +20,7 @@ import trio
 
 from pgm.errors import TransportError, UsageError
 from pgm.files.census import Census
-from pgm.files.manifest import DIGEST_OCTETS, Extent, digest_of
+from pgm.files.manifest import MOST_DIGEST_OCTETS, Extent, digest_of
 from pgm.files.packets import HEAD_OCTETS, Announcement, Answer, BadPacket, Kind, few, packet, packets, rows
 from pgm.files.scanning import Offering, Reader, scan
 from pgm.net.nurseries import open_plain_nursery
@@ -35,6 +34,7 @@ _REPEAT_OCTETS = 64 * MIB  # of data between two announcements with the list of 
 _REPEAT_SHARE = 64  # and that list takes no more than this part of what is sent
 _AT_ONCE_OCTETS = 4 * MIB  # of blocks that are read together: a change of threads costs as much as many octets
 _AHEAD = 1  # such groups that are read before the source takes them
+_MOST_DIGESTS = 40  # in a packet, short as they may be: files get their names when the digests have come
 _ASKED_AT_LEAST = 2  # questions of a round: one may be lost
 _MOST_DATAGRAM = 2048
 
@@ -49,7 +49,7 @@ def unit_of(source: Source) -> int:
             remedy='give the files a stream of their own, with framing = "plain"',
         )
     unit = source.max_tpdu - DATA_HEADER_OCTETS - HEAD_OCTETS
-    if unit < DIGEST_OCTETS:
+    if unit < MOST_DIGEST_OCTETS:
         raise UsageError(f"packets of {source.max_tpdu} octets are too small for files", remedy="raise max_tpdu")
     return unit
 
@@ -71,7 +71,7 @@ async def send(
 
     def look() -> Offering:
         block, most = limits.file_block_bytes, limits.file_entries
-        return scan(files, folders, unit=unit, block_octets=block, most_entries=most)
+        return scan(files, folders, unit=unit, block_octets=block, most_entries=most, digest_name=limits.file_digest)
 
     offering = await trio.to_thread.run_sync(look)
     return await FileSender(source, offering, progress=progress).run(receivers=receivers, resume=resume)
@@ -121,6 +121,7 @@ class FileSender:
         rooms = (_AHEAD + 2) * self._blocks_at_once
         self._rooms = [_Room(self._manifest.block, self._manifest.unit) for _ in range(rooms)]
         self._digests: dict[int, bytes] = {}
+        self._digests_a_packet = min(self._manifest.unit // self._manifest.digest.octets, _MOST_DIGESTS)
         self._question = 0
         self._progress = progress or _ignore
         self._answered = trio.Event()
@@ -194,7 +195,7 @@ class FileSender:
                     done += job.end - job.first
                     self._since_repeat += job.end - job.first
                     pending[job.block] = self._digests[job.block]
-                    if len(pending) >= self._manifest.unit // DIGEST_OCTETS:
+                    if len(pending) >= self._digests_a_packet:
                         await self._send_digests(pending)
                         pending = {}
                 if self._since_repeat >= repeat:
@@ -238,13 +239,13 @@ class FileSender:
         octets = room.octets[: end - first]
         reader.read(first, octets)
         if job.block not in self._digests:
-            self._digests[job.block] = hashlib.sha256(octets.data).digest()
+            self._digests[job.block] = self._manifest.digest.of(octets)
         part = octets[job.first - first : job.end - first]
         return rows(Kind.DATA, self._announcement.ident, job.first, part, self._manifest.unit, room.packets)
 
     async def _send_digests(self, digests: dict[int, bytes]) -> None:
         """Send some blocks' digests, those of blocks in a row together."""
-        blocks, at, most = sorted(digests), 0, self._manifest.unit // DIGEST_OCTETS
+        blocks, at, most = sorted(digests), 0, self._digests_a_packet
         while at < len(blocks):
             until = at + 1
             while until < len(blocks) and blocks[until] == blocks[at] + until - at and until - at < most:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
+from pgm.core.acked_window import AckedWindow
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
@@ -126,13 +127,25 @@ class SourceHandle(_Handle[SourceCore, D]):
 
     def is_stable(self, sqn: int) -> bool:
         """Whether every member of an acknowledged stream has everything up to `sqn`. Raises `UsageError` for others."""
-        acked = self._core.acked
-        if acked is None:
+        return self._require_acks().stable >= sqn
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether receivers acknowledge."""
+        return self._core.acked is not None
+
+    @property
+    def members(self) -> int:
+        """Receivers that acknowledge now. Raises `UsageError` for a stream that is not acknowledged."""
+        return self._require_acks().members
+
+    def _require_acks(self) -> AckedWindow:
+        if self._core.acked is None:
             raise UsageError(
                 "this stream is not acknowledged, so nobody knows who has what",
                 remedy='write flow = "acked" at the stream',
             )
-        return acked.stable >= sqn
+        return self._core.acked
 
     def _accept(self, payload: Payload, subject: str | None = None, to: str | None = None, *, flush: bool) -> int:
         """Take one message in; returns the sqn of its first packet."""

@@ -168,6 +168,15 @@ class Source(SourceHandle[Driver]):
             await self._outbox.wait()
         await trio.lowlevel.checkpoint()
 
+    async def joined(self, members: int) -> None:
+        """Wait until so many receivers acknowledge: they miss nothing of what is sent from now on.
+
+        Raises `UsageError` for a stream that is not acknowledged.
+        """
+        while self.members < members:
+            await self._outbox.wait()
+        await trio.lowlevel.checkpoint()
+
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`, as a send returned it.
 

@@ -64,7 +64,7 @@ def test_copies_are_compared_octet_by_octet(tmp_path: Path) -> None:
 
 def test_what_each_is_told(tmp_path: Path) -> None:
     job = a_job(tmp_path)
-    ours, uftp = OursFiles(), Uftp()
+    ours, uftp = OursFiles("crc32", "ours"), Uftp()
     ours.prepare(job)
     uftp.prepare(job)
     assert set(plan_all(load_checked(tmp_path / "tree.toml"))) == {"source", "desk-1", "desk-2", "desk-3"}

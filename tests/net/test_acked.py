@@ -41,8 +41,8 @@ def receiving(file: Path, node: str) -> subprocess.Popen[bytes]:
 async def members(source: Source, count: int) -> None:
     """Wait until so many receivers count."""
     with trio.fail_after(PATIENCE_S):
-        while source.counters.members_joined < count:  # noqa: ASYNC110 - a counter has no event
-            await trio.sleep(0.005)
+        await source.joined(count)
+        assert source.members == count
 
 
 async def test_what_is_stable_has_been_delivered_everywhere(place: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from pgm.errors import ProcessError, UsageError
 from pgm.files.assembly import Assembly
 from pgm.files.census import Census
-from pgm.files.manifest import FileEntry, Manifest
+from pgm.files.manifest import DIGESTS, FileEntry, Manifest
 from pgm.files.packets import Answer, State
 from pgm.files.scanning import Offering, Reader, scan
 from pgm.files.storing import Store, partial_name
@@ -46,13 +47,23 @@ def row(octets: bytes) -> np.ndarray:
     return np.frombuffer(octets, np.uint8).reshape(1, -1)
 
 
-def digest(octets: bytes, block: int) -> np.ndarray:
-    return np.frombuffer(hashlib.sha256(octets[block * BLOCK : (block + 1) * BLOCK]).digest(), np.uint8)
+def digest(octets: bytes, block: int, name: str) -> np.ndarray:
+    octets = octets[block * BLOCK : (block + 1) * BLOCK]
+    found = {"sha256": hashlib.sha256(octets).digest(), "crc32": zlib.crc32(octets).to_bytes(4, "little")}
+    return np.frombuffer(found[name], np.uint8)
 
 
-@given(st.binary(min_size=1, max_size=900), st.randoms(use_true_random=False), st.floats(0, 0.9), st.integers(1, 5))
-def test_rounds_of_what_is_missing_bring_everything(octets: bytes, rng: random.Random, loss: float, most: int) -> None:
-    manifest = Manifest((FileEntry(b"a", len(octets), 0o600, 0, ((0, len(octets)),)),), (), BLOCK, UNIT)
+@given(
+    st.binary(min_size=1, max_size=900),
+    st.randoms(use_true_random=False),
+    st.floats(0, 0.9),
+    st.integers(1, 5),
+    st.sampled_from(sorted(DIGESTS)),
+)
+def test_rounds_of_what_is_missing_bring_everything(
+    octets: bytes, rng: random.Random, loss: float, most: int, name: str
+) -> None:
+    manifest = Manifest((FileEntry(b"a", len(octets), 0o600, 0, ((0, len(octets)),)),), (), BLOCK, UNIT, name)
     kept = Kept()
     assembly = Assembly(manifest, kept, most)
     right: list[int] = []
@@ -69,7 +80,7 @@ def test_rounds_of_what_is_missing_bring_everything(octets: bytes, rng: random.R
                 right += assembly.add(place, row(damaged))
         for block in blocks:
             if rng.random() >= loss:
-                right += assembly.add_digests(block, digest(octets, block))
+                right += assembly.add_digests(block, digest(octets, block, name))
     assert assembly.is_complete
     assert sorted(right) == list(range(manifest.blocks))
     assert b"".join(kept.blocks[block] for block in sorted(kept.blocks)) == octets

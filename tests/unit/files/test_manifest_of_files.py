@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.files.manifest import FileEntry, Manifest
+from pgm.files.manifest import DIGESTS, FileEntry, Manifest
 from pgm.files.names import BadManifest, check, problem_of, shown
 from pgm.files.packets import MOST_RANGES, Announcement, Answer, BadPacket, Kind, State, few, packet, read, rows
 
@@ -39,14 +39,14 @@ def manifests(draw: st.DrawFn) -> Manifest:
         FileEntry(name, one.size, one.mode, one.mtime_ns, one.extents) for name in names for one in [draw(files())]
     )
     unit = draw(st.integers(1, 60))
-    return Manifest(entries, (), unit * draw(st.integers(1, 9)), unit)
+    return Manifest(entries, (), unit * draw(st.integers(1, 9)), unit, draw(st.sampled_from(sorted(DIGESTS))))
 
 
 @given(manifests())
 def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
     found = Manifest.decode(manifest.encode(), ENTRIES)
-    assert (found.files, found.folders, found.block, found.unit) == (
-        manifest.files, manifest.folders, manifest.block, manifest.unit,
+    assert (found.files, found.folders, found.block, found.unit, found.digest_name) == (
+        manifest.files, manifest.folders, manifest.block, manifest.unit, manifest.digest_name,
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def test_what_is_shown_moves_no_cursor() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"v": 2}, {"digest": "md5"}, {"block": 3}, {"unit": 0}, {"files": {}}, {"files": [[b"a"]]}, {"more": 1},
+    [{"v": 2}, {"digest": "md5"}, {"digest": ["crc32"]}, {"block": 3}, {"unit": 0}, {"files": {}}, {"files": [[b"a"]]}, {"more": 1},
      {"files": [[b"a", 10, 0o4755, 0, None]]}, {"files": [[b"a", -1, 0, 0, None]]}, {"files": [[b"a", 9, 0, 0, [3, 2]]]},
      {"files": [[b"a", 9, 0, 0, [0, 10]]]}, {"files": [[b"a", 9, 0, 0, [0]]]}, {"files": [[b"a", True, 0, 0, None]]},
      {"files": [[b"%d" % number, 0, 0, 0, None] for number in range(ENTRIES + 1)]}, {"folders": [7]}],
