@@ -19,7 +19,9 @@ from pgm.topology.plan import plan_all, plan_node
 from pgm.units import MIB, SECOND
 
 _BASE_OCTETS = 192 * MIB  # interpreter, libraries, socket buffers and the first chunks of the arena
+_RECORDER_OCTETS = 256 * MIB  # the process that writes an archive, Arrow included
 _STOP_SLACK_S = 10
+_STATE = "/var/lib/"  # where systemd makes folders for a service that has no user of its own
 
 
 def _template(name: str) -> Template:
@@ -37,6 +39,8 @@ def memory_of(plan: NodePlan) -> int:
         held = parameters.inbox_bytes + len(plan.streams) * (parameters.rxw_bytes + parameters.max_apdu)
     else:
         held = parameters.cache_bytes if plan.role is Role.REPAIRER else 0
+    if plan.record_directory is not None:
+        held += _RECORDER_OCTETS + parameters.record_queue_bytes + parameters.record_batch_bytes
     return _BASE_OCTETS + held + held // 4
 
 
@@ -49,17 +53,30 @@ def unit_text(plan: NodePlan, file: Path, executable: str) -> str:
     """The systemd unit of one node."""
     stop_s = _STOP_SLACK_S + (plan.parameters.txw_secs // SECOND if plan.role is Role.SOURCE else 0)
     needs_raw = any(segment.transport == "ip" for segment in plan.segments)
+    verb = "record" if plan.role is Role.RECEIVER and plan.record_directory is not None else "run"
     return _template("node.service").substitute(
         node=plan.name,
         topology=plan.topology,
         role=plan.role.value,
         file=file,
-        command=" ".join(_quoted(word) for word in (executable, "run", str(file), "--node", plan.name)),
+        command=" ".join(_quoted(word) for word in (executable, verb, str(file), "--node", plan.name)),
         capabilities="CAP_NET_RAW" if needs_raw else "",
         usage=EXIT_USAGE,
         stop_s=stop_s,
         memory=f"{memory_of(plan) // MIB + 1}M",
+        folders=_folders_of(plan),
     )
+
+
+def _folders_of(plan: NodePlan) -> str:
+    """What lets a node write where it records, or keeps telemetry."""
+    lines = []
+    for folder in filter(None, (plan.record_directory, plan.telemetry)):
+        if folder.startswith(_STATE):
+            lines.append(f"StateDirectory={_quoted(folder.removeprefix(_STATE))}")
+        else:
+            lines.append(f"ReadWritePaths={_quoted(folder)}")
+    return "\n".join(lines)
 
 
 def _quoted(word: str) -> str:

@@ -85,6 +85,18 @@ def test_a_unit_says_what_the_topology_says(name: str) -> None:
     assert f"AmbientCapabilities={'CAP_NET_RAW' if needs_raw else ''}\n" in text
 
 
+def test_a_node_that_records_may_write_where_it_records(tmp_path: Path) -> None:
+    plan = plan_node(load_checked(FLOOR), "desk-1")
+    recording = attrs.evolve(plan, record_directory="/var/lib/pgm/desk-1", telemetry="/srv/of all")
+    text = unit_text(recording, FLOOR, sys.executable)
+    lines = text.splitlines()
+    assert {"StateDirectory=pgm/desk-1", 'ReadWritePaths="/srv/of all"', "OOMPolicy=continue"} <= set(lines)
+    assert f"ExecStart={sys.executable} record {FLOOR} --node desk-1" in lines
+    assert memory_of(recording) > memory_of(plan) + plan.parameters.record_queue_bytes
+    (tmp_path / "pgm-desk-1.service").write_text(text)
+    assert verify(tmp_path) == ""
+
+
 def test_memory_follows_the_limits_of_the_role() -> None:
     plans = plan_all(load_checked(FLOOR))
     cache = plans["core-repairer"].parameters.cache_bytes
