@@ -444,7 +444,7 @@ class AggregatorSession:
         effects: list[Effect] = [*self.confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
         effects += self.brakes.handle_deadline(now_ns)
         for parents in self._all_parents:
-            effects += parents.take_change(self.path.tsi)
+            effects += parents.take_change(self.path.tsi, now_ns)
         effects += self.acks.handle_deadline(now_ns)
         effects += self.history.handle_deadline(now_ns)
         gaps = [] if self._is_cut_off else self._gaps.take_due(now_ns)

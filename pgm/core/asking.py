@@ -104,7 +104,7 @@ class Asker:
             effects = self._parity_naks(self.parity, step.asking, segment, parent)
         if self.restraint is not None and effects:
             effects += self.restraint.asked(self._counters.nak_sqns - before, self.path.lead, now_ns)
-        return [*history, *effects, *self.parents.take_change(self.path.tsi)], step.given_up
+        return [*history, *effects, *self.parents.take_change(self.path.tsi, now_ns)], step.given_up
 
     def home_of(self, node: Nla, home: Segment) -> Segment:
         """The segment on which somebody above is asked."""

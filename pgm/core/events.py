@@ -50,7 +50,7 @@ _ROWS = (
     EventKind("nagging-over", "It asks no more than others."),
     EventKind("crying-child", "A child asks for repairs all the time, and has a small budget from now on.", "Look at that node: cable, switch, socket buffer, processor."),
     EventKind("crying-child-over", "That child asks no more than others."),
-    EventKind("parent-changed", "Another parent is asked for repairs, since the one before gave no answer, or a better one is back.", "See whether the parent that was left runs."),
+    EventKind("parent-changed", "Another parent is asked for repairs, since the one before gave no answer, or a better one is back; many changes are told together.", "See whether the parent that was left runs."),
     EventKind("storm-brake", "More NAKs came than their budget allows; the rest is dropped, and comes again.", "Find who asks: pgm status; put a repairer or aggregator in between, or raise child_nak_rte."),
     EventKind("late-join", "A late joiner learnt from where on the stream can still be had, or that nobody keeps it.", "Put a repairer on the segment or above it, or raise its cache_secs and cache_bytes."),
     EventKind("relay-speaking", "This relay carries the session down from now on.", "Where it stands in for another, see why that is silent."),

@@ -13,7 +13,10 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Notice
 from pgm.core.patience import Patience
 from pgm.parameters import Parameters
+from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
+
+_TOLD_AT_ONCE = 2  # notices in notice_ivl: there and back
 
 
 class Parents:
@@ -32,7 +35,10 @@ class Parents:
         self._unanswered = 0
         self._retry_at_ns = 0
         self._order: tuple[Nla, ...] = self._configured
-        self._left: Nla | None = None  # the parent before the last change that was not told yet
+        self._left: Nla | None = None  # the parent before the first change that was not told yet
+        self._changes = 0  # that were not told yet
+        self._told = 0  # notices since `_told_since_ns`
+        self._told_since_ns = -NEVER
 
     @property
     def all(self) -> tuple[Nla, ...]:
@@ -96,17 +102,29 @@ class Parents:
             # One unanswered NAK is enough to leave a parent that was already found dead.
             self._unanswered = self._parameters.parent_patience - 1
 
-    def take_change(self, tsi: Tsi) -> Sequence[Notice]:
-        """What there is to tell of a change of parents since the last call."""
-        left, self._left = self._left, None
-        if left in (None, self.current):
+    def take_change(self, tsi: Tsi, now_ns: int) -> Sequence[Notice]:
+        """What there is to tell of changes of parents since the last call: there and back at once, more together."""
+        if not self._changes:
             return ()
-        return (Notice("parent-changed", f"session {tsi_text(tsi)}: asks {self.current} instead of {left}"),)
+        if now_ns - self._told_since_ns >= self._parameters.notice_ivl:
+            self._told_since_ns, self._told = now_ns, 0
+        if self._told >= _TOLD_AT_ONCE:
+            return ()
+        left, self._left, changes, self._changes = self._left, None, self._changes, 0
+        if changes == 1:
+            text = f"asks {self.current} instead of {left}"
+        elif left == self.current and changes == _TOLD_AT_ONCE:
+            return ()  # there and back between two calls
+        else:
+            text = f"asks {self.current}, after {changes} changes of parents since it asked {left}"
+        self._told += 1
+        return (Notice("parent-changed", f"session {tsi_text(tsi)}: {text}"),)
 
     def _move_to(self, index: int) -> None:
         if self._counters.watch is not None:
             self._counters.watch.parent_changed(self.current, self._order[index])
         self._left = self._left or self.current
+        self._changes += 1
         self._index = index
         self._unanswered = 0
         self.patience.start_anew()
