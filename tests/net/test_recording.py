@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from pgm.archive.requests import RangeRequest
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
 from tests.net.places import Place, one_segment
-from tests.net.processes import Process, Processes, processes
+from tests.net.processes import Process, Processes, count, processes
 
 MESSAGES = 4000
 SIZE = 1000
@@ -131,7 +133,7 @@ def _recorded(archive: Path) -> int:
     return max((one.next_sqn for one in ArchiveReader(archive).holdings()), default=0)
 
 
-def test_a_repairer_that_is_killed_goes_on_behind_a_loss_that_is_told(tmp_path: Path) -> None:
+def test_a_repairer_and_its_writing_process_that_are_killed_go_on_behind_losses_that_are_told(tmp_path: Path) -> None:
     place = Place.new()
     with processes(_tree(place, tmp_path, "20Mbit/s"), f"t{place.number}") as tree:
         archive = tmp_path / "repairer"
@@ -139,8 +141,14 @@ def test_a_repairer_that_is_killed_goes_on_behind_a_loss_that_is_told(tmp_path: 
         with pgm.blocking.open_source(tree.file, node="source") as source:
             source.send_batch(_generated(0, MESSAGES // 2))
             tree.until("repairer", lambda _: _recorded(archive) > 300)
-            tree.running["repairer"].kill()
+            first = tree.running["repairer"]
+            children = Path(f"/proc/{first.process.pid}/task/{first.process.pid}/children").read_text().split()
+            os.kill(int(children[0]), signal.SIGKILL)  # what writes the archive
             before = _recorded(archive)
+            first.line_with("recorder-died: ")
+            tree.until("repairer", lambda snapshot: count(snapshot, "recorder_deaths") == 1)
+            tree.until("repairer", lambda _: _recorded(archive) >= MESSAGES // 2)
+            first.kill()
             (again,) = tree.start_all(["repairer"])
             tree.until("repairer", lambda snapshot: snapshot["sessions"])
             source.send_batch(_generated(MESSAGES // 2, MESSAGES))
