@@ -78,7 +78,9 @@ class RepairerSession:
         self.lines: Lines | None = None  # above, where several bring the session
         if setup.lines:
             lines = (LineSetup(setup.up, setup.parents), *setup.lines)
-            self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
+            self.lines = self._asker.routes = self.acks.routes = Lines(
+                lines, self.path, self._recovery, parameters, counters
+            )
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
         self._wanted = Wanted(setup.downs, parameters.repair_states)
         self._spm_request = SpmRequest(parameters, rng, counters)

@@ -12,6 +12,7 @@ import random
 from pgm.core.ack_parent import AckParent, Heard
 from pgm.core.ack_sender import AckSender
 from pgm.core.ack_terms import AckTerms
+from pgm.core.asking import HasRoutes
 from pgm.core.channel import Channel
 from pgm.core.congestion_reports import ReportRelay
 from pgm.core.counters import Counters
@@ -48,6 +49,7 @@ class AckMerger:
         self._parameters = parameters
         self._rng = rng
         self._counters = counters
+        self.routes: HasRoutes | None = None  # where parents are on several segments
         self._below: AckParent | None = None
         self._above: AckSender | None = None
         self._reports = ReportRelay(path, parents, setup.up, counters)
@@ -87,6 +89,7 @@ class AckMerger:
         self._above = AckSender(
             path, self._parents, self._setup.up, self._parameters, self._rng, counters, terms, is_element=True
         )
+        self._above.routes = self.routes
 
     def on_packet(self, ack: Ack, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """An ack of a child, or a confirmation of the parent."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 
 from pgm.core.ack_terms import AckTerms, ack_packet
+from pgm.core.asking import HasRoutes
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
@@ -48,6 +49,7 @@ class AckSender:
         self._parameters = parameters
         self._counters = counters
         self._is_element = is_element
+        self.routes: HasRoutes | None = None  # where parents are on several segments
         self._rng = rng
         self._draw()
         self._acked: int | None = None
@@ -151,14 +153,15 @@ class AckSender:
 
     def _ack(self, acked: int, members: int, holder: Nla, to: Nla | None, *, leaves: bool = False) -> Effect:
         self._counters.ack_packets += 1
+        segment = self._segment if self.routes is None else self.routes.route(to, self._segment)[0]
         said = Members(
             members=members,
-            holder=holder or self._segment.address,
+            holder=holder or segment.address,
             is_element=self._is_element,
             leaves=leaves,
             joins=not self._is_adopted,
         )
-        return control(self._segment, ack_packet(self._path.tsi, self._path.data_port, acked, said), to=to)
+        return control(segment, ack_packet(self._path.tsi, self._path.data_port, acked, said), to=to)
 
     def _find_parent(self, now_ns: int) -> bool:
         """Whether there is a parent to ack to. One that is silent gives way to the next."""

@@ -8,6 +8,8 @@ Without members there is nobody to wait for: the stream goes as fast as its rate
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pgm.core.ack_parent import AckParent, Heard
 from pgm.core.ack_terms import AckTerms
 from pgm.core.channel import Segment
@@ -26,14 +28,19 @@ class AckedWindow:
     """What the members of one stream have acknowledged, and how far its source may go."""
 
     def __init__(
-        self, tsi: Tsi, data_port: int, segment: Segment, parameters: Parameters, counters: Counters, first_sqn: int
+        self,
+        tsi: Tsi,
+        data_port: int,
+        segments: Sequence[Segment],
+        parameters: Parameters,
+        counters: Counters,
+        first_sqn: int,
     ) -> None:
         self._terms = AckTerms.of_parameters(parameters)
-        self._segment = segment
         self._counters = counters
         self._waits = parameters.ack_full == "wait"
         self._quorum = parameters.ack_quorum
-        self._children = AckParent(tsi, data_port, (segment,), parameters, counters)
+        self._children = AckParent(tsi, data_port, segments, parameters, counters)
         self.stable = first_sqn - 1  # the newest sqn that everybody has
         self._full_since_ns: int | None = None
         self._has_news = False  # more is stable: whoever waits for that is woken by a deadline
@@ -88,16 +95,16 @@ class AckedWindow:
             self._counters.window_blocked_most_us = max(self._counters.window_blocked_most_us, blocked_us)
             self._full_since_ns = None
 
-    def on_ack(self, ack: Ack, lead: int, peer: Nla, now_ns: int) -> Effects:
-        """Take an ack of a child of the source."""
+    def on_ack(self, ack: Ack, lead: int, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Take an ack of a child of the source, on whichever line it came."""
         said, acked = find(ack.options, Members), unwrap(ack.rx_max, lead)
         if said is None or said.confirms or acked > lead:
             self._counters.foreign_packets += 1
             return NOTHING
-        effects = self._children.on_ack(Heard(acked, said, lead), self._segment, peer, self._terms, now_ns)
+        effects = self._children.on_ack(Heard(acked, said, lead), segment, peer, self._terms, now_ns)
         self._follow()
         if said.leaves:
-            self._children.forget(self._segment, peer)
+            self._children.forget(segment, peer)
             self._follow()
         return effects
 

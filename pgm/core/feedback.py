@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from pgm.core.ack_sender import AckSender
 from pgm.core.ack_terms import AckTerms
+from pgm.core.asking import HasRoutes
 from pgm.core.channel import Segment
 from pgm.core.congestion_reports import Reporter
 from pgm.core.counters import Counters
@@ -48,6 +49,7 @@ class Feedback:
         self._acks: AckSender | None = None
         self._flow_ns = 0  # when an SPM said last that acks are wanted
         self.reporter: Reporter | None = None
+        self.routes: HasRoutes | None = None  # where parents are on several segments
 
     @property
     def deadline_ns(self) -> int:
@@ -79,6 +81,7 @@ class Feedback:
             self._flow_ns, terms = now_ns, AckTerms.of_option(flow)
             if self._acks is None:
                 self._acks = AckSender(*common, terms)
+                self._acks.routes = self.routes
             self._acks.follow(terms, now_ns)
         elif self._acks is not None and now_ns - self._flow_ns >= self._parameters.peer_expiry:
             self._counters.ack_terms_changes += 1

@@ -34,6 +34,7 @@ class LineSetup:
 
     segment: Segment
     parents: tuple[Nla, ...] = ()
+    repairers: tuple[Nla, ...] = ()  # others who answer there
 
 
 def all_parents(home: Sequence[Nla], lines: Sequence[LineSetup]) -> tuple[Nla, ...]:
@@ -105,7 +106,7 @@ class Lines:
 
     def route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
         """The segment on which to ask a parent, and the path address that it knows the session by."""
-        line = next((one for one in self._lines if parent in one.setup.parents), None)
+        line = next((one for one in self._lines if parent in (*one.setup.parents, *one.setup.repairers)), None)
         line = line or next((one for one in self._lines if parent == one.path_nla), None)
         return (home, self._path.path_nla) if line is None else (line.setup.segment, line.path_nla)
 

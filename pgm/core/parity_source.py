@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
-from pgm.core.effects import Send
+from pgm.core.effects import Effect, Send
+from pgm.core.pacer import Pacer
 from pgm.core.parity_responder import ParityFormat, ParityResponder, alike, parity_packets, whole_group
 from pgm.core.ranges import Span
 from pgm.core.transmit_window import TransmitWindow
@@ -168,3 +169,32 @@ class ParitySource:
             if not self.responder.request(group, count, actual, now_ns):
                 single += parts
         return sorted(single)
+
+    # Sending
+
+    def ready_ns(self, pacer: Pacer) -> int:
+        """When something of it is due and the rate allows it."""
+        at = self.deadline_ns
+        scheduled = self.scheduled_octets()
+        if scheduled:
+            at = min(at, pacer.data_ready_at(scheduled))
+        if self.responder.deadline_ns != NEVER:
+            ready = pacer.repair_ready_at(self.responder.next_octets())
+            at = min(at, max(ready, self.responder.deadline_ns))
+        return at
+
+    def next_train(self, pacer: Pacer, now_ns: int) -> Effect | None:
+        """Scheduled parity comes before new data, and counts as such; what was asked for counts as a repair (FEC-16)."""
+        scheduled = self.scheduled_octets()
+        if scheduled and pacer.data_ready_at(scheduled) <= now_ns:
+            send = self.next_scheduled(pacer.train_octets, pacer.packet_room(now_ns))
+            pacer.data_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
+            return send
+        responder = self.responder
+        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
+            return None
+        room, trail = pacer.repair_room(now_ns), self._window.trail
+        repair = responder.next_train(room, trail, now_ns, pacer.packet_room(now_ns))
+        if repair is not None:
+            pacer.repair_sent(len(repair.octets), now_ns, len(repair.octets) // repair.stride)
+        return repair

@@ -103,7 +103,9 @@ class Session(ShortReceive):
         self.lines: Lines | None = None
         if setup.lines:
             lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
-            self.lines = self._asker.routes = Lines(lines, self.path, self._recovery, parameters, counters)
+            self.lines = self._asker.routes = self.feedback.routes = Lines(
+                lines, self.path, self._recovery, parameters, counters
+            )
         self._restraint: Restraint | None = None  # begins with asking
         self._late_join = LateJoin(
             self.window, self._asker, setup.segment, setup.local_repairers, setup.keepers, parameters

@@ -48,6 +48,7 @@ class SourceSetup:
     first_sqn: int = 0  # upper half 0 at the start; OpenPGM's receivers want the SPM_SQN at 0 too (INT-Q2)
     started_at_ns: int = 0  # wall clock, for the epoch option
     flow: str = "rate"  # or "acked" or "pgmcc"
+    lines: tuple[Segment, ...] = ()  # further segments to send on
 
 
 class SourceCore:
@@ -92,9 +93,8 @@ class SourceCore:
         self._children.begin(now_ns)
         self.acked: AckedWindow | None = None
         if setup.flow == "acked":
-            self.acked = AckedWindow(
-                setup.tsi, setup.data_port, setup.segment, parameters, self.counters, setup.first_sqn
-            )
+            segments = (setup.segment, *setup.lines)
+            self.acked = AckedWindow(setup.tsi, setup.data_port, segments, parameters, self.counters, setup.first_sqn)
         is_ipv6 = ":" in setup.segment.address
         self.congestion = (
             CongestionControl(parameters, self.counters, now_ns, is_ipv6=is_ipv6) if setup.flow == "pgmcc" else None
@@ -212,7 +212,7 @@ class SourceCore:
             elif isinstance(item, Polr) and not channel.is_group:
                 effects += self._children.on_polr(item, now_ns)[0]
             elif isinstance(item, Ack) and self.acked is not None and not channel.is_group:
-                effects += self.acked.on_ack(item, self.window.lead, peer, now_ns)
+                effects += self.acked.on_ack(item, self.window.lead, self._segment, peer, now_ns)
                 self._follow_acks(self.acked)
             elif isinstance(item, Ack) and self.congestion is not None and not channel.is_group:
                 effects += self._on_report(self.congestion, item, now_ns)
@@ -348,22 +348,12 @@ class SourceCore:
             ready = self._pacer.repair_ready_at(self._responder.next_octets())
             at = min(at, max(ready, self._responder.deadline_ns))
         if self._parity is not None:
-            at = min(at, self._parity_deadline_ns(self._parity))
+            at = min(at, self._parity.ready_ns(self._pacer))
         if self.window.has_unsent:
             ready = self._pacer.data_ready_at(self.window.next_octets)
             at = min(at, max(ready, self._is_blocked_until_ns))
         elif self._is_closing and self._fin_at_ns is None:
             at = 0
-        return at
-
-    def _parity_deadline_ns(self, parity: ParitySource) -> int:
-        at = parity.deadline_ns
-        scheduled = parity.scheduled_octets()
-        if scheduled:
-            at = min(at, self._pacer.data_ready_at(scheduled))
-        if parity.responder.deadline_ns != NEVER:
-            ready = self._pacer.repair_ready_at(parity.responder.next_octets())
-            at = min(at, max(ready, parity.responder.deadline_ns))
         return at
 
     def handle_deadline(self, now_ns: int) -> Effects:
@@ -393,7 +383,7 @@ class SourceCore:
         effects += self._children.handle_deadline(now_ns)
         if self._yielding.review(now_ns):
             effects += self._go_at(self._yielding.rate)
-        parity = None if self._parity is None else self._next_parity(self._parity, now_ns)
+        parity = None if self._parity is None else self._parity.next_train(self._pacer, now_ns)
         train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
             self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
@@ -420,22 +410,6 @@ class SourceCore:
             pacer.repair_sent(len(send.octets), now_ns, packets)
             self._yielding.sent(packets, len(send.octets))
         return send
-
-    def _next_parity(self, parity: ParitySource, now_ns: int) -> Effect | None:
-        """Scheduled parity comes before new data, and counts as such; what was asked for counts as a repair (FEC-16)."""
-        pacer = self._pacer
-        scheduled = parity.scheduled_octets()
-        if scheduled and pacer.data_ready_at(scheduled) <= now_ns:
-            send = parity.next_scheduled(pacer.train_octets, pacer.packet_room(now_ns))
-            pacer.data_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
-            return send
-        responder = parity.responder
-        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
-            return None
-        repair = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
-        if repair is not None:
-            pacer.repair_sent(len(repair.octets), now_ns, len(repair.octets) // repair.stride)
-        return repair
 
     def _next_data(self, now_ns: int) -> Effect | None:
         window, pacer = self.window, self._pacer

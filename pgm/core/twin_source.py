@@ -1,13 +1,13 @@
 """A source on several lines: the same packets on each, asked on any.
 
 The rate is that of each line. What is asked for on one line is confirmed and repaired on all: whoever has several takes the
-first copy, and whoever has one is spared a NAK.
+first copy, and whoever has one is spared a NAK. Acks come on the line that a member has chosen, and are confirmed there.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Effects, Send, control
@@ -26,15 +26,10 @@ class TwinSourceCore(SourceCore):
     """A `SourceCore` that sends on more segments than the one of its setup."""
 
     def __init__(
-        self,
-        setup: SourceSetup,
-        more: Sequence[Segment],
-        parameters: Parameters,
-        now_ns: int,
-        rng: random.Random | None = None,
+        self, setup: SourceSetup, parameters: Parameters, now_ns: int, rng: random.Random | None = None
     ) -> None:
         super().__init__(setup, parameters, now_ns, rng)
-        self._all = (setup.segment, *more)
+        self._all = (setup.segment, *setup.lines)
 
     def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
         """None: one packet is several here, which `handle_deadline` gives."""
@@ -64,7 +59,7 @@ class TwinSourceCore(SourceCore):
         found: list[Effect] = []
         for effect in effects:
             found.append(effect)
-            if isinstance(effect, Send) and effect.to is None:
+            if isinstance(effect, Send) and effect.to is None and not _is_ack(effect):
                 found += [self._copy(effect, line) for line in self._all if line != effect.segment]
         return found
 
@@ -87,3 +82,8 @@ class TwinSourceCore(SourceCore):
             self.counters.ncf_packets += 1
             return control(line, with_addresses(packet, line.address, line.group), hops=send.hops)
         return control(line, bytes(send.octets), hops=send.hops)
+
+
+def _is_ack(send: Send) -> bool:
+    """Whether it confirms acks, which is for those who acknowledge on that line."""
+    return not send.is_data and int(send.octets[_TYPE_AT]) & _TYPE_BITS == PacketType.ACK

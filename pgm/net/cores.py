@@ -64,17 +64,17 @@ def source_core(
     rng: random.Random | None = None,
 ) -> SourceCore:
     """A source of one stream, on all of its segments; without `rng` its polls are drawn from the TSI, which is random."""
-    setup = SourceSetup(tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow)
+    setup = SourceSetup(
+        tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow, lines=tuple(segments[1:])
+    )
     parameters = plan.parameters_of(stream)
-    if len(segments) > 1:
-        return TwinSourceCore(setup, segments[1:], parameters, now_ns, rng)
-    return SourceCore(setup, parameters, now_ns, rng)
+    return (TwinSourceCore if setup.lines else SourceCore)(setup, parameters, now_ns, rng)
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
     """The further segments that bring a node's streams."""
     by_name = {segment.name: segment for segment in segments}
-    return tuple(LineSetup(by_name[line.segment], line.parents) for line in plan.lines)
+    return tuple(LineSetup(by_name[line.segment], line.parents, line.repairers) for line in plan.lines)
 
 
 def receiver_core(

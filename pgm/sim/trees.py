@@ -33,7 +33,7 @@ class _Wish:
     @property
     def segments(self) -> tuple[str, ...]:
         above = (self.up, *self.lines) if self.up is not None else ()
-        return (*above, *(down for down in self.downs if down != self.up))
+        return (*above, *(down for down in self.downs if down not in above))
 
 
 class Tree:
@@ -95,8 +95,8 @@ class Tree:
         parameters: Parameters | None = None,
         lines: Mapping[str, tuple[str, ...]] = _NO_LINES,
     ) -> str:
-        """A repairer: a relay from `up`, and `lines`, to `downs`, or on-LAN without `downs`."""
-        return self._wish(name, Role.REPAIRER, up, downs or (up,), parents, (), standby_of, parameters, lines)
+        """A repairer: a relay from `up`, and `lines`, to `downs`, or on-LAN, on all lines, without `downs`."""
+        return self._wish(name, Role.REPAIRER, up, downs or (up, *lines), parents, (), standby_of, parameters, lines)
 
     def _wish(
         self,
@@ -154,10 +154,14 @@ class Tree:
             partners=self._partners(wish),
             is_standby=wish.standby_of is not None,
             lines=tuple(
-                LinePlan(line, tuple(self.address(parent, line) for parent in parents))
+                LinePlan(
+                    line,
+                    tuple(self.address(parent, line) for parent in parents),
+                    tuple(sorted(self._repairers_on(line))),
+                )
                 for line, parents in wish.lines.items()
             ),
-            local_repairers=self._repairers_on(above) if wish.role is Role.RECEIVER else frozenset(),
+            local_repairers=self._local_repairers(wish),
             keepers=tuple(self.address(name, above) for name in self._keepers(wish, above)),
             asks_below_trail=any(self._wishes[parent].role is Role.REPAIRER for parent in wish.parents),
         )
@@ -203,6 +207,11 @@ class Tree:
             for segment in other.segments
             if segment in wish.segments
         )
+
+    def _local_repairers(self, wish: _Wish) -> frozenset[str]:
+        if wish.role is not Role.RECEIVER:
+            return frozenset()
+        return frozenset().union(*(self._repairers_on(segment) for segment in wish.segments))
 
     def _keepers(self, wish: _Wish, above: str) -> list[str]:
         """Whom history may be had of: repairers of the segment above a relay, and parents that are no source."""

@@ -176,7 +176,7 @@ class Node:
     streams: tuple[str, ...] = _key('["quotes"]', "What a source sends, a receiver takes, an element carries. All streams where a receiver or an element says nothing.", default=())
     parents: tuple[str, ...] = _key('["floor-2-aggregator", "exchange"]', "Nodes to ask for repairs, in order of preference. Each must answer on the node's upstream segment.", default=())
     repairers: tuple[str, ...] = _key('["floor-2-repairer"]', "Of an aggregator: repairers below it, asked before its parents.", default=())
-    lines: tuple[Line, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/ab-feeds.md): a receiver, or a repairer that relays, takes whichever copy comes first; a source sends on all.", default=())
+    lines: tuple[Line, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/ab-feeds.md): a receiver or repairer takes whichever copy comes first; a source sends on all, and a repairer that does not relay repairs on all.", default=())
     standby_of: str = _key('"floor-2-aggregator"', "The relay this one stands in for, on the same segments.", default="")
     loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads, instead of the segment's.")
     cache: Cache | None = _key('{ bytes = "4GiB", seconds = 60 }', "Of a repairer: how much it keeps.")
@@ -218,12 +218,12 @@ class Node:
 
     @property
     def downs(self) -> tuple[Place, ...]:
-        """Where the node answers; nowhere for a receiver. On-LAN it is where it asks."""
+        """Where the node answers; nowhere for a receiver. On-LAN it is where it asks, on all of its lines."""
         if self.downstream:
             return self.downstream
         if self.role is Role.RECEIVER or not self.segment:
             return ()
-        more = (line.place for line in self.lines if self.role is Role.SOURCE)
+        more = (line.place for line in self.lines)
         return (Place(self.segment, self.address, self.loss), *more)
 
     def parents_on(self, segment: str) -> tuple[str, ...]:

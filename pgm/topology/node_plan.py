@@ -73,6 +73,7 @@ class LinePlan:
 
     segment: str
     parents: tuple[Address, ...] = ()
+    repairers: tuple[Address, ...] = ()  # all that answer there
 
 
 @attrs.frozen

@@ -180,7 +180,14 @@ def _addresses_on(place: Place, nodes: list[Node]) -> tuple[Address, ...]:
 
 def _lines(tree: Tree, node: Node) -> tuple[LinePlan, ...]:
     lines = node.lines if node.up is not None else ()
-    return tuple(LinePlan(line.segment, _addresses_on(line.place, tree.named(line.parents))) for line in lines)
+    return tuple(
+        LinePlan(
+            line.segment,
+            _addresses_on(line.place, tree.named(line.parents)),
+            _addresses_on(line.place, [one for one in tree.repairers_on(line.segment) if one is not node]),
+        )
+        for line in lines
+    )
 
 
 def _repairers(tree: Tree, node: Node) -> tuple[tuple[Address, ...], ...]:

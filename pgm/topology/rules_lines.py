@@ -10,8 +10,6 @@ from pgm.topology.precedence import streams_of
 from pgm.topology.rule import Finding, Rule
 from pgm.topology.tree import Feed, Tree
 
-_ONE_WAY = ("acked", "pgmcc")  # flows whose reports go to one parent
-
 
 def _lines(tree: Tree) -> Iterator[tuple[Node, Line, tuple[str | int, ...]]]:
     for node in tree.nodes:
@@ -21,13 +19,14 @@ def _lines(tree: Tree) -> Iterator[tuple[Node, Line, tuple[str | int, ...]]]:
 
 def _seats(tree: Tree) -> Iterator[Finding]:
     for node, line, path in _lines(tree):
+        if node.role is Role.AGGREGATOR:
+            message = f"the aggregator {node.name!r} has lines, but keeps nothing by which to tell a second copy"
+            yield Finding(path, message, f"make {node.name!r} a repairer, or have an aggregator for each line")
+            continue
         seats = [place.segment for place in node.places]
         if seats.count(line.segment) > 1:
             message = f"{node.name!r} has the segment {line.segment!r} twice"
             yield Finding(path, message, "name a segment that carries the streams by another way")
-        if node.role is Role.REPAIRER and not node.is_relay:
-            message = f"the repairer {node.name!r} has lines and no segment below"
-            yield Finding(path, message, "put a repairer on each line, or give it upstream and downstream")
 
 
 def _addresses(tree: Tree) -> Iterator[Finding]:
@@ -86,13 +85,16 @@ def _wanted(tree: Tree, segment: str, streams: set[str]) -> set[Feed]:
 def _flows(tree: Tree) -> Iterator[Finding]:
     for node, _, path in _lines(tree):
         for stream in streams_of(tree.topology, node):
-            if stream.flow in _ONE_WAY:
-                message = f"the stream {stream.name!r} of {node.name!r} has lines and flow = {stream.flow!r}"
-                yield Finding(path, message, 'write flow = "rate", or leave it one line')
+            if stream.flow == "pgmcc":
+                message = (
+                    f"the stream {stream.name!r} of {node.name!r} has lines and flow = 'pgmcc': "
+                    "nobody reports what one line loses and another brings, so a full line would slow nobody down"
+                )
+                yield Finding(path, message, 'write flow = "rate" or "acked", or leave it one line')
 
 
 RULES = (
-    Rule("line-seat", "A line is a segment of its own, of a source, a receiver or a relaying repairer.", _seats),
+    Rule("line-seat", "A line is a segment of its own, of a source, a receiver or a repairer.", _seats),
     Rule("line-address", "A node has an address on all of its lines or, receivers, on none.", _addresses),
     Rule("line-parent", "The parents of a line answer on it; a source has none.", _parents),
     Rule(
@@ -101,6 +103,8 @@ RULES = (
         _brings_the_same,
     ),
     Rule(
-        "line-flow", "Streams that come by several lines are controlled by rate: acks and reports go one way.", _flows
+        "line-flow",
+        "Streams that come by several lines have no congestion control: what a full line loses another one hides.",
+        _flows,
     ),
 )

@@ -123,7 +123,6 @@ def _seats(node: Node) -> Iterator[Finding]:
 _READ_BY: dict[str, tuple[Role, ...]] = {
     "parents": (Role.RECEIVER, *_ELEMENTS),
     "repairers": (Role.AGGREGATOR,),
-    "lines": (Role.SOURCE, Role.RECEIVER, Role.REPAIRER),
     "cache": (Role.REPAIRER,),
     "record": (Role.RECEIVER, Role.REPAIRER),
     "standby_of": _ELEMENTS,

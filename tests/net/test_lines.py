@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import attrs
@@ -14,6 +15,7 @@ import trio
 import pgm
 from deploy.status import _lines
 from pgm.topology.load import loads
+from tests.net.elements import running
 from tests.net.lab import ROOT
 from tests.net.listening import taking
 from tests.net.opened import messages_of_sizes
@@ -26,16 +28,17 @@ LINE_OF_DESK = 'parents = ["exchange"]\nlines = [{'
 PAGE = (ROOT / "docs" / "ab-feeds.md").read_text()
 
 
-def block(language: str) -> str:
-    [found] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    return found
+def block(language: str, number: int = 0) -> str:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[number]
 
 
 @pytest.fixture
 def tree(place: Place) -> str:
     """The tree of the page, with addresses of this test's own."""
     other = Place.new()
-    text = block("toml").replace("127.0.79.", f"{place.net}.").replace("127.0.80.", f"{other.net}.")
+    text = (
+        (block("toml") + block("toml", 1)).replace("127.0.79.", f"{place.net}.").replace("127.0.80.", f"{other.net}.")
+    )
     text = text.replace("239.192.79.1", place.group(0)).replace("239.192.79.2", place.group(1))
     return text.replace("3079", f"{place.port}").replace('"two-lines"', f'"t{place.number}"')
 
@@ -66,6 +69,36 @@ def test_the_tree_of_the_page_passes_a_strict_check(tree: str, tmp_path: Path) -
     command = [sys.executable, "-m", "deploy", "check", "--strict", str(tmp_path / "tree.toml")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_acknowledged_with_a_repairer_on_both_lines(tree: str) -> None:
+    """Whoever has one line alone gets from the repairer what only the other line has brought."""
+    single = '[nodes.single]\nrole = "receiver"\nsegment = "line-b"\naddress = "{}"\nparents = ["local", "exchange"]\n'
+    [own] = re.findall(r'address = "([0-9.]+)\.10", parents', tree)
+    tree = tree.replace('rate = "400Mbit/s"', 'rate = "40Mbit/s"\nflow = "acked"') + single.format(f"{own}.11")
+    topology = loads(tree)
+    sent = messages_of_sizes([500] * 2000)
+    async with running(topology, "local") as elements, AsyncExitStack() as stack:
+        receivers = [
+            await stack.enter_async_context(pgm.open_receiver(topology, node=node)) for node in ("desk", "single")
+        ]
+        taken = await stack.enter_async_context(taking(*receivers))
+        async with pgm.open_source(topology, node="exchange") as source:
+            with trio.fail_after(PATIENCE_S):
+                await source.send(sent[0])
+                while source.counters.members_joined < 1:  # noqa: ASYNC110 - a counter has no event
+                    await trio.sleep(0.01)
+                await source.send_batch(sent[1:])
+                await source.stable(len(sent) - 1)
+            assert [len(one.messages) for one in taken] == [len(sent)] * 2
+            [session] = elements.core("local").status(0)
+        local = elements.core("local").counters
+    assert [one.messages for one in taken] == [sent] * 2
+    assert not any(one.lost for one in taken)
+    assert min(line.lost_packets for line in session.lines) > 20
+    assert local.twin_packets > len(sent) // 2
+    assert receivers[1].counters.repaired_locally > 20
+    assert source.counters.nak_sqns_in < receivers[1].counters.repaired_locally / 2
 
 
 async def test_the_line_that_works_will_do(tree: str) -> None:
