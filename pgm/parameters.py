@@ -336,7 +336,7 @@ class Parameters:
     file_rounds: int = _count(8, _SOURCE, "-", "Times that files, or what is lacking of them, are sent at most.", low=1, high=1000)
     file_questions: int = _count(10, _SOURCE, "-", "Questions behind a round that a receiver may leave without an answer.", low=1, high=1000)
     file_ask_ivl: int = _ivl(200 * MILLISECOND, ("source", "receiver"), "-", "Time between two questions who lacks what of files; answers are spread over the first half of it.", low=MILLISECOND, high=60 * SECOND)
-    file_patience: int = _ivl(30 * SECOND, _SOURCE, "-", "How long a receiver that said it is busy may be silent before the source of files goes on without it.", low=MILLISECOND)
+    file_patience: int = _ivl(30 * SECOND, _SOURCE, "-", "How long a receiver that said it is busy, or that still acknowledges packets, may be silent before the source of files goes on without it.", low=MILLISECOND)
     file_receivers: int = _count(4096, _SOURCE, "-", "Receivers of files whose answers are kept; others are served as far as they lack the same.", low=1, high=1_000_000)
     file_entries: int = _count(200_000, ("source", "receiver"), "-", "Most files and folders in a transfer. A list of so many takes some hundred MB while it is read.", low=1, high=10_000_000)
     file_manifest_bytes: int = _octets(64 * MIB, ("source", "receiver"), "-", "Most octets of the list of files.", low=KIB, high=GIB)

@@ -36,6 +36,10 @@ class Census:
             one.answer.question >= since_question and one.answer.state is not State.BUSY for one in self._known.values()
         )
 
+    def answered(self, since_question: int) -> int:
+        """How many have answered a question since then."""
+        return sum(one.answer.question >= since_question for one in self._known.values())
+
     def is_busy(self, now_ns: int) -> bool:
         """Whether somebody who was heard not long ago needs time."""
         return any(

@@ -268,8 +268,9 @@ class FileSender:
     # Asking
 
     async def _ask(self, first_question: int, receivers: int) -> None:
-        """Ask until everybody who is known has answered, those who are busy for their patience."""
+        """Ask until everybody who is known has answered; those who are busy, or still acknowledge, for their patience."""
         asked, waited = 0, self._parameters.file_ask_ivl / SECOND
+        patient_until = trio.current_time() + self._parameters.file_patience / SECOND
         while True:
             self._question += 1
             asked += 1
@@ -284,11 +285,16 @@ class FileSender:
             self._progress("asking", self._census.done, max(receivers, self._census.known))
             if self._census.is_busy(time.monotonic_ns()):
                 continue
+            if self._has_silent_members(first_question) and trio.current_time() < patient_until:
+                continue  # they are not through what was sent, and come to the question behind it
             if asked >= self._parameters.file_questions:
                 return
             enough = self._census.known >= receivers and asked >= _ASKED_AT_LEAST
             if enough and self._census.is_settled(first_question):
                 return
+
+    def _has_silent_members(self, first_question: int) -> bool:
+        return self._source.is_acked and self._source.members > self._census.answered(first_question)
 
     def _has_all(self, first_question: int, receivers: int) -> bool:
         return self._census.known >= receivers and self._census.is_settled(first_question)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,11 +136,12 @@ def test_a_receiver_that_is_killed_goes_on_from_what_it_has(tree: Processes, tmp
         assert sender.process.poll() is None, sender.log
     killed.kill()
     assert not (tmp_path / "killed" / "big").exists()
-    again = recv(tree, "desk-2", tmp_path / "killed")
+    again = recv(tree, "desk-2", tmp_path / "killed", "--wait", "10s")
     sent = sender.account()
-    said = account(again)
+    again.wait()
+    said = account(again) if any(line.startswith("{") for _, line in again.lines) else {"done": False}
     assert account(steady)["done"]
-    if not said["done"]:  # it came too late for the questions of this transfer
+    if not said["done"]:  # it came too late for the questions of this transfer, or for all of it
         until = recv(tree, "desk-2", tmp_path / "killed")
         until_listening(until)
         sent = send(tree, "--file", str(file), "--resume", "--receivers", "1").account()
@@ -201,3 +204,26 @@ def test_what_cannot_be_sent_is_said(tree: Processes, options: tuple[str, ...], 
     sender = send(tree, *options, "--settle", "0ms")
     assert sender.wait() in (1, 2)
     assert said in " ".join((*sender.printed, sender.log))
+
+
+def test_who_still_acknowledges_is_waited_for(place: Place, tmp_path: Path) -> None:
+    """A machine that stands still for longer than all questions take is behind, not gone."""
+    hasty = 'file_ask_ivl = "10ms", ack_expiry = "30s"'
+    text = one_segment(place, rate="20Mbit/s", parameters=hasty).replace("data_port", 'flow = "acked"\ndata_port')
+    file = tmp_path / "a"
+    file.write_bytes(np.random.default_rng(3).bytes(2_000_000))  # less than a window: the source need not wait for acks
+    with processes(text, f"t{place.number}") as tree:
+        receiver = recv(tree, "desk-1", tmp_path / "into")
+        until_listening(receiver)
+        sender = send(tree, "--file", str(file), "--receivers", "1")
+        while not list((tmp_path / "into").glob(".pgm-*/blocks")):
+            assert sender.process.poll() is None, sender.log
+        receiver.process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                sender.process.wait(2.5)  # 0.8 s to send the rest, and ten times as much as the questions take
+        finally:
+            receiver.process.send_signal(signal.SIGCONT)
+        assert sender.account()["complete"] == 1
+        assert account(receiver)["done"]
+        assert (tmp_path / "into" / "a").read_bytes() == file.read_bytes()
