@@ -121,6 +121,8 @@ class ArchiveWriter:
         try:
             target = self._segment_for(len(octets))
             self._write(target, octets)
+            # Not forgotten, whatever it is called: the disk begins with it now, and a sync has less to wait for.
+            os.posix_fadvise(target.fd, target.offset, len(octets), os.POSIX_FADV_DONTNEED)
         except OSError as error:
             raise self._failed(error, entry) from error
         entry = attrs.evolve(entry, segment=target.number, offset=target.offset, octets=len(octets))
