@@ -62,12 +62,12 @@ class Arena:
             self._next_chunk(octets)
         return self._chunk, self._at
 
-    def room_alone(self, octets: int) -> tuple[Octets, int, memoryview]:
-        """The same, and the octets themselves; whoever asks lets go of that view before the arena is used again."""
-        if self._at + octets > self._chunk.nbytes:
-            self._next_chunk(octets)
+    def reading_room(self) -> tuple[Octets, int, memoryview]:
+        """The same for a read, with as much behind it for another, and the octets of the first. That view is let go of before the next read."""
+        if self._at + 2 * ROOM > self._chunk.nbytes:
+            self._next_chunk(2 * ROOM)
         at = self._at
-        return self._chunk, at, self._view[at : at + octets]
+        return self._chunk, at, self._view[at : at + ROOM]
 
     def put(self, packet: bytes) -> tuple[Octets, int]:
         """Keep a copy of a packet; says where."""

@@ -21,7 +21,7 @@ from pgm.core.effects import Effects, Send, alone
 from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver import Application
-from pgm.net.link import Link, TakeAlone, WouldBlock
+from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
 from pgm.telemetry.observer import Observer
 from pgm.units import MILLISECOND, NEVER
 
@@ -104,7 +104,7 @@ class Spinner:
             for number, _ in ready:
                 driver, link, sock = self._inputs[number]
                 # After a pause a packet comes alone: what looks for more behind it would only make it late.
-                driver.read(link, sock, gathers=self._reads > 0)
+                driver.read(link, sock, gathers=self._reads > 1)
             self._reads += 1
             if self._reads < _READS_IN_A_ROW:
                 return
@@ -172,21 +172,24 @@ class BusyPollDriver:
 
     def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> None:
         """Take what one read gives, and what it read beyond."""
-        if gathers or self.take_alone is None or self.observer is not None:
-            arrival = link.read(sock, gathers=gathers)
-        else:
-            arrival = link.read_alone(sock, self.take_alone)
-        while arrival is not None:
-            train = arrival.train
-            if self.observer is not None:
-                self.observer.received(train, arrival.channel, arrival.peer, time.monotonic_ns())
-            effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
-            if train.kept:
-                link.keep(train)
-            self.spinner.expect_change()
-            if effects:
-                self.perform(effects)
-            arrival = link.read(sock, gathers=gathers) if link.holds(sock) else None
+        take = self.take_alone if self.observer is None else None
+        while True:
+            arrival = link.read(sock, gathers=gathers, take=take)
+            if arrival is not None:
+                self._hear(link, arrival)
+            if not link.holds(sock):
+                return
+
+    def _hear(self, link: Link, arrival: Arrival) -> None:
+        train = arrival.train
+        if self.observer is not None:
+            self.observer.received(train, arrival.channel, arrival.peer, time.monotonic_ns())
+        effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
+        if train.kept:
+            link.keep(train)
+        self.spinner.expect_change()
+        if effects:
+            self.perform(effects)
 
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""

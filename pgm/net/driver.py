@@ -17,7 +17,8 @@ import trio
 from pgm.core.channel import Segment
 from pgm.core.effects import Effect, Effects, Send, alone
 from pgm.core.interface import Core
-from pgm.net.link import Link, WouldBlock
+from pgm.net.lead import Lead
+from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
 from pgm.net.nurseries import open_plain_nursery
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.rates import Rates
@@ -58,6 +59,7 @@ class Driver:
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
+        self.lead: Lead | None = None  # of a socket that is not always read by a task of this driver
         self._waits = 0  # tasks that wait for a link to take their data
         for link in links:
             link.counters = core.counters
@@ -106,10 +108,15 @@ class Driver:
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
         while True:
+            lead = self.lead if self.lead is not None and self.lead.sock is sock else None
+            if lead is not None:
+                await lead.until_given()
             if link.holds(sock):
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(sock)
+            if lead is not None and lead.is_taken:
+                continue
             is_empty = await self._drain(link, sock)
             self.poke()
             if is_empty and self._rest_ivl:
@@ -122,20 +129,40 @@ class Driver:
             arrival = link.read(sock)
             if arrival is None:
                 return True
-            train = arrival.train
-            if self.observer is not None:
-                self.observer.received(train, arrival.channel, arrival.peer, self.now_ns())
-            effects = self.core.receive(train, arrival.channel, arrival.peer, self.now_ns())
-            if train.kept:
-                link.keep(train)
+            effects = self._hear(link, arrival)
             if effects:
-                await self._perform(effects, link, train)
+                await self._perform(effects, link, arrival.train)
             if arrival.is_last:
                 return True
-            octets += train.length
+            octets += arrival.train.length
             if octets > _DRAIN_OCTETS:
                 break
         return False
+
+    def _hear(self, link: Link, arrival: Arrival) -> Effects:
+        """Hand to the core what was read."""
+        train = arrival.train
+        if self.observer is not None:
+            self.observer.received(train, arrival.channel, arrival.peer, self.now_ns())
+        effects = self.core.receive(train, arrival.channel, arrival.peer, self.now_ns())
+        if train.kept:
+            link.keep(train)
+        return effects
+
+    def read_for(self, take: TakeAlone, gathers: bool) -> bool:
+        """Read for a receiver's application what `lead` is about, once and what that read beyond; says whether anything came.
+
+        What comes alone is offered to `take`.
+        """
+        assert self.lead is not None
+        link, sock = self.links[0], self.lead.sock
+        before = self.core.counters.trains_in
+        while True:
+            arrival = link.read(sock, gathers=gathers, take=take if self.observer is None else None)
+            if arrival is not None:
+                self.perform_now(self._hear(link, arrival))
+            if not link.holds(sock):
+                return self.core.counters.trains_in != before
 
     async def _rest(self) -> None:
         """Leave the sockets alone for a while. All tasks of all nodes wake at the same times, and so less often."""

@@ -127,46 +127,35 @@ class Link:
 
     # In
 
-    def read(self, sock: socket.socket, *, gathers: bool = True) -> Arrival | None:
+    def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeAlone | None = None) -> Arrival | None:
         """What waits, as one train, or None when nothing does. Own echoes and what injected losses leave nothing of are passed over.
 
         With `gathers` several reads become one train where they fit together, at the cost of a call in vain when there is but one.
-        The octets lie in the arena at a place that the next read reuses, unless `keep` is called.
+        The octets lie in the arena at a place that the next read reuses, unless `keep` is called. A packet that came alone is
+        offered to `take` before: None also if that takes it.
         """
         while True:
-            chunk, at, view = self._arena.room_alone(2 * ROOM)
-            read = self._receive(sock, chunk, at, view[:ROOM])
+            chunk, at, room = self._arena.reading_room()
+            read = self._receive(sock, chunk, at, room)
             if read is None:
                 return None
-            if not read.octets:
+            length, stride = read.octets, read.stride
+            if not length:
                 continue
-            length, is_last = read.octets, False
-            if gathers and length % read.stride == 0:
+            is_last = False
+            if gathers and length % stride == 0:
                 length, is_last = self._gather(sock, chunk, at, read)
-            whole = Train(chunk, at, length, read.stride)
-            train = whole if self.injector is None else self._impair(whole)
-            if train is None:
-                if is_last:
+            if self.injector is None:
+                if take is not None and length == stride and take(room[:length].tobytes(), read.peer):
+                    self.counters.trains_in += 1
+                    self.counters.packets_in += 1
                     return None
-                continue
-            return self._arrival(sock, train, read.peer, is_last=is_last)
-
-    def read_alone(self, sock: socket.socket, take: TakeAlone) -> Arrival | None:
-        """As `read` without gathering, but that a packet that came alone is offered to `take` before: None if that takes it."""
-        if self.injector is not None:
-            return self.read(sock, gathers=False)
-        chunk, at, view = self._arena.room_alone(ROOM)
-        read = self._receive(sock, chunk, at, view)
-        if read is None:
-            return None
-        octets = read.octets
-        if not octets:
-            return self.read(sock, gathers=False)
-        if octets == read.stride and take(view[:octets].tobytes(), read.peer):
-            self.counters.trains_in += 1
-            self.counters.packets_in += 1
-            return None
-        return self._arrival(sock, Train(chunk, at, octets, read.stride), read.peer, is_last=False)
+                return self._arrival(sock, Train(chunk, at, length, stride), read.peer, is_last=is_last)
+            train = self._impair(Train(chunk, at, length, stride))
+            if train is not None:
+                return self._arrival(sock, train, read.peer, is_last=is_last)
+            if is_last:
+                return None
 
     def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> Arrival:
         self.counters.trains_in += 1

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ from pgm.errors import UsageError
 from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver import Driver
+from pgm.net.lead import Lead
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.policies import Policies
@@ -161,6 +163,8 @@ async def open_receiver(
     inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
     driver = Driver(core, links, inbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan):
+        if len(links) == 1 and not plan.parameters.rx_rest_ivl:
+            driver.lead = inbox.lead = Lead(links[0].inputs[0], partial(driver.read_for, inbox.take_alone))
         try:
             yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
         finally:

@@ -18,6 +18,7 @@ from pgm.net.codings import Unwrapping
 from pgm.net.driver import Driver
 from pgm.net.handles import ReceiverHandle
 from pgm.net.items import AnyBatch, BatchItem, Item, Message, Unpacker, batch_of
+from pgm.net.lead import Lead
 from pgm.net.objects import ObjectItem, object_of
 from pgm.net.policies import Policies, drop_newest, drop_oldest
 from pgm.net.queued import Queued
@@ -49,6 +50,7 @@ class Inbox:
         self._on_notice = on_notice
         self._queue: deque[Queued] = deque()
         self.alone: Message | None = None  # comes before what is queued, and was put here while nothing was
+        self.lead: Lead | None = None  # by which the application reads for itself
         self.is_plain = False  # whether items are handed on as they are, so that a message may be
         self._is_assembling = False  # whether a large message may be under way
         self._waiters = trio.lowlevel.ParkingLot()
@@ -83,6 +85,8 @@ class Inbox:
             self._queue.append(Queued(effect, 0))
         if self._waiters:
             self._waiters.unpark_all()
+        elif self.lead is not None:
+            self.lead.wake()
 
     def take_alone(self, packet: bytes, peer: Nla) -> bool:
         """Take a packet that came alone past effects and queue, if nothing waits before it; says whether that was done."""
@@ -99,7 +103,7 @@ class Inbox:
 
     def _is_between(self) -> bool:
         """Whether no message of several packets is under way."""
-        self._is_assembling = not all(one.is_between for one in self._reassemblers.values())
+        self._is_assembling = any(one.mark is not None for one in self._reassemblers.values())
         return not self._is_assembling
 
     def after(self) -> Effects:
@@ -163,21 +167,33 @@ class Inbox:
             # A part of a large message: it has left the queue for the reassembler, which has its own bound.
             self._freed += deliver.run.octets
 
-    async def next(self) -> Queued | None:
-        """The next thing in the queue; None once closed and empty."""
-        while not self._queue:
+    async def next(self) -> Queued | Message | None:
+        """The next thing for the application; None once closed and empty."""
+        while self.alone is None and not self._queue:
             if self._is_closed:
                 return None
-            is_assembling = any(one.mark is not None for one in self._reassemblers.values())
-            with trio.move_on_after(self._parameters.apdu_ivl / SECOND if is_assembling else float("inf")):
-                await self._waiters.park()
-            self.look()
-        return self._queue.popleft()
+            if self._is_assembling and not self._is_between():
+                with trio.move_on_after(self._parameters.apdu_ivl / SECOND):
+                    await self._sleep()
+                self.look()
+            else:
+                await self._sleep()
+        message, self.alone = self.alone, None
+        return self._queue.popleft() if message is None else message
+
+    async def _sleep(self) -> None:
+        """Wait until there may be something."""
+        if self.lead is None or self.lead.is_taken:
+            await self._waiters.park()
+        else:
+            await self.lead.wait()
 
     def close(self) -> None:
         """Let the application run dry."""
         self._is_closed = True
         self._waiters.unpark_all()
+        if self.lead is not None:
+            self.lead.close()
 
 
 class Receiver(ReceiverHandle[Driver]):
@@ -198,27 +214,32 @@ class Receiver(ReceiverHandle[Driver]):
         super().__init__(core, driver, unwrapping)
         self._policies = policies
         self._inbox = inbox
+        inbox.is_plain = unwrapping.is_plain
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
         """The next batch, loss, opening or closing; None once closed, or when nothing came within `timeout_s`."""
         rest = self._unpacker.take_rest()
         if rest is not None:
             return rest
-        await trio.lowlevel.checkpoint_if_cancelled()
+        found = None
         if timeout_s is None:
-            await self._fill()
+            found = await self._next()
         else:
             with trio.move_on_after(timeout_s):
-                await self._fill()
-        return self._policies.handed(self._ready.popleft()) if self._ready else None
+                found = await self._next()
+        return batch_of(found) if isinstance(found, Message) else found
 
-    async def _fill(self) -> None:
-        """Wait until something is ready, or nothing comes any more."""
+    async def _next(self) -> BatchItem | Message | None:
+        """The next thing, a message that came alone as it is; None once closed."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         while not self._ready:
             queued = await self._inbox.next()
             if queued is None:
-                return
+                return None
+            if isinstance(queued, Message):
+                return queued
             self._take(queued)
+        return self._policies.handed(self._ready.popleft())
 
     def _take(self, queued: Queued) -> None:
         if queued.frees_octets:
@@ -246,8 +267,8 @@ class Receiver(ReceiverHandle[Driver]):
     async def _next_item(self) -> Item | None:
         message = self._unpacker.next()
         while message is None:
-            found = await self.next_batch()
-            if not isinstance(found, AnyBatch):
+            found = await self._next()
+            if found is None or not isinstance(found, AnyBatch):
                 return found
             message = self._unpacker.open(found)
         return message

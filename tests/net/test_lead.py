@@ -1,0 +1,107 @@
+"""A task that waits for messages reads them itself: nothing is lost, doubled or out of order, and others read when it is away."""
+
+from __future__ import annotations
+
+import time
+
+import trio
+import trio.testing
+
+import pgm
+from pgm import Batch, Message
+from pgm.net.receiver import Receiver
+from pgm.net.source import Source
+from tests.net.places import Place
+
+PATIENCE_S = 20.0
+
+
+async def first_of(receiver: Receiver, source: Source) -> None:
+    """Until a first message has come."""
+    await source.send(b"first")
+    async for item in receiver:
+        if isinstance(item, Message):
+            return
+
+
+async def test_single_packets_that_wait_are_taken_in_order(place: Place) -> None:
+    sent = [bytes([number]) * (100 + number % 3) for number in range(40)]
+    async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
+        await first_of(receiver, source)
+        for message in sent:
+            await source.send(message)
+            time.sleep(0.0002)  # noqa: ASYNC251  # so that each is sent alone; no task has its turn
+        got: list[bytes] = []
+        with trio.fail_after(PATIENCE_S):
+            async for item in receiver:
+                assert isinstance(item, Message)
+                got.append(item.payload)
+                if len(got) == len(sent):
+                    break
+    assert got == sent
+
+
+async def test_a_wait_that_is_cancelled_loses_nothing(place: Place) -> None:
+    sent = [b"%d" % number for number in range(200)]
+    got: list[bytes] = []
+    async with (
+        pgm.open_receiver(place.url()) as receiver,
+        pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source,
+        trio.open_nursery() as nursery,
+    ):
+        await first_of(receiver, source)
+
+        async def send() -> None:
+            for message in sent:
+                await source.send(message)
+                await trio.sleep(0.0007)
+
+        nursery.start_soon(send)
+        waits = 0
+        with trio.fail_after(PATIENCE_S):
+            while len(got) < len(sent):
+                item = await receiver.next_batch(0.0005)
+                waits += item is None
+                if isinstance(item, Batch):
+                    got += item
+    assert got == sent
+    assert waits > 20
+
+
+async def test_who_does_something_else_leaves_the_reading_to_the_driver(place: Place) -> None:
+    """Both by turns, over and over."""
+    async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
+        await first_of(receiver, source)
+        for number in range(5):
+            taken = receiver.counters.received_packets
+            await source.send(b"to who waits")
+            item = await receiver.next_batch(PATIENCE_S)
+            assert isinstance(item, Batch)
+            assert list(item) == [b"to who waits"]
+            for _ in range(3):
+                await source.send(b"while away")
+            with trio.fail_after(PATIENCE_S):
+                while receiver.counters.received_packets < taken + 4:  # noqa: ASYNC110
+                    await trio.sleep(0.001)
+            got: list[bytes] = []
+            while len(got) < 3:
+                item = await receiver.next_batch(PATIENCE_S)
+                assert isinstance(item, Batch), number
+                got += item
+            assert got == [b"while away"] * 3
+
+
+async def test_who_waits_sees_the_end(place: Place) -> None:
+    """The receiver is closed while a task waits in it."""
+    ended = trio.Event()
+    async with trio.open_nursery() as nursery:
+        async with pgm.open_receiver(place.url()) as receiver:
+
+            async def wait() -> None:
+                assert await receiver.next_batch() is None
+                ended.set()
+
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(PATIENCE_S):
+            await ended.wait()
