@@ -23,7 +23,7 @@ from pgm.units import format_octets
 
 if TYPE_CHECKING:
     from pgm.archive.collection import Archives
-    from pgm.archive.publications import Publish
+    from pgm.archive.publications import Publish, Where
     from pgm.archive.requests import Holding
 
 _WRITE_ROWS = 1000
@@ -210,8 +210,8 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     archives = _open(directory)
     with ExitStack() as stack:
-        publish = _publisher(stack, options)
-        is_over = _serve(archives, listen, node, _parameters(overrides), options, publish, as_json)
+        publish, where = _publisher(stack, options)
+        is_over = _serve(archives, listen, node, _parameters(overrides), options, publish, where, as_json)
     if not is_over:
         warn("clients that held calls open were cut off")
         sys.stdout.flush()
@@ -225,6 +225,7 @@ def _serve(
     parameters: Parameters,
     options: dict[str, Any],
     publish: Publish | None,
+    where: Where | None,
     as_json: bool,
 ) -> bool:
     """Until a signal comes; whether all calls were over by then."""
@@ -247,6 +248,7 @@ def _serve(
             token=token,
             publish=publish,
             published=options["publish_state"] or archives.directory / "published.json",
+            where=where,
         )
     except (ArrowException, OSError) as error:
         raise ProcessError(
@@ -282,11 +284,12 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
     return attrs.evolve(Parameters(), **values)
 
 
-def _publisher(stack: ExitStack, options: dict[str, Any]) -> Publish | None:
-    """What puts messages into a stream; None without --publish."""
+def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | None, Where | None]:
+    """What puts messages into a stream, and where that is; None without --publish."""
     if options["publish"] is None:
-        return None
+        return None, None
     from pgm import blocking
+    from pgm.wire.formats import tsi_text
 
     source = stack.enter_context(
         blocking.open_source(options["publish"], node=options["publish_node"], stream=options["publish_stream"])
@@ -298,4 +301,8 @@ def _publisher(stack: ExitStack, options: dict[str, Any]) -> Publish | None:
         if values:
             source.send_batch(list(values))
 
-    return publish
+    def where() -> tuple[str, int]:
+        source.flush()
+        return tsi_text(source.tsi), source.next_sqn
+
+    return publish, where

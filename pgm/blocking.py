@@ -128,6 +128,11 @@ class Source:
         return self._inner.tsi
 
     @property
+    def next_sqn(self) -> int:
+        """The sqn of the next message, after `flush`."""
+        return self._inner.next_sqn
+
+    @property
     def counters(self) -> Counters:
         """What this source has counted so far."""
         return self._inner.counters

@@ -2,7 +2,9 @@
 
 A batch is put as attempts, of which each is kept in memory; the action `publish_batch` names the attempts that count, and the writer and
 number of the batch. Numbers of a writer ascend: one that is not above the last was published before, and is left alone. A file
-remembers them over restarts.
+remembers them over restarts. What is begun is finished: the rows of a batch are on the disk before the first goes out, and so is
+where it goes; a service that was killed goes on with the rows of which it is not known that they left, and remembers which of
+them a session may have sent before.
 """
 
 from __future__ import annotations
@@ -20,13 +22,18 @@ import attrs
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, BadRequest, NotStaged
-from pgm.archive.requests import ACTION_DISCARD
+from pgm.archive.journal import Begun, Journal, Step
+from pgm.archive.requests import ACTION_DISCARD, ACTION_PUBLISHED
 from pgm.parameters import Parameters
 
 Publish = Callable[[str, Sequence[bytes]], None]  # stream, messages; waits while the source is busy
+Where = Callable[
+    [], tuple[str, int]
+]  # waits until everything has left; the session (TSI), and the sqn of what comes next
 
 _MOST_WRITERS = 10_000  # that are remembered; the one that published longest ago goes first
-_CHUNK = 4096  # messages that are handed to the source at once
+_CHUNK = 4096  # messages that are handed to the source at once, and may come twice after a kill
+_MOST_REPEATS = 1000  # that are remembered, the newest
 
 
 @attrs.define(eq=False)
@@ -41,7 +48,7 @@ def _warn(text: str) -> None:
 
 
 class Publications:
-    """Attempts that wait, and what was published. For any number of threads."""
+    """Attempts that wait, what is on its way, and what was published. For any number of threads."""
 
     def __init__(
         self,
@@ -49,20 +56,26 @@ class Publications:
         state: Path | None,
         parameters: Parameters,
         log: Callable[[str], None] = _warn,
+        where: Where | None = None,
     ) -> None:
         """Read the file that remembers; without one nothing is remembered. Raises `ArchiveError`."""
-        self.publish = publish
+        self._publish = publish
+        self._where: Where = where if where is not None else lambda: ("", 0)
         self._state = state
+        self._journal = Journal(state.with_name(state.name + ".batch")) if state is not None else None
         self._parameters = parameters
         self._log = log
         self._lock = threading.Lock()
         self._publishing = threading.Lock()  # one batch at a time
         self._attempts: dict[str, _Attempt] = {}
-        self._writers: dict[str, dict[str, Any]] = {}  # writer -> the last batch, and whether it is done; oldest first
+        self._writers: dict[str, int] = {}  # writer -> the last batch; oldest first
+        self._repeats: list[dict[str, Any]] = []
         if state is not None and state.exists():
             try:
-                self._writers = dict(json.loads(state.read_bytes())["writers"])
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                told = json.loads(state.read_bytes())
+                self._writers = {name: int(batch) for name, batch in told["writers"].items()}
+                self._repeats = list(told["repeats"])
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ArchiveError(
                     f"{state} does not say which batches were published: {error}",
                     remedy="restore it, or remove it: then a batch that is repeated is published again",
@@ -93,7 +106,9 @@ class Publications:
     # Batches
 
     def do(self, action: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """`publish_batch` or `discard_batch`. Raises `BadRequest`, `NotStaged`."""
+        """`publish_batch`, `discard_batch` or `published`. Raises `BadRequest`, `NotStaged`, `ArchiveError`."""
+        if action == ACTION_PUBLISHED:
+            return {"writers": dict(self._writers), "repeats": list(self._repeats)}
         names = asked.get("attempts", [])
         if not isinstance(names, list):
             raise BadRequest("attempts is no list", remedy="name the attempts in their order")
@@ -104,7 +119,19 @@ class Publications:
         if not isinstance(writer, str) or not writer or not isinstance(batch, int):
             raise BadRequest("writer or batch is missing", remedy="writer is a text, batch a whole number")
         with self._publishing:
+            self._finish()
             return self._publish_batch(str(asked.get("stream", "")), writer, batch, names)
+
+    def publish(self, stream: str, values: Sequence[bytes]) -> None:
+        """Publish what belongs to no batch."""
+        with self._publishing:
+            self._finish()
+            self._publish(stream, values)
+
+    def finish(self) -> None:
+        """Publish the rest of a batch that was begun before a restart. Raises `ArchiveError`, and what the source raises."""
+        with self._publishing:
+            self._finish()
 
     def _discard(self, names: list[str]) -> None:
         with self._lock:
@@ -112,8 +139,7 @@ class Publications:
                 self._attempts.pop(name, None)
 
     def _publish_batch(self, stream: str, writer: str, batch: int, names: list[str]) -> dict[str, Any]:
-        last = self._writers.get(writer)
-        if last is not None and batch <= last["batch"] and last["done"]:
+        if batch <= self._writers.get(writer, -1):
             self._discard(names)
             return {"published": 0, "repeated": True}
         with self._lock:
@@ -124,35 +150,69 @@ class Publications:
                     remedy="put it again: the service was started anew, or it waited longer than archive_stage_ivl",
                 )
             values = [value for name in names for value in self._attempts[name].values]
-        if last is not None and batch == last["batch"]:
-            self._log(f"batch {batch} of {writer} was begun before and never ended: part of it may come twice")
-        self._remember(writer, batch, is_done=False)
-        count = 0
-        for value in values:
-            for at in range(0, len(value), _CHUNK):
-                self.publish(stream, value.slice(at, _CHUNK).to_pylist())
-            count += len(value)
-        self._remember(writer, batch, is_done=True)
+        rows = pa.chunked_array(values, pa.binary())
+        if self._journal is not None:
+            self._journal.begin(writer, batch, stream, rows)
+        self._send(Begun(writer, batch, stream, rows, None))
         self._discard(names)
-        return {"published": count, "repeated": False}
+        return {"published": len(rows), "repeated": False}
 
-    def _remember(self, writer: str, batch: int, *, is_done: bool) -> None:
-        """Onto the disk before anything else happens."""
-        self._writers.pop(writer, None)
-        self._writers[writer] = {"batch": batch, "done": is_done}
+    def _finish(self) -> None:
+        """Go on with the batch that was begun, if there is one."""
+        begun = self._journal.read() if self._journal is not None else None
+        if begun is None:
+            return
+        if begun.batch > self._writers.get(begun.writer, -1):
+            if begun.last is not None:
+                self._tell_repeat(begun, begun.last)
+            self._send(begun)
+        elif self._journal is not None:
+            self._journal.end()
+
+    def _tell_repeat(self, begun: Begun, last: Step) -> None:
+        """Remember what may come again, before it does."""
+        tsi, sqn = self._where()
+        end = sqn if tsi == last.tsi else None
+        repeat = {"tsi": last.tsi, "first": last.sqn, "end": end, "writer": begun.writer, "batch": begun.batch}
+        repeat |= {"row": last.row, "rows": last.to - last.row, "again": {"tsi": tsi, "first": sqn}}
+        known = [one for one in self._repeats if (one["tsi"], one["first"]) != (last.tsi, last.sqn)]
+        self._repeats = [*known, repeat][-_MOST_REPEATS:]
+        self._remember()
+        self._log(
+            f"batch {begun.batch} of {begun.writer} goes on at row {last.row}: what session {last.tsi} sent from sqn {last.sqn} on "
+            f"comes again in session {tsi} from sqn {sqn} on"
+        )
+
+    def _send(self, begun: Begun) -> None:
+        """Publish a batch from where it is, and remember that it was."""
+        start = begun.last.row if begun.last is not None else 0
+        for row in range(start, len(begun.values), _CHUNK):
+            part = begun.values.slice(row, _CHUNK)
+            if self._journal is not None:
+                self._journal.step(Step(row, row + len(part), *self._where()))
+            self._publish(begun.stream, part.to_pylist())
+        self._where()
+        self._writers.pop(begun.writer, None)
+        self._writers[begun.writer] = begun.batch
         while len(self._writers) > _MOST_WRITERS:
             del self._writers[next(iter(self._writers))]
+        self._remember()
+        if self._journal is not None:
+            self._journal.end()
+
+    def _remember(self) -> None:
+        """Onto the disk before anything else happens."""
         if self._state is None:
             return
         new = self._state.with_name(self._state.name + ".new")
         try:
             with new.open("wb") as file:
-                file.write(json.dumps({"writers": self._writers}).encode())
+                file.write(json.dumps({"writers": self._writers, "repeats": self._repeats}).encode())
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._state)
         except OSError as error:
             raise ArchiveError(
-                f"{self._state}: {error.strerror}; batch {batch} of {writer} is not published",
+                f"{self._state}: {error.strerror}; batches are not published",
                 remedy="make room, or name another file with --publish-state",
             ) from error

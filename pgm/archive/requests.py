@@ -16,6 +16,7 @@ ACTION_HOLDINGS = "holdings"
 ACTION_SQN_AT = "sqn_at"
 ACTION_PUBLISH = "publish_batch"
 ACTION_DISCARD = "discard_batch"
+ACTION_PUBLISHED = "published"
 
 
 @attrs.frozen

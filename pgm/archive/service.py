@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -21,9 +22,17 @@ import pyarrow.flight as flight
 
 from pgm.archive.collection import Archives
 from pgm.archive.errors import BadRequest, TooManyStreams
-from pgm.archive.publications import Publications, Publish
+from pgm.archive.publications import Publications, Publish, Where
 from pgm.archive.reader import Range
-from pgm.archive.requests import ACTION_DISCARD, ACTION_HOLDINGS, ACTION_PUBLISH, ACTION_SQN_AT, RangeRequest, read_json
+from pgm.archive.requests import (
+    ACTION_DISCARD,
+    ACTION_HOLDINGS,
+    ACTION_PUBLISH,
+    ACTION_PUBLISHED,
+    ACTION_SQN_AT,
+    RangeRequest,
+    read_json,
+)
 from pgm.errors import PgmError
 from pgm.parameters import Parameters
 from pgm.units import SECOND
@@ -84,12 +93,13 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         token: str | None = None,
         publish: Publish | None = None,
         published: Path | None = None,
+        where: Where | None = None,
     ) -> None:
-        """Listen; `published` is the file that remembers published batches. Raises OSError, `ArchiveError` or `pa.ArrowException` where the address cannot be had."""
+        """Listen; `published` is the file that remembers published batches, `where` says where the source is. Raises OSError, `ArchiveError` or `pa.ArrowException` where the address cannot be had."""
         self._archives = archives
         self._parameters = parameters
         self._node = node
-        self._publications = Publications(publish, published, parameters) if publish is not None else None
+        self._publications = Publications(publish, published, parameters, where=where) if publish is not None else None
         self._lock = threading.Lock()
         self._streams: Counter[str] = Counter()  # by client
         self._ends = threading.Event()
@@ -98,6 +108,8 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             tls_certificates=[certificate] if certificate is not None else None,
             middleware={"token": _TokenCheck(token)} if token is not None else None,
         )
+        if self._publications is not None:  # whoever publishes meanwhile waits for it
+            threading.Thread(target=self._finish, args=(self._publications,), daemon=True).start()
 
     def end(self) -> bool:
         """Let live tails end, then stop. False if clients that hold calls open kept it from that for `archive_end_ivl`.
@@ -125,7 +137,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 }
             elif action.type == ACTION_SQN_AT:
                 found = {"sqns": self._sqns_at(asked)}
-            elif action.type in (ACTION_PUBLISH, ACTION_DISCARD):
+            elif action.type in (ACTION_PUBLISH, ACTION_DISCARD, ACTION_PUBLISHED):
                 found = self._publishing().do(action.type, asked)
             else:
                 raise BadRequest(
@@ -140,6 +152,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             (ACTION_SQN_AT, "the first sqn received at time_us or later, of every session or of one tsi"),
             (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
             (ACTION_DISCARD, "forget attempts"),
+            (ACTION_PUBLISHED, "the last batch of every writer, and what came again after the service was killed"),
         ]
 
     def _sqns_at(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
@@ -249,6 +262,13 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             return self._streams.total()
 
     # Publishing
+
+    @staticmethod
+    def _finish(publications: Publications) -> None:
+        try:
+            publications.finish()
+        except (PgmError, OSError) as error:  # the next who publishes tries again, and is told
+            print(f"publish-again: {error}", file=sys.stderr, flush=True)
 
     def _publishing(self) -> Publications:
         if self._publications is None:

@@ -101,6 +101,11 @@ class SourceHandle(_Handle[SourceCore, D]):
         return self._core.setup.tsi
 
     @property
+    def next_sqn(self) -> int:
+        """The sqn of the next message, as long as no other one waits to share its packet."""
+        return self._core.window.next_sqn
+
+    @property
     def max_tpdu(self) -> int:
         """Octets of the largest packet; a message that fits one needs no fragments."""
         return self._core.max_tpdu

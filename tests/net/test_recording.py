@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -209,6 +211,70 @@ def test_a_client_in_the_middle_of_a_call_does_not_keep_the_service_from_its_end
         assert "cut off" in service.log
     finally:
         service.close()
+
+
+def test_a_publishing_service_that_is_killed_goes_on_and_knows_what_comes_again(tmp_path: Path) -> None:
+    """SIGKILL in the middle of a batch, and another start: what counts of the recording is the batch, once and in order."""
+    rows = 20_000
+    place = Place.new()
+    (tmp_path / "empty").mkdir()
+    with processes(one_segment(place, rate="8Mbit/s"), f"t{place.number}") as tree:
+        tree.start("desk-1", "--dir", str(tmp_path / "desk"), verb="record").line_with("ready:")
+        command = ["serve", str(tmp_path / "empty"), "--listen", "127.0.0.1:0", "--json", "--publish", str(tree.file)]
+        command += ["--publish-node", "source"]
+        services = [Process("killed", command)]
+        try:
+            killed = services[0]
+            killed.line_with("ready:")
+            with flight.connect(killed.first_printed()["location"]) as client:
+                _put_attempt(client, [b"%d" % row for row in range(rows)])
+                asked = threading.Thread(target=_publish, args=(client,))
+                asked.start()
+                tree.until("desk-1", lambda snapshot: count(snapshot, "delivered_packets") > rows // 2)
+                killed.process.kill()
+                asked.join()
+            killed.close()
+            services.append(again := Process("again", command))
+            again.line_with("ready:")
+            with flight.connect(again.first_printed()["location"]) as client:
+                assert _publish(client) == {"published": 0, "repeated": True}
+                (told,) = client.do_action(flight.Action("published", b""))
+                (repeat,) = json.loads(told.body.to_pybytes())["repeats"]
+            assert again.stop() == 0
+        finally:
+            for service in services:
+                service.close()
+        tree.running["desk-1"].process.terminate()
+        tree.running["desk-1"].account()
+    reader = ArchiveReader(tmp_path / "desk")
+    values: dict[str, list[int]] = {}
+    for held in reader.holdings():
+        end = repeat["first"] if held.tsi == repeat["tsi"] else None
+        found = reader.read(RangeRequest(held.tsi, end=end))
+        table = pa.Table.from_batches(list(found.batches()), found.schema)
+        values[held.tsi] = [int(value) for value in table["value"].to_pylist()]
+    assert len(values) == 2
+    assert 0 < repeat["row"] < rows
+    assert values[repeat["tsi"]] == list(range(repeat["row"]))
+    assert values[repeat["again"]["tsi"]] == list(range(repeat["row"], rows))
+
+
+def _put_attempt(client: Any, values: list[bytes]) -> None:
+    schema = pa.schema([("value", pa.binary())])
+    putting, answers = client.do_put(flight.FlightDescriptor.for_command(b'{"attempt": "a"}'), schema)
+    with putting:
+        putting.write_batch(pa.record_batch([pa.array(values, pa.binary())], schema=schema))
+        assert json.loads(answers.read().to_pybytes()) == {"staged": len(values)}
+
+
+def _publish(client: Any) -> Any:
+    """The batch; None if the service dies meanwhile."""
+    asked = {"writer": "w", "batch": 1, "stream": "s", "attempts": ["a"]}
+    try:
+        (told,) = client.do_action(flight.Action("publish_batch", json.dumps(asked).encode()))
+    except pa.ArrowException:
+        return None
+    return json.loads(told.body.to_pybytes())
 
 
 @pytest.mark.parametrize(

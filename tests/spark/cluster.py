@@ -48,6 +48,13 @@ def processes() -> Iterator[tuple[int, int, str]]:
             yield int(entry.name), parent, command
 
 
+def is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    """Whether a process is another one, or descends from it."""
+    while pid in parents and pid != ancestor:
+        pid = parents[pid]
+    return pid == ancestor
+
+
 def bare_python(folder: Path) -> Path:
     """An interpreter that has the packages of this one, but pgm."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)

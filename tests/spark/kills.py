@@ -27,7 +27,7 @@ import attrs
 
 from tests.net.lab import ROOT
 from tests.spark.archives import at, served
-from tests.spark.cluster import Cluster, cluster, free_port, processes
+from tests.spark.cluster import Cluster, cluster, free_port, is_below, processes
 from tests.spark.kill_parts import TSIS, value_of
 
 _PATIENCE_S = 1500.0
@@ -130,7 +130,7 @@ class Campaign:
         return [
             pid
             for pid, _, command in processes()
-            if driver and "pyspark.daemon" in command and _is_below(pid, driver.pid, found)
+            if driver and "pyspark.daemon" in command and is_below(pid, driver.pid, found)
         ]
 
     def revive(self) -> bool:
@@ -172,12 +172,6 @@ class Campaign:
         twice = [value for value, count in Counter(self.sent).items() if count > 1]
         assert not twice, f"{len(twice)} were published twice"
         assert set(self.sent) == wanted, f"{len(wanted - set(self.sent))} were not published"
-
-
-def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    while pid in parents and pid != ancestor:
-        pid = parents[pid]
-    return pid == ancestor
 
 
 def campaign(

@@ -1,11 +1,13 @@
 """Rows a second from the range service into an aggregate, beside the same rows as Parquet and Spark's own source; and a micro-batch.
 
-python -m tests.spark.measure [--rows 2000000] [--size 70] [--runs 5]
+python -m tests.spark.measure [--rows 3000000] [--size 70] [--runs 5]
+python -m tests.spark.measure --telemetry 10000000
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -22,14 +24,19 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 import pgm.spark
 from pgm.archive.rows import rows_of
 from pgm.core.fragments import Messages
+from pgm.spark.events import read
+from pgm.spark.made import write_events
+from pgm.spark.summary import summarise
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Run
 from tests.net.processes import Process
 from tests.spark.archives import writing
+from tests.spark.cluster import is_below, processes
 from tests.unit.archive.makers import SESSION, TSI
 
 _BATCH = 10_000
 _MICRO_BATCH = 50_000
+_TIMES_AT = 11  # in /proc/PID/stat, behind the name: ticks of the process, in its own code and in the kernel
 
 
 def fill(directory: Path, rows: int, size: int) -> None:
@@ -75,14 +82,47 @@ def micro_batch(spark: SparkSession, where: str, folder: Path) -> float:
     return statistics.median(found[1:])
 
 
+def telemetry(rows: int, folder: Path) -> None:
+    """All jobs over so many rows: seconds, and seconds of the processors, of Spark and all that works for it."""
+    spark = pgm.spark.start()
+    write_events(spark, folder, rows)
+    began, used = time.monotonic(), _used_s()
+
+    def progress(name: str) -> None:
+        told = f"{time.monotonic() - began:.1f} s, {_used_s() - used:.1f} s of CPU: {name}"
+        print(told, file=sys.stderr, flush=True)
+
+    found = summarise(read(spark, folder), progress=progress)
+    progress("done")
+    told = {"rows": found["events"], "seconds": time.monotonic() - began, "cpu_seconds": _used_s() - used}
+    print(json.dumps({name: round(value, 1) for name, value in told.items()}))
+    spark.stop()
+
+
+def _used_s() -> float:
+    """Seconds of the processors that this process and its descendants have used."""
+    parents = {pid: parent for pid, parent, _ in processes()}
+    mine = [pid for pid in parents if is_below(pid, os.getpid(), parents)]
+    ticks = 0
+    for pid in mine:
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(words[_TIMES_AT]) + int(words[_TIMES_AT + 1])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--telemetry", type=int, metavar="ROWS", help="measure the jobs over telemetry instead")
+    parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--size", type=int, default=70)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pgm-measure-") as name:
         folder = Path(name)
+        if options.telemetry:
+            telemetry(options.telemetry, folder / "telemetry")
+            return
         fill(folder / "archive", options.rows, options.size)
         service = Process("serve", ["serve", str(folder / "archive"), "--listen", "127.0.0.1:0"])
         try:

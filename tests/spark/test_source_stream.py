@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from pgm.archive.errors import ArchiveError, BadRequest, NotStaged
-from pgm.archive.publications import Publications
-from pgm.archive.requests import ACTION_PUBLISH
-from pgm.parameters import Parameters
 from pgm.spark import register
 from pgm.spark.errors import DataLoss
 from pgm.spark.options import READ, read_options
@@ -182,41 +177,3 @@ def test_rows_that_cannot_be_published(spark_pgm: SparkSession, tmp_path: Path) 
             two.write.format("pgm").mode("append").save(at(service))
         with pytest.raises(Exception, match=r"(?s)PGM-SPARK-PUBLISH.*nothing is published here"):
             two.select("value").write.format("pgm").mode("append").save(at(service))
-
-
-def test_batches_are_published_once_over_restarts_of_the_service(tmp_path: Path) -> None:
-    sent: list[bytes] = []
-    said: list[str] = []
-
-    def begun(publish: Callable[..., None]) -> Publications:
-        return Publications(publish, tmp_path / "published.json", Parameters(), said.append)
-
-    def asked(batch: int) -> dict[str, object]:
-        return {"writer": "w", "batch": batch, "attempts": ["a"]}
-
-    first = begun(lambda _, values: sent.extend(values))
-    first.stage("a", pa.array([b"1", b"2"], pa.binary()))
-    assert first.do(ACTION_PUBLISH, asked(4)) == {"published": 2, "repeated": False}
-    again = begun(lambda _, values: sent.extend(values))
-    again.stage("a", pa.array([b"1", b"2"], pa.binary()))
-    assert again.do(ACTION_PUBLISH, asked(4)) == {"published": 0, "repeated": True}
-    with pytest.raises(NotStaged, match="1 of 1 attempts are missing"):
-        again.do(ACTION_PUBLISH, asked(5))
-    assert sent == [b"1", b"2"]
-
-    def dies(*_: object) -> None:
-        raise OSError("the source is gone")
-
-    dying = begun(dies)
-    dying.stage("a", pa.array([b"3"], pa.binary()))
-    with pytest.raises(OSError, match="gone"):
-        dying.do(ACTION_PUBLISH, asked(5))
-    last = begun(lambda _, values: sent.extend(values))
-    last.stage("a", pa.array([b"3"], pa.binary()))
-    assert last.do(ACTION_PUBLISH, asked(5))["published"] == 1
-    assert said == ["batch 5 of w was begun before and never ended: part of it may come twice"]
-    with pytest.raises(BadRequest, match="wait to be published already"):
-        last.stage("b", pa.array([bytes(300 << 20)], pa.binary()))
-    (tmp_path / "published.json").write_text("[]")
-    with pytest.raises(ArchiveError, match="does not say which batches"):
-        begun(dies)

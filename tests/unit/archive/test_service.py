@@ -80,7 +80,13 @@ def test_holdings_ranges_and_times(writer: ArchiveWriter) -> None:
         assert _ask(client, "sqn_at", time_us=290, tsi=TSI_TEXT)["sqns"] == [
             {"tsi": TSI_TEXT, "epoch_us": 1_000_000, "node": "recorder-1", "sqn": 290}
         ]
-        assert {kind.type for kind in client.list_actions()} == {"holdings", "sqn_at", "publish_batch", "discard_batch"}
+        assert {kind.type for kind in client.list_actions()} == {
+            "holdings",
+            "sqn_at",
+            "publish_batch",
+            "discard_batch",
+            "published",
+        }
 
 
 def test_the_tickets_of_a_flight_make_up_its_range(writer: ArchiveWriter) -> None:

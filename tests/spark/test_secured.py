@@ -1,0 +1,114 @@
+"""Source and sink over TLS with a certificate authority of one's own, and a token; and what a publishing service sent twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+from pyspark.sql import SparkSession
+
+from pgm.archive.collection import Archives
+from pgm.archive.service import RangeService
+from pgm.parameters import Parameters
+from pgm.spark import register, without_repeats
+from pgm.spark.errors import PublishFailed, RecorderDown, RecorderRefused
+from pgm.spark.sink import Staged
+from pgm.spark.source import PgmDataSource
+from tests.spark.archives import archive, at, served, session
+from tests.unit.archive.makers import TSI_TEXT, messages
+
+_TOKEN = "a long random word"
+
+
+@attrs.frozen
+class _Keys:
+    """A certificate authority, and what a service shows."""
+
+    authority: Path
+    certificate: bytes
+    key: bytes
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> _Keys:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl: apt-get install openssl")
+    folder = tmp_path_factory.mktemp("keys")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    openssl("req", "-x509", *new, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    (folder / "names").write_text("subjectAltName = IP:127.0.0.1\n")
+    openssl("req", *new, "-subj", "/CN=service", "-keyout", "service.key", "-out", "service.csr")
+    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+    openssl("x509", "-req", "-in", "service.csr", *signed, "-out", "service.pem")
+    return _Keys(folder / "ca.pem", (folder / "service.pem").read_bytes(), (folder / "service.key").read_bytes())
+
+
+@contextmanager
+def _secured(keys: _Keys, directory: Path, sent: list[bytes]) -> Iterator[str]:
+    service = RangeService(
+        Archives(directory),
+        "grpc+tls://127.0.0.1:0",
+        Parameters(),
+        certificate=(keys.certificate, keys.key),
+        token=_TOKEN,
+        publish=lambda _, values: sent.extend(values),
+        published=directory / "published.json",
+    )
+    try:
+        yield f"grpc+tls://127.0.0.1:{service.port}"
+    finally:
+        service.end()
+
+
+def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Path, keys: _Keys) -> None:
+    register(spark)
+    archive(tmp_path / "a", [messages(0, 500)])
+    (tmp_path / "token").write_text(_TOKEN + "\n")
+    (tmp_path / "wrong").write_text("guessed")
+    sent: list[bytes] = []
+    with _secured(keys, tmp_path, sent) as where:
+        good = {"recorders": where, "tlsRootCerts": str(keys.authority), "tokenFile": str(tmp_path / "token")}
+        rows = spark.read.format("pgm").options(**good).option("columns", "sqn,value").load()
+        assert [row.sqn for row in rows.collect()] == list(range(500))
+        copied = spark.readStream.format("pgm").options(**good).option("columns", "value").load().writeStream
+        query = copied.format("pgm").options(**good, checkpointLocation=str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+        assert [int.from_bytes(value[:8], "big") for value in sent] == list(range(500))
+        wrong = good | {"tokenFile": str(tmp_path / "wrong"), "retrySeconds": "0"}
+        no_authority = {name: value for name, value in good.items() if name != "tlsRootCerts"} | {"retrySeconds": "0"}
+        for options, says in ((wrong, r"PGM-ARCHIVE-TOKEN"), (no_authority, r"does not answer")):
+            source = PgmDataSource(options)
+            with pytest.raises((RecorderDown, RecorderRefused), match=says):
+                source.reader(rows.schema).partitions()
+            with pytest.raises(PublishFailed, match=says):
+                source.writer(rows.select("value").schema, overwrite=False).commit([Staged("a", 0, 1, "query")])
+        assert len(sent) == 500
+
+
+def test_what_was_sent_twice_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    """A session that was cut short, and the one in which its last rows came again."""
+    archive(tmp_path / "recorded" / "a", [messages(0, 100)])
+    later = "9.9.9.9.9.9.7500"
+    archive(tmp_path / "recorded" / "b", [messages(0, 50)], session(tsi=later))
+    (tmp_path / "publisher").mkdir()
+    state = tmp_path / "publisher" / "published.json"
+    ranges = [(TSI_TEXT, 90, None), (later, 10, 15)]
+    repeats = [dict(zip(("tsi", "first", "end"), one, strict=True)) for one in ranges]
+    state.write_text(json.dumps({"writers": {}, "repeats": repeats}))
+    with (
+        served(tmp_path / "recorded") as recorder,
+        served(tmp_path / "publisher", publish=lambda *_: None, published=state) as publisher,
+    ):
+        rows = register(spark).read.format("pgm").option("columns", "tsi,sqn").load(at(recorder))
+        counted = without_repeats(rows, at(publisher)).groupBy("tsi").count().collect()
+    assert {row.tsi: row["count"] for row in counted} == {TSI_TEXT: 90, later: 45}

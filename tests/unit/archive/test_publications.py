@@ -1,0 +1,153 @@
+"""Batches are published once, wherever the service dies: what a session may have sent twice is known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+
+from pgm.archive import publications as publications_module
+from pgm.archive.errors import ArchiveError, BadRequest, NotStaged
+from pgm.archive.publications import Publications
+from pgm.archive.requests import ACTION_PUBLISH, ACTION_PUBLISHED
+from pgm.parameters import Parameters
+
+_ROWS = 250
+_CHUNK = 100
+
+
+@pytest.fixture(autouse=True)
+def _few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publications_module, "_CHUNK", _CHUNK)
+
+
+class _Killed(BaseException):
+    """Nothing catches it, and nothing is tidied up."""
+
+
+@attrs.define(eq=False)
+class _Life:
+    """One run of the service: it is killed at the `dies_at`th thing that leaves a trace outside."""
+
+    dies_at: int
+    tsi: str
+    sent: list[bytes] = attrs.field(factory=list)
+
+    def happens(self) -> None:
+        self.dies_at -= 1
+        if self.dies_at < 0:
+            raise _Killed
+
+    def publish(self, _: str, values: Sequence[bytes]) -> None:
+        for part in (values[: len(values) // 2], values[len(values) // 2 :]):
+            self.happens()
+            self.sent += part
+
+    def where(self) -> tuple[str, int]:
+        return self.tsi, len(self.sent)
+
+
+def _values(batch: int, rows: int = _ROWS) -> list[bytes]:
+    return [b"%d %d" % (batch, row) for row in range(rows)]
+
+
+def _batch(publications: Publications, batch: int, rows: int = _ROWS) -> dict[str, Any]:
+    values = _values(batch, rows)
+    for at in range(0, rows, 70):
+        publications.stage(f"{batch}", pa.array(values[at : at + 70], pa.binary()))
+    return publications.do(ACTION_PUBLISH, {"writer": "w", "batch": batch, "attempts": [f"{batch}"]})
+
+
+def _counted(publications: Publications, lives: Sequence[_Life]) -> list[bytes]:
+    """What all sessions sent, without what the service says that comes again."""
+    cut: dict[str, int] = {}
+    for one in publications.do(ACTION_PUBLISHED, {})["repeats"]:
+        assert one["end"] is None
+        cut[one["tsi"]] = one["first"]
+    return [value for life in lives for value in life.sent[: cut.get(life.tsi)]]
+
+
+@pytest.mark.parametrize("again", [10_000, 1, 4])
+def test_killed_anywhere_every_row_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: int) -> None:
+    for kill in range(40):
+        folder = tmp_path / str(kill)
+        folder.mkdir()
+        lives: list[_Life] = []
+
+        def synced(_: int, lives: list[_Life] = lives) -> None:
+            lives[-1].happens()
+
+        monkeypatch.setattr(os, "fsync", synced)
+        monkeypatch.setattr(os, "fdatasync", synced)
+        patience = iter([kill, again, 10_000])
+        while True:
+            lives.append(_Life(next(patience), f"session {len(lives)}"))
+            try:
+                publications = Publications(
+                    lives[-1].publish, folder / "state", Parameters(), lambda _: None, lives[-1].where
+                )
+                publications.finish()
+                for batch in range(2):
+                    told = _batch(publications, batch)
+                    assert told == {"published": 0 if told["repeated"] else _ROWS, "repeated": told["repeated"]}
+                break
+            except _Killed:
+                continue
+        assert _counted(publications, lives) == _values(0) + _values(1), f"killed at {kill} and {again}"
+        assert not [path for path in folder.iterdir() if ".batch" in path.name and path.suffix != ".new"]
+    assert lives[0].dies_at > 0, "more places to die than were tried"
+
+
+def _fails(*_: object) -> None:
+    raise OSError("the source is gone")
+
+
+def _begun(folder: Path, publish: Callable[..., None], said: list[str]) -> Publications:
+    parameters = attrs.evolve(Parameters(), archive_stage_bytes=1 << 20)
+    return Publications(publish, folder / "published.json", parameters, said.append)
+
+
+def test_what_failed_is_finished_before_anything_else(tmp_path: Path) -> None:
+    said: list[str] = []
+    life = _Life(10_000, "one")
+    sends = [life.publish, life.publish, _fails]
+    publications = Publications(
+        lambda stream, values: (sends.pop(0) if sends else life.publish)(stream, values),
+        tmp_path / "published.json",
+        Parameters(),
+        said.append,
+        life.where,
+    )
+    with pytest.raises(OSError, match="gone"):
+        _batch(publications, 7)
+    publications.publish("", [b"between"])
+    assert life.sent == [*_values(7), b"between"]
+    assert _batch(publications, 7) == {"published": 0, "repeated": True}
+    assert said == ["batch 7 of w goes on at row 200: what session one sent from sqn 200 on comes again in session one from sqn 200 on"]  # fmt: skip
+    (repeat,) = publications.do(ACTION_PUBLISHED, {})["repeats"]
+    assert (repeat["first"], repeat["end"], repeat["row"], repeat["rows"]) == (200, 200, 200, _ROWS - 200)
+
+
+def test_batches_are_published_once_over_restarts(tmp_path: Path) -> None:
+    sent: list[bytes] = []
+    said: list[str] = []
+    first = _begun(tmp_path, lambda _, values: sent.extend(values), said)
+    assert _batch(first, 4, 2) == {"published": 2, "repeated": False}
+    again = _begun(tmp_path, lambda _, values: sent.extend(values), said)
+    assert _batch(again, 4, 2) == {"published": 0, "repeated": True}
+    with pytest.raises(NotStaged, match="1 of 1 attempts are missing"):
+        again.do(ACTION_PUBLISH, {"writer": "w", "batch": 5, "attempts": ["5"]})
+    assert (sent, said) == (_values(4, 2), [])
+    with pytest.raises(BadRequest, match="wait to be published already"):
+        again.stage("b", pa.array([bytes(2 << 20)], pa.binary()))
+    (tmp_path / "published.json.batch").write_text("no rows")
+    with pytest.raises(ArchiveError, match="does not say which batch was on its way"):
+        _batch(again, 5, 2)
+    (tmp_path / "published.json").write_text("[]")
+    with pytest.raises(ArchiveError, match="does not say which batches"):
+        _begun(tmp_path, _fails, said)
