@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import attrs
 import cbor2
 
 from pgm.errors import PgmError, UsageError
 from pgm.messages.references import refers
+from pgm.messages.unpacked import unpacked
+from pgm.units import MIB
+
+MOST_UNPACKED_OCTETS = 64 * MIB  # as much as the largest message by default
 
 
 class BadObject(PgmError):
@@ -48,8 +53,15 @@ class CborCodec:
             raise BadObject(f"{type(error).__name__}: {error}") from error
 
 
+@attrs.frozen
 class ArrowCodec:
-    """Tables and record batches of Arrow, as an IPC stream; it needs pyarrow."""
+    """Tables and record batches of Arrow, as an IPC stream; it needs pyarrow.
+
+    Buffers may come packed, by others that write IPC. `most_octets` is what all of a message may become when it is unpacked,
+    and an eighth of what it may have in rows, so that a few octets on the wire take no more memory than that.
+    """
+
+    most_octets: int = MOST_UNPACKED_OCTETS
 
     def encode(self, value: Any) -> bytes:
         """The octets of a table or a record batch. Raises `UsageError` for anything else."""
@@ -65,14 +77,24 @@ class ArrowCodec:
         return octets
 
     def decode(self, payload: bytes) -> Any:
-        """The table. Raises `BadObject`."""
+        """The table. Raises `BadObject`, also for one that would be too large."""
         pa = _pyarrow()
         try:
+            self._check_size(pa.ipc.MessageReader.open_stream(payload))
             table = pa.ipc.open_stream(payload).read_all()
             table.validate(full=True)  # offsets that lead outside would be followed later
         except Exception as error:  # of Arrow, of the system, or ValueError
             raise BadObject(f"{type(error).__name__}: {error}") from error
         return table
+
+    def _check_size(self, messages: Any) -> None:
+        rows = octets = 0
+        for message in messages:
+            if message.body is not None:
+                more_rows, more_octets = unpacked(memoryview(message.metadata), memoryview(message.body))
+                rows, octets = rows + more_rows, octets + more_octets
+        if octets > self.most_octets or rows > 8 * self.most_octets:
+            raise ValueError(f"{rows} rows, and {octets} octets when unpacked, of {self.most_octets} that are allowed")
 
 
 def _pyarrow() -> Any:
