@@ -39,6 +39,7 @@ class Repair(TimedRange):
     state: ElementState = ElementState.PENDING
     segments: int = 0
     joiner: Nla | None = None  # the late joiner that alone asked
+    is_history: bool = False  # nobody but late joiners asked
     route: Parents | None = None  # the targets in order, for the segment that asked first
     target: Nla | None = None
     asked_ns: int = 0
@@ -54,6 +55,7 @@ class Repeat:
     """NAKs to repeat: to whom, and for which sqns."""
 
     target: Nla
+    is_history: bool
     spans: list[Span]
 
 
@@ -71,7 +73,14 @@ class Elimination:
         return self.repairs.next_deadline_ns
 
     def admit(
-        self, spans: Iterable[Span], segment_bit: int, route: Parents, now_ns: int, joiner: Nla | None = None
+        self,
+        spans: Iterable[Span],
+        segment_bit: int,
+        route: Parents,
+        now_ns: int,
+        joiner: Nla | None = None,
+        *,
+        is_history: bool = False,
     ) -> Nla | None:
         """Take a NAK in; returns whom to forward it to, or None if all its sqns are under way (NE-20, NE-21, NE-28).
 
@@ -81,6 +90,7 @@ class Elimination:
         for first, end in spans:
             for found in self.repairs.within(first, end):
                 found.joiner = joiner if found.segments in (0, segment_bit) and joiner == found.joiner else None
+                found.is_history = found.is_history and is_history
                 found.segments |= segment_bit
                 if found.state is ElementState.OUTSTANDING and now_ns >= found.elim_until_ns:
                     forward_to = self._ask(found, route, now_ns) or forward_to
@@ -88,7 +98,7 @@ class Elimination:
                 if len(self.repairs) >= self._parameters.repair_states:
                     self._counters.states_refused += 1
                     continue
-                new = self.repairs.add(Repair(low, high, segments=segment_bit, joiner=joiner))
+                new = self.repairs.add(Repair(low, high, segments=segment_bit, joiner=joiner, is_history=is_history))
                 forward_to = self._ask(new, route, now_ns) or forward_to
         self._keep_bound()
         return forward_to
@@ -193,7 +203,7 @@ class Elimination:
 
     def handle_deadline(self, now_ns: int) -> list[Repeat]:
         """Repeat pending NAKs, try the next target, drop what is over (NE-11, NE-12, NE-14, DLR-35)."""
-        repeats: dict[Nla, Repeat] = {}
+        repeats: dict[tuple[Nla, bool], Repeat] = {}
         for repair in self.repairs.take_due(now_ns):
             route = repair.route
             if repair.state is ElementState.OUTSTANDING or route is None:
@@ -206,7 +216,8 @@ class Elimination:
                 continue
             self._repeat_later(repair, route, now_ns)
             if repair.target is not None:
-                repeat = repeats.setdefault(repair.target, Repeat(repair.target, []))
+                key = (repair.target, repair.is_history)
+                repeat = repeats.setdefault(key, Repeat(*key, []))
                 repeat.spans.append((repair.first, repair.end))
         return list(repeats.values())
 

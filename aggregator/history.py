@@ -47,6 +47,10 @@ class History:
             )
         return self._route
 
+    def seek(self, now_ns: int) -> bool:
+        """History is wanted and nobody is known to keep it: ask, unless there is no hope."""
+        return self._above.seek(now_ns)
+
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""

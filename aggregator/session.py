@@ -23,6 +23,7 @@ from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
 from pgm.core.guidance import unreachable_neighbour
+from pgm.core.joiners import OF_HISTORY
 from pgm.core.null_naks import NullNaks
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
@@ -35,7 +36,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
-from pgm.wire.options import MAX_NAK_LIST, Held
+from pgm.wire.options import MAX_NAK_LIST, NO_OPTIONS, Held
 from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, with_addresses
 from pgm.wire.parity import counts_of
 from pgm.wire.train import Data
@@ -285,7 +286,7 @@ class AggregatorSession:
         if not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        is_history = self.history.joiners.is_history(segment, peer, spans[-1][1], now_ns)
+        is_history = self.history.joiners.is_history(nak, segment, peer, spans[-1][1], now_ns)
         watched = 0 if nak.kind is PacketType.NNAK or is_history else len(nak.sqns)
         if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
             return NOTHING
@@ -300,12 +301,12 @@ class AggregatorSession:
         if self._is_cut_off:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
         route, bit = (self.history.route, 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
-        if route is None:  # whoever kept it has gone
-            return [*effects, *self.history.joiners.gone(spans, segment)]
+        if route is None:
+            return effects if self.history.seek(now_ns) else [*effects, *self.history.joiners.gone(spans, segment)]
         if spans[-1][1] <= self.path.trail and route is self._upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += 1
             return effects
-        target = self.elimination.admit(spans, bit, route, now_ns, joiner)
+        target = self.elimination.admit(spans, bit, route, now_ns, joiner, is_history=is_history)
         if target is None:
             self._counters.nak_packets_eliminated += 1
             return effects
@@ -460,6 +461,7 @@ class AggregatorSession:
         for repeat in self.elimination.handle_deadline(now_ns):
             group = self._home_of(repeat.target).group
             for sqns in lists_of(sorted(repeat.spans), MAX_NAK_LIST + 1):
-                effects.append(self._sent(nak_packet(self.path, group, sqns), len(sqns), repeat.target))
+                packet = nak_packet(self.path, group, sqns, options=OF_HISTORY if repeat.is_history else NO_OPTIONS)
+                effects.append(self._sent(packet, len(sqns), repeat.target))
         self._redirects.drop_failed()
         return effects

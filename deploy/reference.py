@@ -68,7 +68,7 @@ def wire_page() -> str:
         "An SPMR by unicast to a repairer or an aggregator, with OPT_PGM_HELD: from where on is so much of this session held? No bit set asks for",
         "all. The answer is the same packet, by unicast, with `answers` and the sqn, or with `nothing`; one to a question `by_time` has that bit too, and",
         "repeats its amount as `number`. An element that holds too little asks its parents before it answers, for all or `by_time`. NAKs of who has asked",
-        "for what lies before the lead of that moment are then confirmed and repaired by unicast, or to the segment where several have asked. What of it nobody",
+        "for what lies before the lead of that moment, which carry the option too, are then confirmed and repaired by unicast, or to the segment where several have asked. What of it nobody",
         "holds is answered with `answers`, `nothing` and `by_sqn`, by unicast or to the segment: `number` packets from `amount` on. Others know neither",
         "the option nor SPMRs by unicast, and answer with an SPM at most; a source is never asked.",
         "",

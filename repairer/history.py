@@ -66,7 +66,17 @@ class History:
 
     def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
         """Somebody above says what there is."""
-        return [self._tell(one, now_ns) for one in self._above.on_answer(held, peer, now_ns)]
+        answered = self._above.on_answer(held, peer, now_ns)
+        self._adopt()
+        return [self._tell(one, now_ns) for one in answered]
+
+    def _adopt(self) -> None:
+        """What lies before the cache is asked of whoever above keeps it."""
+        oldest = self._cache.store.oldest
+        begins = self._path.lead + 1 if oldest is None else oldest.first
+        if self._above.keeper is not None and self._above.first < begins:
+            self._asker.keeper, self._asker.history_end = self._above.keeper, begins
+            self._recovery.kept_before = begins
 
     def _is_enough(self, held: Held, now_ns: int) -> bool:
         """Whether nothing above could reach further back than the cache does for this."""
@@ -96,16 +106,18 @@ class History:
         if asked.first is not None:
             above = begins_at(asked.held, asked.first, self._path.lead)
             if first is None or above < first:
-                oldest = self._cache.store.oldest
-                first, self._asker.keeper = above, self._above.keeper
-                self._asker.history_end = self._path.lead + 1 if oldest is None else oldest.first
-                self._recovery.kept_before = self._asker.history_end
+                first = above
+                self._adopt()
         if first is not None:
             self._cache.promise(first, now_ns)
         return self.joiners.tell(asked.held, first, asked.segment, asked.peer, now_ns)
 
-    def split(self, lacking: Iterable[Span]) -> tuple[list[Span], list[Span]]:
+    def split(self, lacking: list[Span], now_ns: int) -> tuple[list[Span], list[Span]]:
         """Of history that the cache lacks: what can still come, and what nobody holds."""
+        oldest = self._cache.store.oldest
+        is_before = oldest is None or lacking[0][0] < oldest.first
+        if is_before and self._above.keeper is None and self._above.seek(now_ns):
+            return [], []  # who wants it asks again
         coming: list[Span] = []
         gone: list[Span] = []
         for first, end in lacking:
@@ -126,6 +138,7 @@ class History:
         if self._above.deadline_ns > now_ns:
             return NOTHING
         effects, decided = self._above.handle_deadline(now_ns)
+        self._adopt()
         return [*effects, *(self._tell(one, now_ns) for one in decided)]
 
     def given_up(self, spans: Iterable[Span]) -> None:

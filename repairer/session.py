@@ -323,7 +323,7 @@ class RepairerSession:
             self._counters.nak_packets_foreign += 1
             return NOTHING
         is_parent = self._parents.is_parent(peer)
-        is_history = self.history.joiners.is_history(segment, peer, newest, now_ns)
+        is_history = self.history.joiners.is_history(nak, segment, peer, newest, now_ns)
         watched = 0 if is_parent or is_history else len(nak.sqns)  # a parent asks for a whole subnet
         if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
             return NOTHING
@@ -341,7 +341,7 @@ class RepairerSession:
         lacking = responder.request(spans, now_ns)
         gone: list[Span] = []
         if is_history and lacking:
-            lacking, gone = self.history.split(lacking)
+            lacking, gone = self.history.split(lacking, now_ns)
         null_naks: list[Effect] = []
         if responder.pending_sqns > owed:
             null_naks = self._offer.null_naks(without(spans, lacking), self._parents.current)

@@ -8,6 +8,7 @@ from typing import Protocol
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, control
+from pgm.core.joiners import OF_HISTORY
 from pgm.core.nagging import Restraint
 from pgm.core.parents import Parents
 from pgm.core.parity_receiver import ParityReceiver
@@ -119,7 +120,8 @@ class Asker:
             missing.asked = self.keeper
         step.asking = [one for one in step.asking if one.first >= self.history_end]
         step.naks = list(lists_of(((one.first, one.end) for one in step.asking), MAX_NAK_LIST + 1))
-        return self._naks(lists_of(((one.first, one.end) for one in old), MAX_NAK_LIST + 1), segment, self.keeper)
+        lists = lists_of(((one.first, one.end) for one in old), MAX_NAK_LIST + 1)
+        return self._naks(lists, segment, self.keeper, more=OF_HISTORY)
 
     def _parity_naks(
         self, parity: ParityReceiver, asking: list[Missing], segment: Segment, parent: Nla | None
@@ -137,10 +139,16 @@ class Asker:
         return naks
 
     def _naks(
-        self, lists: Iterable[list[int]], segment: Segment, parent: Nla | None, *, parity: bool = False
+        self,
+        lists: Iterable[list[int]],
+        segment: Segment,
+        parent: Nla | None,
+        *,
+        parity: bool = False,
+        more: Options = NO_OPTIONS,
     ) -> list[Effect]:
         naks: list[Effect] = []
-        options = NO_OPTIONS if self.more is None else self.more.nak_options
+        options = more if self.more is None else (*more, *self.more.nak_options)
         path_nla = self.path.path_nla
         if self.routes is not None:
             segment, path_nla = self.routes.route(parent, segment)

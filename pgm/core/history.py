@@ -97,17 +97,30 @@ class HistoryAbove:
         known = self._known.get(kind)
         if known is not None and now_ns - known[0] < self._parameters.open_hold_ivl:
             return [], [Asked(held, segment, peer, known[1])]
+        question = self._question(kind, now_ns)
+        if question is None:
+            return [], []
+        if len(question.askers) < _MOST_ASKERS:
+            question.askers[segment.index, peer] = Asked(held, segment, peer, None)
+        return self.handle_deadline(now_ns)
+
+    def _question(self, kind: int, now_ns: int) -> _Question | None:
         question = self._open.get(kind)
         if question is None:
             if len(self._open) >= _MOST_KINDS:
                 self._counters.states_refused += 1
-                return [], []
-            above = Held(amount=held.amount, by_time=True) if held.by_time else Held(amount=0)
+                return None
+            above = Held(amount=0) if kind == _ALL else Held(amount=kind, by_time=True)
             # A receiver waits open_hold_ivl for its answer: half of that leaves time to bring one.
             question = self._open[kind] = _Question(above, now_ns, now_ns + self._parameters.open_hold_ivl // 2)
-        if len(question.askers) < _MOST_ASKERS:
-            question.askers[segment.index, peer] = Asked(held, segment, peer, None)
-        return self.handle_deadline(now_ns)
+        return question
+
+    def seek(self, now_ns: int) -> bool:
+        """Somebody wants history of which this element, perhaps started anew, knows nothing: ask, unless there is no hope."""
+        known = self._known.get(_ALL)
+        if known is not None and now_ns - known[0] < self._parameters.open_hold_ivl:
+            return known[1] is not None
+        return bool(self._keepers) and self._question(_ALL, now_ns) is not None
 
     def on_answer(self, held: Held, peer: Nla, now_ns: int) -> list[Asked]:
         """What somebody above says; returns what can be answered now."""

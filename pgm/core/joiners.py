@@ -16,10 +16,11 @@ from pgm.core.path import Path
 from pgm.core.ranges import Span
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla
-from pgm.wire.options import Held
-from pgm.wire.packets import Spmr, encode
+from pgm.wire.options import Held, find
+from pgm.wire.packets import Nak, Spmr, encode
 from pgm.wire.serial import wrap
 
+OF_HISTORY = (Held(amount=0),)  # on NAKs for it
 _MOST_JOINERS = 1024  # remembered; what an older one asks for is judged as any NAK
 
 
@@ -58,9 +59,10 @@ class Joiners:
             self._note(segment, peer, now_ns)
         return control(segment, held_packet(self._path, said), to=peer)
 
-    def is_history(self, segment: Segment, peer: Nla, end: int, now_ns: int) -> bool:
-        """Whether a NAK for sqns before `end` is for this late joiner's history."""
-        if end > self._ends.get(peer, 0):
+    def is_history(self, nak: Nak, segment: Segment, peer: Nla, end: int, now_ns: int) -> bool:
+        """Whether a NAK for sqns before `end` is for a late joiner's history: it says so, whoever was here when it was promised."""
+        is_said = bool(nak.options) and find(nak.options, Held) is not None
+        if not is_said and end > self._ends.get(peer, 0):
             return False
         self._note(segment, peer, now_ns)
         return True

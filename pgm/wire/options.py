@@ -283,9 +283,9 @@ class Flow(Option):
 @_option
 @attrs.frozen
 class Held(Option):
-    """Ours alone: a late joiner asks a repairer from where on it holds the stream, and is answered in the same way."""
+    """Ours alone: a late joiner asks from where on the stream is held, and is answered in the same way. On a NAK: it is for history."""
 
-    TYPE, NAME, CARRIERS = 0x69, "OPT_PGM_HELD", frozenset({_T.SPMR})
+    TYPE, NAME, CARRIERS = 0x69, "OPT_PGM_HELD", frozenset({_T.SPMR, _T.NAK})
     FLAGS = {"answers": 0x01, "by_count": 0x02, "by_time": 0x04, "by_sqn": 0x08, "nothing": 0x10}
     amount: int = u32(
         "of a question the packets or milliseconds back, or the sqn, as its bits say; of an answer the oldest sqn"

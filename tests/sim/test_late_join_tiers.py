@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import LossCause
+from pgm.sim.faults import Faults
 from pgm.units import SECOND
 from tests.sim.late_join import BEFORE, LOWER, MESSAGES, RATE, late_below, late_ones, questions, repairs
-from tests.sim.worlds import finish, stream
+from tests.sim.worlds import MS, finish, stream
 
 WISHES = {
     "oldest": ({"join_from": "oldest"}, 0),
@@ -59,6 +60,21 @@ def test_what_nobody_holds_is_lost_at_once(lower: str) -> None:
     assert got.lost_sqns + got.delivered_sqns == MESSAGES - 100
     assert BEFORE - 5 * RATE < 100 + got.lost_sqns < BEFORE - 2 * RATE
     assert world.nodes["source"].total("nak_packets_in") == 0
+
+
+@pytest.mark.parametrize("lower", ["aggregator", "repairer"])
+@pytest.mark.parametrize("crashing", ["lower", "upper"])
+def test_an_element_that_starts_anew_in_the_middle(lower: str, crashing: str) -> None:
+    """Below one that knew nothing but whom to ask all comes all the same; what the only one that held it has lost is told at once."""
+    world, _ = late_below(lower, 2, messages=2200, join_from="oldest")
+    Faults(world).crash_and_restart(crashing, 8 * SECOND + 300 * MS, SECOND // 2)
+    world.run_until(14 * SECOND)
+    for name in late_ones(world):
+        got = stream(world, name)
+        assert got.first == 0
+        assert got.delivered_sqns + got.lost_sqns == 2200
+        assert set(got.lost) == (set() if crashing == "lower" else {LossCause.WINDOW})
+    assert world.nodes["source"].total("rdata_packets") < RATE, "a restarted repairer's own losses at most"
 
 
 def test_where_nobody_above_keeps_anything_a_named_beginning_is_lost_at_once() -> None:

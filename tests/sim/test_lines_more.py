@@ -97,3 +97,17 @@ def test_a_line_that_dies_hands_its_members_to_the_other() -> None:
     for name in ("receiver-0", "receiver-1", "single-b"):
         assert stream(world, name).delivered_sqns == MESSAGES
     assert all(node.total("ack_parent_changes") == 1 for node in world.receivers if node.name != "single-b")
+
+
+def test_a_late_joiner_of_two_lines_is_served_on_the_line_where_the_repairer_is() -> None:
+    tree = Tree(parameters(txw_secs=SECOND // 4))
+    tree.source("source", "line-a", "line-b")
+    tree.repairer("local", "line-b", parents=("source",))
+    wanted = parameters(txw_secs=SECOND // 4, join_from="oldest")
+    tree.receiver("late", "line-a", "source", lines={"line-b": ("source",)}, parameters=wanted)
+    naks = Tap(is_a(PacketType.NAK))
+    world = make_world(tree, offered(), starts={"late": SECOND + 700 * MS}, more=(naks,))
+    finish(world)
+    assert (stream(world, "late").first, stream(world, "late").delivered_sqns) == (0, MESSAGES)
+    assert {(segment, to) for _, _, segment, to, _ in naks.by("late")} == {("line-b", tree.address("local", "line-b"))}
+    assert world.nodes["source"].total("nak_packets_in") == 0
