@@ -127,6 +127,14 @@ class Elimination:
         """Whether there is repair state for all of these sqns."""
         return not any(self.repairs.uncovered(first, end) for first, end in spans)
 
+    def are_alike(self, spans: Iterable[Span], now_ns: int) -> bool:
+        """Whether all of these sqns are new, or all under way, so that a train of NAKs for them is forwarded whole or not at all."""
+        found = [one for first, end in spans for one in self._overlapping(first, end)]
+        if not found:
+            return True
+        is_under_way = all(one.state is ElementState.PENDING or now_ns < one.elim_until_ns for one in found)
+        return is_under_way and self.covers(spans)
+
     def _overlapping(self, first: int, end: int) -> Iterator[Repair]:
         return itertools.takewhile(lambda found: found.first < end, self.repairs.reaching(first))
 

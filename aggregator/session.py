@@ -7,7 +7,7 @@ confirms ahead so that they need not ask, and sends the repair down as the ODATA
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from aggregator.elimination import Elimination, Repair
 from aggregator.gaps import Gaps
@@ -15,20 +15,20 @@ from aggregator.history import History
 from aggregator.parity import ParityElement
 from aggregator.redirects import Redirects
 from pgm.core.ack_merger import AckMerger
-from pgm.core.asking import nak_packet
+from pgm.core.asking import nak_packets
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Channel, Segment
 from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, Send, control
+from pgm.core.effects import NOTHING, Effect, Effects, Send, passed_on
 from pgm.core.guidance import unreachable_neighbour
 from pgm.core.joiners import OF_HISTORY
 from pgm.core.null_naks import NullNaks
 from pgm.core.parents import Parents
 from pgm.core.path import Path, SpmVerdict
 from pgm.core.poll_answers import NodeId, PollAnswers
-from pgm.core.ranges import Span, lists_of
+from pgm.core.ranges import Span
 from pgm.core.redirects import offered
 from pgm.core.relay import ElementSetup, Relay
 from pgm.core.status import SessionStatus
@@ -36,8 +36,9 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
-from pgm.wire.options import MAX_NAK_LIST, NO_OPTIONS, Held
-from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm, with_addresses
+from pgm.wire.naks import Naks
+from pgm.wire.options import NO_OPTIONS, Held, Options
+from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm
 from pgm.wire.parity import counts_of
 from pgm.wire.train import Data
 
@@ -262,9 +263,9 @@ class AggregatorSession:
             effects = self._cut_off(now_ns)
         confirms_all = is_from_above and (self._setup.is_relay or self._upstream.is_parent(peer))
         if confirms_all or peer in self._homes or self._redirects.is_off_tree(peer):
-            self._counters.ncf_packets_in += 1
+            self._counters.ncf_packets_in += ncf.packets
         else:
-            self._counters.ncf_packets_below += 1
+            self._counters.ncf_packets_below += ncf.packets
 
         def answers(repair: Repair) -> bool:
             return confirms_all or repair.target == peer
@@ -272,7 +273,8 @@ class AggregatorSession:
         if ncf.parity:
             self.parity.on_ncf(ncf, now_ns, None if confirms_all else peer)
             return effects
-        spans = [(low, end) for low, end in self.path.spans_of(ncf) if self.path.reveals(end)]
+        parts = self.path.parts_of(ncf)
+        spans = [(low, end) for part in parts for low, end in self.path.spans_of(part) if self.path.reveals(end)]
         self.elimination.confirm(spans, now_ns, answers, anticipate=confirms_all)
         return effects
 
@@ -283,17 +285,21 @@ class AggregatorSession:
         if nak.parity:
             return self._on_parity_nak(nak, segment, peer, now_ns)
         spans = self.path.spans_of(nak)
+        if isinstance(nak, Naks) and not (
+            self.elimination.are_alike(spans, now_ns) and not self.history.joiners.splits(peer, spans)
+        ):
+            return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
         if not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
-            self._counters.nak_packets_foreign += 1
+            self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         is_history = self.history.joiners.is_history(nak, segment, peer, spans[-1][1], now_ns)
-        watched = 0 if nak.kind is PacketType.NNAK or is_history else len(nak.sqns)
-        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
+        watched = 0 if nak.kind is PacketType.NNAK or is_history else nak.asked
+        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead, nak.packets):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self._on_null_nak(nak, spans, peer, now_ns)
-        self._counters.nak_packets_in += 1
-        self._counters.nak_sqns_in += len(nak.sqns)
+        self._counters.nak_packets_in += nak.packets
+        self._counters.nak_sqns_in += nak.asked
         index = self._setup.downs.index(segment)
         how = self._children[index].on_nak(spans, peer, now_ns)
         joiner = self.history.joiners.alone(segment) if is_history else None
@@ -304,14 +310,16 @@ class AggregatorSession:
         if route is None:
             return effects if self.history.seek(now_ns) else [*effects, *self.history.joiners.gone(spans, segment)]
         if spans[-1][1] <= self.path.trail and route is self._upstream and not self._setup.asks_below_trail:
-            self._counters.nak_packets_late += 1
+            self._counters.nak_packets_late += nak.packets
             return effects
         target = self.elimination.admit(spans, bit, route, now_ns, joiner, is_history=is_history)
         if target is None:
-            self._counters.nak_packets_eliminated += 1
+            self._counters.nak_packets_eliminated += nak.packets
             return effects
-        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._home_of(target).group)
-        return [*effects, self._sent(packet, len(nak.sqns), target)]
+        home = self._home_of(target)
+        self._counters.nak_packets += nak.packets
+        self._counters.nak_sqns += nak.asked
+        return [*effects, passed_on(home, nak, self.path.path_nla or nak.source_nla, home.group, target)]
 
     def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """A late joiner asks what there is: an aggregator keeps nothing, and asks those above who do."""
@@ -378,22 +386,26 @@ class AggregatorSession:
 
     def _on_null_nak(self, nak: Nak, spans: list[Span], peer: Nla, now_ns: int) -> Effects:
         """Tell the source, who need not be told what it is asked for anyway (DLR-38 - DLR-40)."""
-        self._counters.nnak_packets_in += 1
+        self._counters.nnak_packets_in += nak.packets
         to = self._upstream.current
         is_for_us = self.elimination.has_asked(peer, spans)
         if to is None or not (
             is_for_us or (not self.elimination.covers(spans) and self._null_naks.admit(spans, now_ns))
         ):
-            self._counters.nnak_packets_eliminated += 1
+            self._counters.nnak_packets_eliminated += nak.packets
             return NOTHING
-        self._counters.nnak_packets += 1
-        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._setup.up.group)
-        return (control(self._setup.up, packet, to=to),)
+        self._counters.nnak_packets += nak.packets
+        up = self._setup.up
+        return (passed_on(up, nak, self.path.path_nla or nak.source_nla, up.group, to),)
 
-    def _sent(self, packet: bytes, sqns: int, target: Nla) -> Send:
-        self._counters.nak_packets += 1
-        self._counters.nak_sqns += sqns
-        return control(self._home_of(target), packet, to=target)
+    def _asked(self, spans: Sequence[Span], home: Segment, target: Nla, options: Options = NO_OPTIONS) -> list[Send]:
+        """NAKs of our own."""
+        sends = []
+        for listed in nak_packets(self.path, home.group, spans, options=options):
+            self._counters.nak_packets += listed.packets
+            self._counters.nak_sqns += listed.sqns
+            sends.append(listed.send(home, target))
+        return sends
 
     def on_offer(self, polr: Polr, segment: Segment, peer: Nla) -> None:
         """A repairer of the segment above says that it may be asked."""
@@ -428,15 +440,13 @@ class AggregatorSession:
                 self._counters.watch.missing(self.path.tsi, first, end, now_ns)
         target = self.elimination.admit(gaps, everybody, self._upstream, now_ns)
         effects: list[Effect] = []
-        for sqns in lists_of(gaps, MAX_NAK_LIST + 1):
-            for down, children in zip(self._setup.downs, self._children, strict=True):
-                if self.brakes.admit_ncf(now_ns):
-                    self._counters.ncf_packets += 1
-                    options = children.back_off.options
-                    effects.append(control(down, nak_packet(self.path, down.group, sqns, PacketType.NCF, options)))
-            if target is not None:
-                effects.append(self._sent(nak_packet(self.path, self._setup.up.group, sqns), len(sqns), target))
-        return effects
+        for down, children in zip(self._setup.downs, self._children, strict=True):
+            options = children.back_off.options
+            for listed in nak_packets(self.path, down.group, gaps, PacketType.NCF, options):
+                if self.brakes.admit_ncf(now_ns, listed.packets):
+                    self._counters.ncf_packets += listed.packets
+                    effects.append(listed.send(down))
+        return effects if target is None else [*effects, *self._asked(gaps, self._setup.up, target)]
 
     # Time
 
@@ -459,9 +469,7 @@ class AggregatorSession:
         if self.elimination.deadline_ns > now_ns:
             return effects
         for repeat in self.elimination.handle_deadline(now_ns):
-            group = self._home_of(repeat.target).group
-            for sqns in lists_of(sorted(repeat.spans), MAX_NAK_LIST + 1):
-                packet = nak_packet(self.path, group, sqns, options=OF_HISTORY if repeat.is_history else NO_OPTIONS)
-                effects.append(self._sent(packet, len(sqns), repeat.target))
+            options = OF_HISTORY if repeat.is_history else NO_OPTIONS
+            effects += self._asked(sorted(repeat.spans), self._home_of(repeat.target), repeat.target, options)
         self._redirects.drop_failed()
         return effects

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pgm.core.asking import nak_packet
+from pgm.core.asking import nak_packets
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.path import Path
 from pgm.core.poll_answers import PollAnswers
-from pgm.core.ranges import Span, lists_of
+from pgm.core.ranges import Span
 from pgm.core.recovery import Recovery
 from pgm.core.relay import ElementSetup
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.options import MAX_NAK_LIST, Redirect
+from pgm.wire.options import Redirect
 from pgm.wire.packets import Polr, encode
 
 
@@ -81,13 +81,13 @@ class Offer:
 
     def _to_parent(self, spans: Iterable[Span], kind: PacketType, to: Nla) -> list[Effect]:
         naks: list[Effect] = []
-        for sqns in lists_of(spans, MAX_NAK_LIST + 1):
+        for listed in nak_packets(self._path, self._segment.group, tuple(spans), kind):
             if kind is PacketType.NNAK:
-                self._counters.nnak_packets += 1
+                self._counters.nnak_packets += listed.packets
             else:
-                self._counters.nak_packets += 1
-                self._counters.nak_sqns += len(sqns)
-            naks.append(control(self._segment, nak_packet(self._path, self._segment.group, sqns, kind), to=to))
+                self._counters.nak_packets += listed.packets
+                self._counters.nak_sqns += listed.sqns
+            naks.append(listed.send(self._segment, to))
         return naks
 
 

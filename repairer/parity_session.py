@@ -15,6 +15,7 @@ from pgm.core.poll_answers import NodeId
 from pgm.core.relay import ElementSetup
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.naks import Naks
 from pgm.wire.options import NakList
 from pgm.wire.packets import Nak, Spm, with_addresses
 from pgm.wire.serial import wrap
@@ -139,6 +140,8 @@ class ParitySession(RepairerSession):
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Confirm, repair what the cache can, ask above for what it lacks."""
+        if isinstance(nak, Naks):
+            return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
         if not nak.parity:
             left = self.parity.answer_for_unused(nak, segment, now_ns)
             if len(left) == len(nak.sqns):

@@ -18,7 +18,7 @@ from pgm.core.channel import Channel, Segment
 from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, control
+from pgm.core.effects import NOTHING, Effect, Effects, passed_on
 from pgm.core.guidance import Guidance, unreachable_neighbour
 from pgm.core.lines import Lines, LineSetup, all_parents
 from pgm.core.null_naks import NullNaks
@@ -36,8 +36,9 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_first_sending
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.naks import Naks
 from pgm.wire.options import Held
-from pgm.wire.packets import Nak, Polr, Spm, with_addresses
+from pgm.wire.packets import Nak, Polr, Spm
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
 from repairer.history import History
@@ -269,18 +270,19 @@ class RepairerSession:
             self._setup.is_relay or self._parents.is_parent(peer) or peer == self._asker.keeper
         )
         if not is_answer:
-            self._counters.ncf_packets_below += 1
+            self._counters.ncf_packets_below += ncf.packets
             return NOTHING
         if not self.guidance.on_ncf(ncf, peer, now_ns):
             return NOTHING
-        self._counters.ncf_packets_in += 1
+        self._counters.ncf_packets_in += ncf.packets
         self.path.heard_at_ns = now_ns
         self._parents.answered(peer)
         if ncf.parity:
             return self._on_parity_ncf(ncf, channel, peer, now_ns)
         spans = self.path.spans_of(ncf)
         effects = self._offer.on_ncf(spans, self._recovery, now_ns) if channel.is_group else NOTHING
-        self._reveal(spans[-1][1], now_ns)
+        for part in self.path.parts_of(ncf):
+            self._reveal(self.path.spans_of(part)[-1][1], now_ns)
         self._recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             effects = [*effects, *self._assist(spans, channel.segment, now_ns)]
@@ -316,19 +318,21 @@ class RepairerSession:
         already confirmed on the segment.
         """
         spans = self.path.spans_of(nak)
+        if isinstance(nak, Naks) and self.history.joiners.splits(peer, spans):
+            return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
         newest = spans[-1][1]
         if self._parents.is_parent(peer):
             self._reveal(newest, now_ns)
         if nak.parity or not self.path.has_edges or newest > self.path.lead + 1:
-            self._counters.nak_packets_foreign += 1
+            self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         is_parent = self._parents.is_parent(peer)
         is_history = self.history.joiners.is_history(nak, segment, peer, newest, now_ns)
-        watched = 0 if is_parent or is_history else len(nak.sqns)  # a parent asks for a whole subnet
-        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
+        watched = 0 if is_parent or is_history else nak.asked  # a parent asks for a whole subnet
+        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead, nak.packets):
             return NOTHING
-        self._counters.nak_packets_in += 1
-        self._counters.nak_sqns_in += len(nak.sqns)
+        self._counters.nak_packets_in += nak.packets
+        self._counters.nak_sqns_in += nak.asked
         self.path.asked_at_ns = now_ns
         if is_parent and self._offer.is_off_tree_for(peer):
             return self._serve_off_tree(nak, spans, segment, peer, now_ns)
@@ -393,14 +397,14 @@ class RepairerSession:
         if nak.parity or not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        self._counters.nnak_packets_in += 1
+        self._counters.nnak_packets_in += nak.packets
         to = self._parents.current
         if to in (None, peer) or not self.brakes.admit_nak(peer, now_ns) or not self._null_naks.admit(spans, now_ns):
-            self._counters.nnak_packets_eliminated += 1
+            self._counters.nnak_packets_eliminated += nak.packets
             return NOTHING
-        self._counters.nnak_packets += 1
-        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._setup.up.group)
-        return (control(self._setup.up, packet, to=to),)
+        self._counters.nnak_packets += nak.packets
+        up = self._setup.up
+        return (passed_on(up, nak, self.path.path_nla or nak.source_nla, up.group, to),)
 
     def _fetch(
         self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool, joiner: Nla | None

@@ -17,6 +17,7 @@ from deploy.bench.throughput import figures, lossless_maximum
 from deploy.bench.trial import pair, transfer
 from pgm.errors import ProcessError
 from pgm.units import format_fraction
+from pgm.wire.formats import DATA_HEADER_OCTETS
 
 SIZE = 1400
 _QUIET_S = 10.0  # repairs of some contenders take seconds
@@ -99,7 +100,9 @@ async def _burst(contender: Contender, place: Place, settings: Settings) -> Row:
     count = settings.burst
     row = _row(contender, f"burst of {count:,}", place)
     job = settings.job(place, SIZE, rate=_BURST_RATE, messages=count + _AROUND, watch=True, quiet_s=_QUIET_S)
-    lifted = attrs.evolve(job, parameters=_LIFTED, receiver_parameters={"nak_max_outstanding": 2 * count})
+    # Asked for at a time: what the receiver's socket buffer takes, since the source now answers as fast as it can.
+    at_once = min(2 * count, settings.rcvbuf // (SIZE + DATA_HEADER_OCTETS))
+    lifted = attrs.evolve(job, parameters=_LIFTED, receiver_parameters={"nak_max_outstanding": at_once})
     raw_job = settings.job(place, SIZE, messages=count)
     try:
         runs = [await _burst_once(contender, lifted, count) for _ in range(settings.runs)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
+
+import attrs
 
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
-from pgm.core.effects import Effect, control
+from pgm.core.effects import Effect, Send, control, control_train
 from pgm.core.joiners import OF_HISTORY
 from pgm.core.nagging import Restraint
 from pgm.core.parents import Parents
@@ -17,9 +19,11 @@ from pgm.core.ranges import Span, lists_of
 from pgm.core.recovery import Missing, Recovery, Step
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.options import MAX_NAK_LIST, NO_OPTIONS, NakList, Options
+from pgm.wire.naks import LIST_SQNS, full_lists, nak_rows
+from pgm.wire.options import NO_OPTIONS, NakList, Options
 from pgm.wire.packets import Nak, encode
 from pgm.wire.serial import wrap
+from pgm.wire.train import Octets
 
 
 def nak_packet(
@@ -46,6 +50,42 @@ def nak_packet(
             parity=parity,
         )
     )
+
+
+@attrs.frozen
+class Listed:
+    """Packets of one size for some sqns, to be sent to whomever."""
+
+    octets: bytes | Octets  # one packet, or a (count, size) array
+    packets: int
+    sqns: int
+
+    def send(self, segment: Segment, to: Nla | None = None, hops: int | None = None) -> Send:
+        """Put them on a segment."""
+        if isinstance(self.octets, bytes):
+            return control(segment, self.octets, to, hops)
+        return control_train(segment, self.octets, to, hops)
+
+
+def nak_packets(
+    path: Path,
+    group_nla: Nla,
+    spans: Sequence[Span],
+    kind: PacketType = PacketType.NAK,
+    options: Options = NO_OPTIONS,
+    path_nla: Nla | None = None,
+) -> Iterator[Listed]:
+    """NAKs, NNAKs or NCFs for spans in order, full lists first, as one train where there are several."""
+    if options or sum(end - first for first, end in spans) < 2 * LIST_SQNS:
+        for sqns in lists_of(spans, LIST_SQNS):
+            packet = nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla)
+            yield Listed(packet, 1, len(sqns))
+        return
+    lists, rest = full_lists(spans)
+    first = nak_packet(path, group_nla, lists[0].tolist(), kind, path_nla=path_nla)
+    yield Listed(nak_rows(first, lists), len(lists), lists.size)
+    if rest:
+        yield Listed(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest))
 
 
 class HasRoutes(Protocol):
@@ -100,7 +140,7 @@ class Asker:
         history = [] if self.keeper is None else self._take_history(step, segment)
         before = self._counters.nak_sqns
         if self.parity is None:
-            effects = self._naks(step.naks, segment, parent)
+            effects = self._naks(step.spans, segment, parent)
         else:
             effects = self._parity_naks(self.parity, step.asking, segment, parent)
         if self.restraint is not None and effects:
@@ -119,44 +159,47 @@ class Asker:
         for missing in old:
             missing.asked = self.keeper
         step.asking = [one for one in step.asking if one.first >= self.history_end]
-        step.naks = list(lists_of(((one.first, one.end) for one in step.asking), MAX_NAK_LIST + 1))
-        lists = lists_of(((one.first, one.end) for one in old), MAX_NAK_LIST + 1)
-        return self._naks(lists, segment, self.keeper, more=OF_HISTORY)
+        return self._naks([(one.first, one.end) for one in old], segment, self.keeper, OF_HISTORY)
 
     def _parity_naks(
         self, parity: ParityReceiver, asking: list[Missing], segment: Segment, parent: Nla | None
     ) -> list[Effect]:
         """NAKs for numbers of packets, and for single ones where parity cannot help. Never a repairer that offered none (DLR-33)."""
         counts, single = parity.plan(asking)
-        naks = self._naks(lists_of(single, MAX_NAK_LIST + 1), segment, parent)
+        naks = self._naks(single, segment, parent)
         if parent == self.redirect is not None and not self.redirect_has_parity:
             parent = self.parents.current
         before = self._counters.nak_packets
-        lists = [counts[at : at + MAX_NAK_LIST + 1] for at in range(0, len(counts), MAX_NAK_LIST + 1)]
-        naks += self._naks(lists, segment, parent, parity=True)
+        segment, path_nla = self._route(parent, segment)
+        for at in range(0, len(counts), LIST_SQNS):
+            part = counts[at : at + LIST_SQNS]
+            packet = nak_packet(self.path, segment.group, part, options=self._options, parity=True, path_nla=path_nla)
+            naks += self._sent(Listed(packet, 1, len(part)), segment, parent)
         self._counters.parity_naks += self._counters.nak_packets - before
         self._counters.nak_sqns += parity.packets_asked(counts) - len(counts)
         return naks
 
+    @property
+    def _options(self) -> Options:
+        return NO_OPTIONS if self.more is None else self.more.nak_options
+
+    def _route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
+        return (home, self.path.path_nla) if self.routes is None else self.routes.route(parent, home)
+
     def _naks(
-        self,
-        lists: Iterable[list[int]],
-        segment: Segment,
-        parent: Nla | None,
-        *,
-        parity: bool = False,
-        more: Options = NO_OPTIONS,
+        self, spans: Sequence[Span], segment: Segment, parent: Nla | None, more: Options = NO_OPTIONS
     ) -> list[Effect]:
-        naks: list[Effect] = []
-        options = more if self.more is None else (*more, *self.more.nak_options)
-        path_nla = self.path.path_nla
-        if self.routes is not None:
-            segment, path_nla = self.routes.route(parent, segment)
-        for sqns in lists:
-            packet = nak_packet(self.path, segment.group, sqns, options=options, parity=parity, path_nla=path_nla)
-            naks.append(control(segment, packet, to=parent))
-            if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg it would ask everybody
-                naks.append(control(segment, packet, hops=1))
-            self._counters.nak_packets += 1
-            self._counters.nak_sqns += len(sqns)
+        if not spans:
+            return []
+        segment, path_nla = self._route(parent, segment)
+        options = (*more, *self._options)
+        packets = nak_packets(self.path, segment.group, spans, options=options, path_nla=path_nla)
+        return [send for listed in packets for send in self._sent(listed, segment, parent)]
+
+    def _sent(self, listed: Listed, segment: Segment, parent: Nla | None) -> list[Effect]:
+        self._counters.nak_packets += listed.packets
+        self._counters.nak_sqns += listed.sqns
+        naks: list[Effect] = [listed.send(segment, parent)]
+        if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg it would ask everybody
+            naks.append(listed.send(segment, hops=1))
         return naks

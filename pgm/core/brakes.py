@@ -94,8 +94,11 @@ class Brakes:
         notices, self._notices = self._notices, []
         return notices
 
-    def admit_nak(self, child: Nla, now_ns: int, sqns: int = 0, lead: int = 0) -> bool:
-        """Whether a NAK of this child for `sqns` packets is taken in. `lead` is the newest sqn sent; 0 sqns are not watched."""
+    def admit_nak(self, child: Nla, now_ns: int, sqns: int = 0, lead: int = 0, packets: int = 1) -> bool:
+        """Whether a NAK of this child for `sqns` packets is taken in, or a train of so many `packets`.
+
+        `lead` is the newest sqn sent; 0 sqns are not watched.
+        """
         known = self._children.get(child)
         if known is None:
             known = self._children[child] = _Child(
@@ -105,20 +108,20 @@ class Brakes:
                 forgotten, _ = self._children.popitem(last=False)
                 self._crying.pop(forgotten, None)
         self._children.move_to_end(child)
-        known.nak_packets += 1
+        known.nak_packets += packets
         known.nak_sqns += sqns
         if sqns and self._parameters.nagging_window_ivl:
             self._lead = lead
             if known.monitor.asked(sqns, lead, now_ns):
                 self._changed(child, known)
             if known.crying is not None and not known.crying.take(sqns, now_ns):
-                self._counters.nak_packets_of_crying += 1
-                known.braked += 1
+                self._counters.nak_packets_of_crying += packets
+                known.braked += packets
                 return False
-        if known.naks.take(1, now_ns) and self._naks.take(1, now_ns):
+        if known.naks.take(packets, now_ns) and self._naks.take(packets, now_ns):
             return True
-        self._counters.nak_packets_braked += 1
-        known.braked += 1
+        self._counters.nak_packets_braked += packets
+        known.braked += packets
         self._tell("NAKs", child, now_ns)
         return False
 
@@ -142,11 +145,11 @@ class Brakes:
             text = f"{self._name}: {what} are more than their budget, the last one of {child}; the rest is dropped"
             self._notices.append(Notice("storm-brake", text))
 
-    def admit_ncf(self, now_ns: int) -> bool:
-        """Whether an NCF may leave."""
-        if self._ncfs.take(1, now_ns):
+    def admit_ncf(self, now_ns: int, packets: int = 1) -> bool:
+        """Whether an NCF may leave, or a train of them."""
+        if self._ncfs.take(packets, now_ns):
             return True
-        self._counters.ncf_packets_braked += 1
+        self._counters.ncf_packets_braked += packets
         return False
 
     def admit_spmr(self, now_ns: int) -> bool:

@@ -11,10 +11,11 @@ import attrs
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
-from pgm.core.effects import Effects, Send, control
+from pgm.core.effects import Effects, Send, control, control_train
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
+from pgm.wire.naks import Naks, ncf_rows_for
 from pgm.wire.options import NO_OPTIONS, Options
 from pgm.wire.packets import Nak, ncf_for
 
@@ -51,6 +52,8 @@ class Confirmer:
         self, nak: Nak, segment: Segment, now_ns: int, to: Nla | None = None, options: Options = NO_OPTIONS
     ) -> Effects:
         """The NCF for a NAK, to the segment it came from, or by unicast to who asked; with `options` besides the list."""
+        if isinstance(nak, Naks):
+            return self._confirm_all(nak, segment, now_ns, to, options)
         key = (segment.index, to, (-1, *nak.sqns) if nak.parity else nak.sqns)  # of parity they mean something else
         sent = self._recent.get(key)
         if sent is None or now_ns >= sent.at_ns + self._parameters.ncf_ivl:
@@ -62,6 +65,25 @@ class Confirmer:
             heapq.heappush(self._waiting, (due_ns, next(self._ties), key, sent))
         return ()
 
+    def _confirm_all(self, naks: Naks, segment: Segment, now_ns: int, to: Nla | None, options: Options) -> Effects:
+        """The same for a train of NAKs: a train of NCFs where nothing else is to be said and none of them is damped."""
+        keys: list[_Key] = [(segment.index, to, sqns) for sqns in naks.each_list()]
+        known = [self._recent.get(key) for key in keys]
+        recently_ns = now_ns - self._parameters.ncf_ivl
+        are_new = all(one is None or one.at_ns <= recently_ns for one in known) and len(set(keys)) == len(keys)
+        if options or not are_new or len(keys) > _MOST_RECENT:
+            singles = (self.confirm(one, segment, now_ns, to, options) for one in naks.singles())
+            return [ncf for ncfs in singles for ncf in ncfs]
+        if not self._brakes.admit_ncf(now_ns, len(keys)):
+            return ()
+        self._counters.ncf_packets += len(keys)
+        for key, previous in zip(keys, known, strict=True):
+            if previous is not None:
+                previous.again = None  # this one answers for it
+                del self._recent[key]
+            self._recent[key] = _Sent(now_ns)
+        return [control_train(segment, ncf_rows_for(naks), to), *self._forget(now_ns)]
+
     def _send(self, key: _Key, ncf: Send, now_ns: int) -> list[Send]:
         """Let an NCF go and remember it; what was put off and would be forgotten for it goes too."""
         if not self._brakes.admit_ncf(now_ns):
@@ -71,14 +93,18 @@ class Confirmer:
         if previous is not None:
             previous.again = None  # this one answers for it
         self._recent[key] = _Sent(now_ns)
-        if len(self._recent) <= _MOST_RECENT:
-            return [ncf]
-        _, oldest = self._recent.popitem(last=False)
-        again, oldest.again = oldest.again, None
-        if again is None or not self._brakes.admit_ncf(now_ns):
-            return [ncf]
-        self._counters.ncf_packets += 1
-        return [ncf, again]
+        return [ncf, *self._forget(now_ns)] if len(self._recent) > _MOST_RECENT else [ncf]
+
+    def _forget(self, now_ns: int) -> list[Send]:
+        """Forget the oldest; what was put off of them goes now."""
+        sends: list[Send] = []
+        while len(self._recent) > _MOST_RECENT:
+            _, oldest = self._recent.popitem(last=False)
+            again, oldest.again = oldest.again, None
+            if again is not None and self._brakes.admit_ncf(now_ns):
+                self._counters.ncf_packets += 1
+                sends.append(again)
+        return sends
 
     def handle_deadline(self, now_ns: int) -> list[Send]:
         """Damped NCFs whose interval is over."""

@@ -13,6 +13,8 @@ import attrs
 
 from pgm.core.channel import Segment
 from pgm.wire.formats import Nla, Tsi
+from pgm.wire.naks import Naks, rows_with_addresses
+from pgm.wire.packets import Nak, with_addresses
 from pgm.wire.train import Octets, Run
 
 
@@ -125,6 +127,20 @@ def control(segment: Segment, packet: bytes, to: Nla | None = None, hops: int | 
 def alone(segment: Segment, packet: bytes) -> Send:
     """A single data packet for the group."""
     return Send(segment, packet, len(packet), None, True)
+
+
+def control_train(segment: Segment, rows: Octets, to: Nla | None = None, hops: int | None = None) -> Send:
+    """Control packets of one size from a contiguous (count, size) array."""
+    return Send(segment, rows.reshape(-1), rows.shape[1], to, False, hops)
+
+
+def passed_on(
+    segment: Segment, nak: Nak, source_nla: Nla, group_nla: Nla, to: Nla | None = None, hops: int | None = None
+) -> Send:
+    """A NAK, or a train of them, with other addresses."""
+    if isinstance(nak, Naks):
+        return control_train(segment, rows_with_addresses(nak, source_nla, group_nla), to, hops)
+    return control(segment, with_addresses(nak, source_nla, group_nla), to, hops)
 
 
 def data(segment: Segment, rows: Octets, to: Nla | None = None) -> Send:

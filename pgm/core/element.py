@@ -51,7 +51,7 @@ class ElementCore(Generic[S]):
 
     def _items_of(self, train: Train) -> list[Item]:
         """What one read gave, without what OPX asks an element to discard (W-26)."""
-        items, rejects = train.parse_untrusted()
+        items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
         found = []
         for item in items:

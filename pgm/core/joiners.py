@@ -7,6 +7,7 @@ was last quiet, it goes to the segment: a hundred that come at once cost one cop
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import attrs
 
@@ -66,6 +67,10 @@ class Joiners:
             return False
         self._note(segment, peer, now_ns)
         return True
+
+    def splits(self, peer: Nla, spans: Sequence[Span]) -> bool:
+        """Whether a train of NAKs is for this late joiner's history in one part only."""
+        return spans[0][0] < self._ends.get(peer, 0) < spans[-1][1]
 
     def _note(self, segment: Segment, peer: Nla, now_ns: int) -> None:
         company = self._companies.get(segment.index)

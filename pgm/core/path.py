@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import attrs
 
@@ -11,6 +12,7 @@ from pgm.core.ranges import Span
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla, Tsi
+from pgm.wire.naks import Naks
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst, find
 from pgm.wire.packets import Nak, Spm
 from pgm.wire.serial import HALF, SPACE, is_newer, unwrap, wrap
@@ -61,6 +63,12 @@ class Path:
         """What a NAK or NCF is about, in 64 bits."""
         base = self.unwrap(nak.sqn)
         return [(base + first, base + end) for first, end in nak.spans]
+
+    def parts_of(self, nak: Nak) -> Iterable[Nak]:
+        """What to judge by itself: a train of NCFs as one, unless it speaks of packets that lie too far ahead."""
+        if isinstance(nak, Naks) and not self.reveals(self.spans_of(nak)[-1][1]):
+            return nak.singles()
+        return (nak,)
 
     def place(self, wire_sqn: int, wire_trail: int) -> tuple[int, int]:
         """A data packet's sqn and trail in 64 bits.

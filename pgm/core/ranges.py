@@ -62,6 +62,11 @@ class RangeTable(Generic[R]):
         index = bisect_right(self._firsts, sqn) - 1
         return self._ranges[index] if index >= 0 and self._ranges[index].end > sqn else None
 
+    def overlaps(self, first: int, end: int) -> bool:
+        """Whether any of `first` to `end - 1` lies in a range."""
+        index = bisect_left(self._firsts, end) - 1
+        return index >= 0 and self._ranges[index].end > first
+
     def add(self, new: R) -> R:
         """Insert a range that overlaps none."""
         index = bisect_left(self._firsts, new.first)

@@ -48,7 +48,7 @@ class ReceiverCore:
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
-        items, rejects = train.parse_untrusted()
+        items, rejects = train.parse_runs_untrusted()
         if rejects:
             self.counters.rejects.update(rejects)
         if len(items) == 1:

@@ -24,6 +24,7 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.options import MAX_NAK_LIST
 
+_WAVES = 8  # in which what may be asked for at a time is asked for while there is more: large enough for trains of NAKs
 _ALIKE = 2  # tries by which ranges that become one may differ: none gains much patience by it
 _OLD_TRIES = 3  # for what only caches can have: one may be lost, one may cross a change of parent
 
@@ -60,12 +61,21 @@ class Missing(TimedRange):
 
 @attrs.define
 class Step:
-    """What a deadline asks for: NAKs by list of sqns and the ranges in them, spans given up, which parents did not answer."""
+    """What a deadline asks for: the ranges to ask for, spans given up, which parents did not answer."""
 
-    naks: list[list[int]]
     asking: list[Missing]
     given_up: list[Span]
     unanswered: list[Nla | None]
+
+    @property
+    def spans(self) -> list[Span]:
+        """What to ask for, in order."""
+        return sorted((one.first, one.end) for one in self.asking)
+
+    @property
+    def naks(self) -> list[list[int]]:
+        """The same as one list of sqns for each NAK."""
+        return list(lists_of(self.spans, MAX_NAK_LIST + 1))
 
 
 class Recovery:
@@ -105,6 +115,11 @@ class Recovery:
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         return min(self.missing.next_deadline_ns, self._look_at_ns) if self.may_ask else NEVER
+
+    @property
+    def has_room_at_ns(self) -> int:
+        """When what is parked is looked at; now where answers have made room."""
+        return self._look_at_ns if self.may_ask else NEVER
 
     def allow_asking(self, now_ns: int) -> None:
         """The path is known. What waited for it backs off anew, so that not everybody asks at the same instant."""
@@ -228,6 +243,8 @@ class Recovery:
             self._settle(one)
             if now_ns is not None and one.state is RepairState.WAIT_DATA and not one.data_retries:
                 self.data_patience.answered(now_ns - one.since_ns)
+        if now_ns is not None and now_ns < self._look_at_ns < NEVER and self._has_worthwhile_room:
+            self._look_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
         return [(one.first, one.end) for one in found]
 
     def give_up_before(self, sqn: int) -> list[Span]:
@@ -251,7 +268,7 @@ class Recovery:
         While the session is silent nobody can tell loss from an outage above, so nothing is given up and no retry
         is counted: they are all there when the session is heard again.
         """
-        step = Step([], [], [], [])
+        step = Step([], [], [])
         waiting: list[Missing] = []
         late: list[Patience] = []
         back_off = self._nak_rb_ivl()  # shared by what falls due together, so that it fits one NAK list
@@ -285,7 +302,6 @@ class Recovery:
             patience.in_vain(now_ns)
         self._join(waiting)
         step.asking = self._join(step.asking)
-        step.naks = list(lists_of(sorted((one.first, one.end) for one in step.asking), MAX_NAK_LIST + 1))
         return step
 
     def _join(self, pieces: list[Missing]) -> list[Missing]:
@@ -313,7 +329,7 @@ class Recovery:
         if self.budget is not None:
             self._affordable = self.budget.available(now_ns)
         if self._look_at_ns != NEVER:
-            if now_ns < self._look_at_ns and self._room < self._worthwhile(self.missing.sqns - self._outstanding):
+            if now_ns < self._look_at_ns and not self._has_worthwhile_room:
                 return []  # what is ready now is behind them
             ready = self._in_order(self._parked(trail), trail)
         self._look_at_ns = NEVER
@@ -338,9 +354,14 @@ class Recovery:
         room = self._parameters.nak_max_outstanding - self._outstanding
         return room if self.budget is None else min(room, self._affordable)
 
+    @property
+    def _has_worthwhile_room(self) -> bool:
+        return self._room >= self._worthwhile(self.missing.sqns - self._outstanding)
+
     def _worthwhile(self, sqns: int) -> int:
-        """Room that is worth waiting for: a whole NAK list, since asking for what each repair makes room for would cost a NAK per repair."""
-        return max(1, min(sqns, MAX_NAK_LIST + 1, self._parameters.nak_max_outstanding // 2))
+        """Room that is worth waiting for, some whole lists: asking for what each repair makes room for would cost a NAK per repair."""
+        most = self._parameters.nak_max_outstanding
+        return max(1, min(sqns, max(MAX_NAK_LIST + 1, most // _WAVES), most // 2))
 
     def _parked(self, trail: int) -> list[Missing]:
         """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import attrs
-import numpy as np
 
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
@@ -20,7 +19,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_rdata
 from pgm.wire.formats import Nla
-from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run
+from pgm.wire.train import MAX_CONVOY_PACKETS, Run
 
 
 class Store(Protocol):
@@ -57,7 +56,7 @@ class Responder:
         self._counters = counters
         self._pending: RangeTable[Pending] = RangeTable()
         self._served: RangeTable[Served] = RangeTable()
-        self._fading: deque[tuple[int, int, int]] = deque()  # until_ns, first, end
+        self._fading: deque[tuple[int, list[Span]]] = deque()  # until_ns, what was served
         self._due_ns = NEVER
 
     @property
@@ -87,6 +86,10 @@ class Responder:
         return lacking
 
     def _owe(self, first: int, end: int, due_ns: int) -> None:
+        if not self._served.overlaps(first, end) and not self._pending.overlaps(first, end):
+            self._pending.add(Pending(first, end, due_ns))
+            self._due_ns = min(self._due_ns, due_ns)
+            return
         fresh = 0
         for low, high in self._served.uncovered(first, end):
             fresh += high - low
@@ -100,10 +103,11 @@ class Responder:
 
     def _fade(self, now_ns: int) -> None:
         while self._fading and self._fading[0][0] <= now_ns:
-            until_ns, first, end = self._fading.popleft()
-            for served in self._served.within(first, end):
-                if served.until_ns <= until_ns:
-                    self._served.remove(served)
+            until_ns, spans = self._fading.popleft()
+            for first, end in spans:
+                for served in self._served.within(first, end):
+                    if served.until_ns <= until_ns:
+                        self._served.remove(served)
 
     def heard_repair(self, first: int, end: int, now_ns: int) -> None:
         """Somebody else repaired these sqns on the segment: nothing is owed for them any more."""
@@ -111,14 +115,16 @@ class Responder:
             cancelled = self._pending.discard(first, end)
             self._counters.repairs_cancelled += sum(one.count for one in cancelled)
             self._rearm(now_ns)
-        self._mark_served(first, end, now_ns)
+        self._mark_served([(first, end)], now_ns)
 
-    def _mark_served(self, first: int, end: int, now_ns: int) -> None:
+    def _mark_served(self, spans: list[Span], now_ns: int) -> None:
         self._fade(now_ns)  # here too: most repairs are heard, and no NAK may ever come
         until = now_ns + self._parameters.rdata_ignore_ivl
-        self._served.discard(first, end)
-        self._served.add(Served(first, end, until))
-        self._fading.append((until, first, end))
+        for first, end in spans:
+            if self._served.overlaps(first, end):
+                self._served.discard(first, end)
+            self._served.add(Served(first, end, until))
+        self._fading.append((until, spans))
 
     def next_train(
         self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
@@ -129,8 +135,8 @@ class Responder:
             self._rearm(now_ns)
         if not parts:
             return None
-        rows = [build_rdata(part, trail) for part in parts]
-        whole: Octets = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        self._mark_served([(part.first, part.end) for part in parts], now_ns)
+        whole = build_rdata(parts, trail)
         self._counters.rdata_packets += whole.shape[0]
         self._counters.rdata_octets += whole.size
         return data(self._segment, whole, self._to)
@@ -138,28 +144,38 @@ class Responder:
     def _collect(self, most_octets: int, most_packets: int, now_ns: int) -> tuple[list[Run], bool]:
         """Take requests until a train is full; also says whether any were taken, or dropped as no longer held."""
         parts: list[Run] = []
-        has_changed = False
+        over: list[Span] = []  # of requests that lie next to each other, and are met or were dropped
         room, packets = most_octets, most_packets
-        for request in self._pending:
+        is_next = is_full = False  # whether nothing that still waits lies behind the last of them
+        for request in self._pending.reaching(0):
             if request.due_ns > now_ns:
+                is_next = False
                 continue
-            found = next(self._store.parts(request.first, request.end), None)
-            if found is None or found.first > request.first:
-                self._pending.discard(request.first, request.end if found is None else found.first)
-                has_changed = True
+            at = request.first
+            while at < request.end and not is_full:
+                found = next(self._store.parts(at, request.end), None)
                 if found is None:
+                    at = request.end
                     continue
-            if parts and found.stride != parts[0].stride:
+                if parts and found.stride != parts[0].stride:
+                    is_full = True
+                    break
+                count = max(1, min(found.count, packets, room // found.stride))
+                part = found.part(found.first, found.first + count)
+                parts.append(part)
+                at = part.end
+                room, packets = room - part.octets, packets - count
+                is_full = room < found.stride or not packets
+            if is_next and over:
+                over[-1] = (over[-1][0], at)
+            elif at > request.first:
+                over.append((request.first, at))
+            is_next = True
+            if is_full:
                 break
-            count = max(1, min(found.count, packets, room // found.stride))
-            part = found.part(found.first, found.first + count)
-            self._pending.discard(part.first, part.end)
-            self._mark_served(part.first, part.end, now_ns)
-            parts.append(part)
-            room, packets = room - part.octets, packets - count
-            if room < found.stride or not packets:
-                break
-        return parts, has_changed or bool(parts)
+        for first, end in over:
+            self._pending.discard(first, end)
+        return parts, bool(over)
 
     def next_octets(self) -> int:
         """A guess at the size of the next train, for pacing: what is owed, in packets of the oldest one that is held."""

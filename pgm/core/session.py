@@ -166,10 +166,8 @@ class Session(ShortReceive):
         if end <= self.window.next_sqn:
             self._counters.duplicate_packets += data.count
         else:
-            below = max(first, self.window.next_sqn)
-            self._counters.duplicate_packets += below - first
-            run = data.run(first).part(below, end)
-            filled = self.window.add(run, now_ns)
+            self._counters.duplicate_packets += (below := max(first, self.window.next_sqn)) - first
+            filled = self.window.add(data.run(first).part(below, end), now_ns)
             self._count_repairs(filled, data.type, peer)
             if filled and end <= self.path.trail:
                 self._recovery.old_repair_ns = now_ns
@@ -179,7 +177,10 @@ class Session(ShortReceive):
             effects += self.feedback.reporter.on_data(first, end, now_ns)
         if data.options and find(data.options, Fin) is not None:
             self.path.fin_lead = end - 1
-        return [*effects, *self._advance()]
+        effects += self._advance()
+        if self._recovery.has_room_at_ns <= now_ns and self._state is _State.OPEN:
+            effects += self._ask(self._setup.segment, now_ns)  # while trains come in, deadlines are late
+        return effects
 
     def on_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity packets, ODATA or RDATA: what they make up for arrives now."""
@@ -276,7 +277,7 @@ class Session(ShortReceive):
 
         One that came to us alone since its sender cannot be heard is passed on to the others of the subnet (RCV-53).
         """
-        self._counters.ncf_packets_in += 1
+        self._counters.ncf_packets_in += ncf.packets
         if self._state is not _State.OPEN or not self.guidance.on_ncf(ncf, peer, now_ns):
             return ()
         effects: list[Effect] = self._heard(peer, now_ns, answers=True)
@@ -286,9 +287,10 @@ class Session(ShortReceive):
         if ncf.parity:
             self._recovery.confirmed(self._answered(ncf), now_ns, peer)
             return effects
-        spans = self.path.spans_of(ncf)
-        self._reveal_by_ncf(spans, now_ns)
-        self._recovery.confirmed(spans, now_ns, peer)
+        for part in self.path.parts_of(ncf):
+            spans = self.path.spans_of(part)
+            self._reveal_by_ncf(spans, now_ns)
+            self._recovery.confirmed(spans, now_ns, peer)
         return [*effects, *self._advance()]
 
     def on_nak_heard(self, nak: Nak, now_ns: int) -> None:

@@ -32,7 +32,7 @@ from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Epoch, Fin, Join, Option, Rst
 from pgm.wire.packets import Ack, Nak, Polr, Spm, Spmr, encode
 from pgm.wire.parity import MOST_EXTRA_OCTETS, group_of
-from pgm.wire.serial import MASK, spans_of, unwrap, wrap
+from pgm.wire.serial import MASK, unwrap, wrap
 from pgm.wire.train import Data, Octets, Train
 
 _RESETS = 3  # SPMs that announce an abort
@@ -127,10 +127,8 @@ class SourceCore:
 
     def submit(self, payloads: Sequence[Payload]) -> None:
         """Take messages in. Raises `PayloadTooLarge` or `SourceClosed`; sending happens at the deadline."""
-        self._refuse_if_closing()
+        self._begin_submitting()
         self.window.append(payloads)
-        if self.acked is None and self.congestion is None:  # these wait for acks alone
-            self._is_blocked_until_ns = 0
 
     def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
         """Take one message in and give its packet, to be sent to the group at once: for whoever has one and cannot wait.
@@ -151,14 +149,15 @@ class SourceCore:
 
     def submit_rows(self, payloads: Octets) -> None:
         """Take messages of equal size, a (count, size) array."""
-        self._refuse_if_closing()
+        self._begin_submitting()
         self.window.append_rows(payloads)
-        if self.acked is None and self.congestion is None:  # these wait for acks alone
-            self._is_blocked_until_ns = 0
 
-    def _refuse_if_closing(self) -> None:
+    def _begin_submitting(self) -> None:
         if self._is_closing:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
+        waits_for_acks = self.acked is not None or self.congestion is not None
+        if not waits_for_acks and not self.window.has_unsent:  # what waits already is held up whatever comes behind it
+            self._is_blocked_until_ns = 0
 
     def close(self) -> None:
         """Send what was accepted, say FIN, and serve repairs until nobody asks any more."""
@@ -194,7 +193,7 @@ class SourceCore:
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """NAKs and SPMRs from below; everything else is not for a source."""
-        items, rejects = train.parse_untrusted()
+        items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
         self.quiet_until_ns = 0
         effects: list[Effect] = []
@@ -242,30 +241,33 @@ class SourceCore:
 
     def _on_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         if nak.kind is PacketType.NNAK:
-            self.counters.nnak_packets_in += 1
+            self.counters.nnak_packets_in += nak.packets
             return NOTHING
         lead = self.window.lead
-        sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
-        asked = len(sqns)
         if nak.parity:
+            sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
             asked = 0 if self._parity is None else sum(count for _, count in self._parity.counts_of(sqns))
-            sqns = [group_of(sqn, self._parameters.fec_group or 1) for sqn in sqns]
+            groups = [group_of(sqn, self._parameters.fec_group or 1) for sqn in sqns]
+            first, last = min(groups), max(groups)
+        else:
+            base, asked = unwrap(nak.sqn, lead), nak.asked
+            spans = [(base + low, base + end) for low, end in nak.spans]
+            first, last = spans[0][0], spans[-1][1] - 1
         is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
         is_served = self._reset is None or not self._reset.no_naks
         is_served = is_served and (not nak.parity or self._parity is not None)
-        if nak.kind is not PacketType.NAK or not is_ours or max(sqns) > lead or not is_served:
-            self.counters.nak_packets_foreign += 1
+        if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
+            self.counters.nak_packets_foreign += nak.packets
             return NOTHING
-        if not self._brakes.admit_nak(peer, now_ns, asked, lead):
+        if not self._brakes.admit_nak(peer, now_ns, asked, lead, nak.packets):
             return NOTHING
-        self.counters.nak_packets_in += 1
+        self.counters.nak_packets_in += nak.packets
         self._last_nak_ns, self._has_left = now_ns, False
-        self.window.note_nak(min(sqns), now_ns)
+        self.window.note_nak(first, now_ns)
         if nak.parity:
             return self._on_parity_nak(nak, peer, now_ns)
-        self.counters.nak_sqns_in += len(sqns)
-        self._yielding.asked(len(sqns))
-        spans = spans_of(sqns)
+        self.counters.nak_sqns_in += asked
+        self._yielding.asked(asked)
         self._responder.request(spans if self._parity is None else self._parity.instead_of(spans, now_ns), now_ns)
         was_heard = not self._children.is_unreachable
         how = self._children.on_nak(spans, peer, now_ns)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import numpy as np
+
 from pgm.core.channel import Channel, Segment
-from pgm.core.effects import Effect, Effects, Send, control
+from pgm.core.effects import Effect, Effects, Send, control, passed_on
 from pgm.core.source import SourceCore, SourceSetup
 from pgm.core.transmit_window import Payload
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.packets import Nak, Spm, decode_control_untrusted, with_addresses, with_path
+from pgm.wire.packets import Nak, Spm, with_path
 from pgm.wire.train import Train
 
 _TYPE_AT = 4  # of the packet type in PGM's header
@@ -74,13 +76,13 @@ class TwinSourceCore(SourceCore):
                 self.counters.rdata_packets += count
                 self.counters.rdata_octets += len(send.octets)
             return Send(line, send.octets, send.stride, None, True, send.hops)
-        packet = decode_control_untrusted(bytes(send.octets))
+        [packet], _ = Train.of(np.frombuffer(send.octets, np.uint8), send.stride).parse_runs_untrusted()
         if isinstance(packet, Spm):
             self.counters.spm_packets += 1
             return control(line, with_path(packet, line.address), hops=send.hops)
         if isinstance(packet, Nak):
-            self.counters.ncf_packets += 1
-            return control(line, with_addresses(packet, line.address, line.group), hops=send.hops)
+            self.counters.ncf_packets += packet.packets
+            return passed_on(line, packet, line.address, line.group, hops=send.hops)
         return control(line, bytes(send.octets), hops=send.hops)
 
 

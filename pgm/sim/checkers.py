@@ -40,6 +40,7 @@ __all__ = [
     "cheap_checkers",
 ]
 
+_MOST_NAK_OCTETS = 1024  # more than the longest list of the longest addresses takes
 _MOST_SPM_OCTETS = 128  # an SPM with every option that our sources put on it
 
 
@@ -77,7 +78,7 @@ class NcfFirst(Checker):
 
     def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
         """Note what is asked for."""
-        if node.is_receiver or channel.is_group or train.length > 1024:
+        if node.is_receiver or channel.is_group or train.stride > _MOST_NAK_OCTETS:
             return
         self._refused, self._dropped = _refused(node), _dropped(node)
         for item in train.parse_untrusted()[0]:

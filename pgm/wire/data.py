@@ -6,6 +6,8 @@ come from one sum.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pgm.wire import checksum
@@ -61,17 +63,33 @@ def _retyped(run: Run, kind: PacketType) -> Octets:
     return rows
 
 
-def build_rdata(run: Run, trail: int) -> Octets:
-    """RDATA for kept packets: a copy with type, trail and checksum changed and nothing else (W-31).
+_WORDS_AT = (TYPE_AT // 2, TRAIL_AT // 2, TRAIL_AT // 2 + 1)  # of the header, that a repair changes
+
+
+def build_rdata(runs: Sequence[Run], trail: int) -> Octets:
+    """RDATA for kept packets of one size: copies with type, trail and checksum changed and nothing else (W-31).
 
     The checksum is patched, not recomputed: damage to the kept octets stays visible to the receiver.
     """
-    if run.count == 1:
-        return _rdata_alone(run, trail)
-    rows = _retyped(run, PacketType.RDATA)
-    old = rows[:, TRAIL_AT : TRAIL_AT + 4].copy()
+    if len(runs) == 1 and runs[0].count == 1:
+        return _rdata_alone(runs[0], trail)
+    stride = runs[0].stride
+    rows = np.empty((sum(run.count for run in runs), stride), np.uint8)
+    at = 0
+    for run in runs:
+        rows[at : at + run.count] = run.rows
+        at += run.count
+    words = np.ndarray((len(rows), DATA_HEADER_OCTETS // 2), np.uint16, rows, 0, (stride, 2))
+    value = words[:, checksum.CHECKSUM_AT // 2].astype(np.int64)
+    for word in _WORDS_AT:
+        value += words[:, word]
+    rows[:, TYPE_AT] = PacketType.RDATA
     rows[:, TRAIL_AT : TRAIL_AT + 4] = np.frombuffer(wrap(trail).to_bytes(4, "big"), np.uint8)
-    checksum.patch(rows, old, TRAIL_AT)
+    for word in _WORDS_AT:
+        value -= words[:, word]
+    value %= 0xFFFF
+    value[value == 0] = 0xFFFF
+    words[:, checksum.CHECKSUM_AT // 2] = value
     return rows
 
 

@@ -109,6 +109,16 @@ class Nak(Packet):
         more = find(self.options, NakList)
         return (self.sqn, *more.sqns) if more else (self.sqn,)
 
+    @property
+    def packets(self) -> int:
+        """How many packets this is: `Naks` are several."""
+        return 1
+
+    @property
+    def asked(self) -> int:
+        """How many sqns are listed."""
+        return len(self.sqns)
+
     @functools.cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """The requested sqns as half-open spans, in order and disjoint, counted from `sqn`.

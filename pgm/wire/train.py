@@ -31,6 +31,7 @@ from pgm.wire.formats import (
     PacketType,
     Tsi,
 )
+from pgm.wire.naks import Naks, naks_untrusted
 from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted, find
 from pgm.wire.packets import Packet, decode_control_untrusted, packet_type_untrusted
 from pgm.wire.serial import MASK
@@ -38,6 +39,7 @@ from pgm.wire.serial import MASK
 Octets = npt.NDArray[np.uint8]
 
 _DATA_TYPES = frozenset(int(kind) for kind in DATA)
+_NAK_TYPES = frozenset(map(int, (PacketType.NAK, PacketType.NNAK, PacketType.NCF)))
 
 TYPE_AT, FLAGS_AT, TSDU_LENGTH_AT, SQN_AT, TRAIL_AT = 4, 5, 14, 16, 20
 # One send of at most 64 KB with all its headers: a longer one is cut into single packets by the device (gso_max_size).
@@ -187,6 +189,7 @@ class Train:
     stride: int
     keeping: _Keeping = attrs.field(factory=_Keeping)
     _parsed: tuple[list[Item], list[str]] | None = None
+    _singles: tuple[list[Item], list[str]] | None = None
 
     @classmethod
     def of(cls, octets: bytes | bytearray | Octets, stride: int = 0) -> Train:
@@ -225,7 +228,16 @@ class Train:
         return Train(kept, 0, len(kept), min(self.stride, len(kept)))
 
     def parse_untrusted(self) -> tuple[list[Item], list[str]]:
-        """Everything in the train in order, and the reasons of what was rejected. Never raises.
+        """Everything in the train in order, control packets one by one, and the reasons of what was rejected. Never raises."""
+        if self._singles is None:
+            items, rejects = self.parse_runs_untrusted()
+            if any(type(item) is Naks for item in items):
+                items = [one for item in items for one in (item.singles() if isinstance(item, Naks) else (item,))]
+            self._singles = items, rejects
+        return self._singles
+
+    def parse_runs_untrusted(self) -> tuple[list[Item], list[str]]:
+        """Everything in the train in order, NAKs that go together as `Naks`, and the reasons of what was rejected. Never raises.
 
         The answer is remembered, so a train that reaches many nodes of a simulation is read once.
         """
@@ -253,7 +265,13 @@ def _parse_block_untrusted(
     if stride < HEADER_OCTETS:
         rejects.extend(["truncated"] * count)
         return
-    if (count == 1 and stride <= checksum.INTEGER_OCTETS) or int(train.buffer[offset + TYPE_AT]) not in _DATA_TYPES:
+    kind = int(train.buffer[offset + TYPE_AT])
+    if (count == 1 and stride <= checksum.INTEGER_OCTETS) or kind not in _DATA_TYPES:
+        if count > 1 and kind in _NAK_TYPES:
+            naks = naks_untrusted(train.buffer[offset : offset + count * stride].reshape(count, stride))
+            if naks is not None:
+                items.append(naks)
+                return
         for at in range(offset, offset + count * stride, stride):
             _parse_one_untrusted(train, at, stride, items, rejects)
         return

@@ -259,7 +259,7 @@ def test_10_port_order():
         encode(Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=1, poll_round=0)),
     ]
     odata = data_packet(5, payload_of(5))
-    down = [ncf_for(nak), encode(spm_packet(1, 0, 5)), odata, build_rdata(run_of(5, 1), 0).tobytes()]
+    down = [ncf_for(nak), encode(spm_packet(1, 0, 5)), odata, build_rdata([run_of(5, 1)], 0).tobytes()]
     assert {packet[:4] for packet in up} == {data_port + source_port}
     assert {packet[:4] for packet in down} == {source_port + data_port}
     for packet in up + down:
@@ -406,7 +406,7 @@ def test_19_checksums(payload, seed):
     assert checksum_of(zero) == 0xFFFF
     [found], rejects = Train.of(zero).parse_untrusted()
     assert rejects == []
-    repaired = build_rdata(found.run(0), seed).tobytes()
+    repaired = build_rdata([found.run(0)], seed).tobytes()
     assert int.from_bytes(repaired[6:8], "big") == checksum_of(repaired) != 0
     assert Train.of(without_checksum(packet)).parse_untrusted() == ([], ["no_checksum"])
     spm, nak = as_received(spm_packet(seed, 0, 5)), as_received(nak_packet(5))

@@ -98,7 +98,7 @@ def test_rdata_differs_from_its_odata_in_type_trail_and_checksum_only(trail, old
     packets = [data_packet(first + i, bytes([i]) * size, trail=old_trail + i, options=options) for i in range(count)]
     run = kept_run(packets)
     before = run.buffer.tobytes()
-    rows = build_rdata(run, trail)
+    rows = build_rdata([run], trail)
     for index in range(count):
         expected = data_packet(first + index, bytes([index]) * size, trail=trail, options=options, kind=T.RDATA)
         assert rows[index].tobytes() == expected
@@ -111,7 +111,7 @@ def test_repairs_can_be_repaired_and_sent_first(kind, count):
     """A cache holds ODATA and RDATA alike; either may leave as either."""
     packets = [data_packet(5 + i, b"abc", trail=3, kind=kind) for i in range(count)]
     run = kept_run(packets)
-    assert build_rdata(run, 4).tobytes() == b"".join(
+    assert build_rdata([run], 4).tobytes() == b"".join(
         data_packet(5 + i, b"abc", trail=4, kind=T.RDATA) for i in range(count)
     )
     assert build_first_sending(run).tobytes() == b"".join(data_packet(5 + i, b"abc", trail=3) for i in range(count))
@@ -125,9 +125,9 @@ def test_damage_to_kept_octets_stays_visible_in_repairs(at, bit, trail):
     octets = bytearray(run.rows.tobytes())
     octets[at] ^= 1 << bit
     damaged = type(run)(run.first, run.count, np.frombuffer(octets, np.uint8), 0, run.stride, run.payload_at)
-    alone = build_rdata(damaged.part(5, 6), trail)
-    assert alone.tobytes() == build_rdata(damaged, trail)[0].tobytes()
-    for rows in (build_rdata(damaged, trail), build_first_sending(damaged)):
+    alone = build_rdata([damaged.part(5, 6)], trail)
+    assert alone.tobytes() == build_rdata([damaged], trail)[0].tobytes()
+    for rows in (build_rdata([damaged], trail), build_first_sending(damaged)):
         assert (checksum.residues(rows) != 0).tolist() == [True, False]
         items, rejects = Train.of(rows.reshape(-1), rows.shape[1]).parse_untrusted()
         assert rejects == ["checksum"]
@@ -141,5 +141,5 @@ def test_a_repair_whose_sum_is_zero_carries_all_ones():
         if packet[6:8] == b"\xff\xff":
             break
     run = kept_run([data_packet(5, b"\0\0", trail=1)])
-    assert build_rdata(run, trail)[0].tobytes() == packet
+    assert build_rdata([run], trail)[0].tobytes() == packet
     assert checksum_of(packet) == 0xFFFF

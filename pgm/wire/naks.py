@@ -1,0 +1,151 @@
+"""NAKs, NNAKs and NCFs as runs: several packets that differ in their sqns alone are one item, in and out.
+
+Whoever has lost thousands of packets in a row asks for them by lists of 63. Those leave in a train, and a train of
+them is read, answered and passed on by a handful of numpy calls, as data packets are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.errors import WireError
+from pgm.wire import checksum
+from pgm.wire.formats import Nla, PacketType, encode_nla
+from pgm.wire.options import MAX_NAK_LIST, NakList
+from pgm.wire.packets import Nak, decode_control_untrusted, encode, with_addresses
+from pgm.wire.serial import HALF, MASK
+
+Octets = npt.NDArray[np.uint8]
+Span = tuple[int, int]
+
+LIST_SQNS = MAX_NAK_LIST + 1  # of one packet: the header's and the list's
+_TYPE_AT, _SQN_AT, _NLAS_AT = 4, 16, 20
+_CHECKSUM_END = checksum.CHECKSUM_AT + 2
+_SQN_OCTETS = 4
+
+
+@attrs.frozen(kw_only=True)
+class Naks(Nak):
+    """Several NAKs, NNAKs or NCFs, of one sender's one read, each with a list of equal length and no other option.
+
+    The fields are those of the first; `sqns` and `spans` are of all. `rows` are the packets as they came, (count,
+    octets of each); `lists` their sqns as on the wire, (count, sqns of each).
+    """
+
+    rows: Octets = attrs.field(eq=False, repr=False)
+    lists: npt.NDArray[np.uint32] = attrs.field(eq=False, repr=False)
+
+    @property
+    def packets(self) -> int:
+        """How many packets this is."""
+        return len(self.rows)
+
+    @property
+    def asked(self) -> int:
+        """How many sqns are listed."""
+        return self.lists.size
+
+    @property
+    def sqns(self) -> tuple[int, ...]:
+        """All requested sqns, packet by packet."""
+        return tuple(self.lists.reshape(-1).tolist())
+
+    @functools.cached_property
+    def spans(self) -> tuple[Span, ...]:
+        """The requested sqns of all packets as half-open spans, in order and disjoint, counted from `sqn`."""
+        near = ((self.lists.reshape(-1).astype(np.int64) - self.sqn + HALF) & MASK) - HALF
+        steps = near[1:] - near[:-1]
+        if steps.min() <= 0:
+            near = np.unique(near)
+            steps = near[1:] - near[:-1]
+        cuts = np.flatnonzero(steps != 1)
+        firsts = [int(near[0]), *near[cuts + 1].tolist()]
+        lasts = [*near[cuts].tolist(), int(near[-1])]
+        return tuple((first, last + 1) for first, last in zip(firsts, lasts, strict=True))
+
+    def singles(self) -> Iterator[Nak]:
+        """Each packet as an item of its own."""
+        for row in self.rows:
+            nak = decode_control_untrusted(row.tobytes())
+            assert isinstance(nak, Nak)
+            yield nak
+
+    def each_list(self) -> list[tuple[int, ...]]:
+        """The sqns of each packet."""
+        return list(map(tuple, self.lists.tolist()))
+
+
+def naks_untrusted(rows: Octets) -> Naks | None:
+    """Several packets of one size as one item, if they are what our receivers send; None for the general way to judge.
+
+    They must be sound, carry a list and no other option, and be written as we write them.
+    """
+    if checksum.residues(rows).any() or not checksum.stored(rows).all():
+        return None
+    octets = rows[0].tobytes()
+    try:
+        first = decode_control_untrusted(octets)
+    except WireError:
+        return None
+    if not isinstance(first, Nak) or first.parity or len(first.options) != 1:
+        return None
+    [option] = first.options
+    if not isinstance(option, NakList) or encode(first) != octets:
+        return None
+    list_at = len(octets) - _SQN_OCTETS * len(option.sqns)
+    head = rows[:, :list_at].copy()
+    head[:, checksum.CHECKSUM_AT : _CHECKSUM_END] = 0
+    head[:, _SQN_AT : _SQN_AT + _SQN_OCTETS] = 0
+    if head.tobytes() != head[0].tobytes() * len(head):
+        return None
+    listed = (rows[:, _SQN_AT : _SQN_AT + _SQN_OCTETS], rows[:, list_at:])
+    lists = np.concatenate(listed, axis=1).view(">u4").astype(np.uint32)
+    fields = {field.name: getattr(first, field.name) for field in attrs.fields(Nak) if field.name != "octets"}
+    return Naks(rows=rows.copy(), lists=lists, **fields)
+
+
+def nak_rows(first: bytes, lists: npt.NDArray[np.int64]) -> Octets:
+    """Packets like `first`, which has a list and no other option, for `lists` of sqns, (count, as many as it has)."""
+    rows = np.empty((len(lists), len(first)), np.uint8)
+    rows[:] = np.frombuffer(first, np.uint8)
+    wire = (lists & MASK).astype(">u4")
+    rows[:, _SQN_AT : _SQN_AT + _SQN_OCTETS] = wire[:, :1].copy().view(np.uint8)
+    rows[:, len(first) - _SQN_OCTETS * (wire.shape[1] - 1) :] = wire[:, 1:].copy().view(np.uint8)
+    checksum.fill(rows)
+    return rows
+
+
+def full_lists(spans: Iterable[Span]) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """The sqns of spans as full lists, (count, LIST_SQNS), and those that are left."""
+    sqns = np.concatenate([np.arange(first, end) for first, end in spans])
+    whole = len(sqns) - len(sqns) % LIST_SQNS
+    return sqns[:whole].reshape(-1, LIST_SQNS), sqns[whole:].tolist()
+
+
+def ncf_rows_for(naks: Naks) -> Octets:
+    """The NCFs that confirm NAKs, each its own: the same but for the type, ports turned round (W-32)."""
+    rows = naks.rows.copy()
+    rows[:, 0:2], rows[:, 2:4] = naks.rows[:, 2:4], naks.rows[:, 0:2]
+    old = rows[:, _TYPE_AT : _TYPE_AT + 2].copy()
+    rows[:, _TYPE_AT] = PacketType.NCF
+    checksum.patch(rows, old, _TYPE_AT)
+    return rows
+
+
+def rows_with_addresses(naks: Naks, source_nla: Nla, group_nla: Nla) -> Octets:
+    """NAKs or NCFs passed on with other addresses; all else stays (INT-Q3)."""
+    new = np.frombuffer(encode_nla(source_nla) + encode_nla(group_nla), np.uint8)
+    if len(new) != len(encode_nla(naks.source_nla) + encode_nla(naks.group_nla)):
+        octets = b"".join(with_addresses(one, source_nla, group_nla) for one in naks.singles())
+        return np.frombuffer(octets, np.uint8).reshape(naks.packets, -1)
+    rows = naks.rows.copy()
+    place = slice(_NLAS_AT, _NLAS_AT + len(new))
+    old = rows[:, place].copy()
+    rows[:, place] = new
+    checksum.patch(rows, old, _NLAS_AT)
+    return rows
