@@ -21,6 +21,8 @@ from deploy.bench.recorded_tree import SIZE, disk_rate, run_tree
 from deploy.bench.settings import Row, Settings
 from pgm.units import KIB, MIB, format_fraction
 
+Milliseconds = np.ndarray[Any, np.dtype[np.float64]]
+
 SHARES = (0.6, 1.5)  # of the disk's rate
 _PARTS = ("plain", "recorded")
 _STEPS = (4 * MIB, MIB, 256 * KIB, 64 * KIB, 16 * KIB)  # octets between two syncs
@@ -115,21 +117,28 @@ async def _run(settings: Settings, disk: float, share: float, step: int, part: s
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _repairs_in(telemetry: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Milliseconds from when a packet was found missing until its repair came, for each that came."""
+def _repairs_in(telemetry: Path) -> tuple[Milliseconds, int]:
+    """From when a packet was found missing until its repair came, for each that was asked for once; and how many were asked for again.
+
+    The receiver loses requests' answers, too: that share waits for a repeat, however fast the repairer is.
+    """
     import pyarrow.parquet
 
-    found = [np.zeros(0)]
+    times = [np.zeros(0)]
+    again = 0
     for file in sorted(telemetry.rglob("*.parquet")):
-        table = pyarrow.parquet.read_table(file, columns=["kind", "value_us", "count"]).to_pydict()
-        rows = zip(table["kind"], table["value_us"], table["count"], strict=True)
-        found += [np.full(count, value / 1000) for kind, value, count in rows if kind == "repaired"]
-    return np.concatenate(found)
+        table = pyarrow.parquet.read_table(file, columns=["kind", "value_us", "count", "tries"]).to_pydict()
+        for kind, value, count, tries in zip(*table.values(), strict=True):
+            if kind == "repaired" and tries:
+                again += count
+            elif kind == "repaired":
+                times.append(np.full(count, value / 1000))
+    return np.concatenate(times), again
 
 
 def _row(part: str, share: float, runs: list[dict[str, Any]], disk: float) -> Row:
     rates = [run["snapshot"]["counters"].get("delivered_packets", 0) / run["seconds"] for run in runs]
-    times = np.concatenate([run["repairs"] for run in runs])
+    times = np.concatenate([run["repairs"][0] for run in runs])
     p50, p99 = np.quantile(times, _PERCENTILES) if len(times) else (0.0, 0.0)
     recorders = [run["elements"]["repairer"] for run in runs]
     rate = statistics.median(rates)
@@ -145,6 +154,7 @@ def _row(part: str, share: float, runs: list[dict[str, Any]], disk: float) -> Ro
         "repair_p50_ms": round(float(p50), 3),
         "repair_p99_ms": round(float(p99), 3),
         "repairs_timed": len(times),
+        "repairs_again": sum(run["repairs"][1] for run in runs),
         "lost": sum(run["snapshot"]["counters"].get("lost_sqns", 0) for run in runs),
         "recorder_lost": sum(one["counters"].get("recorder_lost", 0) for one in recorders),
         "cpu_s": round(statistics.median(one["cpu_s"] for one in recorders), 3),

@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from pgm.archive.feeds import Feed
+from pgm.archive.feeds import Feed, Session
 from pgm.archive.ring import HELD, Item, Kind, Ring, cause_at
 from pgm.core.effects import Lost
 from pgm.errors import PgmError
@@ -93,11 +93,15 @@ class Writing:
         """Take the directory. Raises `ArchiveError`."""
         # Not before the node can be told what is wrong.
         from pgm.archive.gathering import Recording
+        from pgm.archive.rows import batch_of
         from pgm.archive.writer import ArchiveWriter
 
         parameters = attrs.evolve(Parameters(), **order.parameters)
         self._ring = Ring(order.memory)
         self._line = line
+        batch_of(
+            Session(""), ()
+        )  # Arrow loads half of what it needs with its first array: now, not while a stream waits
         writer = ArchiveWriter(Path(order.directory), parameters, line.log)
         self._recording = Recording(writer, parameters, line.log, self._ring.tally, self._publish)
         self._feeds: dict[bytes, Feed] = {}
