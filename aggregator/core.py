@@ -34,7 +34,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
         effects: list[Effect] = []
-        for item in self._items_of(train):
+        for item in self._items_of(train, peer):
             known = self.sessions.get(item.tsi)
             if known is not None:
                 known.note_peer(item, peer)

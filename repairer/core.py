@@ -37,7 +37,7 @@ class RepairerCore(ElementCore[ParitySession]):
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
         effects: list[Effect] = []
-        items = self._items_of(train)
+        items = self._items_of(train, peer)
         for item in items:
             if isinstance(item, Data):
                 effects += self._on_data(item, channel, peer, now_ns)

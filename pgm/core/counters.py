@@ -170,6 +170,7 @@ class Counters:
     opx_discarded: int = _count(
         "packets", "Packets dropped since an option unknown here asks elements to drop them (OPX)."
     )
+    unlisted_packets: int = _count("packets", "Data and SPMs of addresses that are not among a stream's sources.")
     foreign_packets: int = _count("packets", "Packets for a port, stream or role that is not ours.")
     # driver
     trains_in: int = _count("reads", "Reads that gave packets.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Generic, Protocol, TypeVar
 
+from pgm.core.allowed import packets_of_strangers
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.poll_answers import NodeId
@@ -13,7 +14,7 @@ from pgm.core.sessions import HasPath, Sessions
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import tsi_text
+from pgm.wire.formats import Nla, tsi_text
 from pgm.wire.opx import judged
 from pgm.wire.train import Item, Train
 
@@ -49,12 +50,16 @@ class ElementCore(Generic[S]):
         expiry = self._parameters.session_expiry
         return min((min(one.deadline_ns, one.path.used_at_ns + expiry) for one in self.sessions), default=NEVER)
 
-    def _items_of(self, train: Train) -> list[Item]:
-        """What one read gave, without what OPX asks an element to discard (W-26)."""
+    def _items_of(self, train: Train, peer: Nla) -> list[Item]:
+        """What one read gave, without what OPX asks an element to discard (W-26), and what comes from strangers."""
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
         found = []
+        allowed = self._setup.allowed
         for item in items:
+            if allowed and (strange := packets_of_strangers(allowed, item, peer)):
+                self.counters.unlisted_packets += strange
+                continue
             kept = judged(item) if item.options else item
             if kept is None:
                 self.counters.opx_discarded += 1

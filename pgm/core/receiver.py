@@ -6,6 +6,7 @@ import functools
 import random
 from collections.abc import Callable
 
+from pgm.core.allowed import packets_of_strangers
 from pgm.core.channel import Channel
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
@@ -64,7 +65,7 @@ class ReceiverCore:
         None, and nothing was taken, for anything else: `receive`, which does the same in many more calls, is its way.
         """
         found = read_plain_untrusted(packet)
-        if found is None:
+        if found is None or self._setup.allowed:
             return None
         front, tsi, wire_sqn, wire_trail = found
         session = self.sessions.get(tsi)
@@ -77,6 +78,9 @@ class ReceiverCore:
         ports = self._setup.data_ports
         if ports and item.data_port not in ports:
             self.counters.foreign_packets += 1
+            return NOTHING
+        if self._setup.allowed and (strange := packets_of_strangers(self._setup.allowed, item, peer)):
+            self.counters.unlisted_packets += strange
             return NOTHING
         if isinstance(item, Data):
             if item.parity:

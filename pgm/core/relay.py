@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from pgm.core.allowed import EVERYBODY, Allowed
 from pgm.core.back_off import AdvertisedBackOff
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
@@ -42,6 +43,7 @@ class ElementSetup:
     is_standby: bool = False
     assist_rank: int = 0  # of a repairer: how many others of its segment repair unasked before it does
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
+    allowed: Allowed = EVERYBODY  # who may bring streams
     keepers: tuple[Nla, ...] = ()  # elements above, of which a late joiner's history may be had
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 

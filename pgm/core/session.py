@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from pgm.core.allowed import EVERYBODY, Allowed
 from pgm.core.asking import Asker
 from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
@@ -53,6 +54,7 @@ class ReceiverSetup:
     unordered_ports: frozenset[int] = frozenset()  # streams that are delivered as they arrive, unreliable ones too
     unreliable_ports: frozenset[int] = frozenset()  # streams for which nobody asks
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
+    allowed: Allowed = EVERYBODY  # who may bring streams
 
 
 # Why what is missing is lost when a session ends so.

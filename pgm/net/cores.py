@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from pgm.core.allowed import Allowed
 from pgm.core.channel import Segment
 from pgm.core.lines import LineSetup
 from pgm.core.receiver import ReceiverCore
@@ -77,6 +78,11 @@ def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ..
     return tuple(LineSetup(by_name[line.segment], line.parents, line.repairers) for line in plan.lines)
 
 
+def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> Allowed:
+    """Who may bring streams: whoever their lists allow, and whom the node asks."""
+    return {one.data_port: one.allowed.union(plan.parents) for one in streams if one.allowed is not None}
+
+
 def receiver_core(
     plan: NodePlan, streams: Sequence[StreamPlan], segments: Sequence[Segment], rng: random.Random
 ) -> ReceiverCore:
@@ -90,6 +96,7 @@ def receiver_core(
         keepers=plan.keepers,
         asks_below_trail=plan.asks_below_trail,
         unordered_ports=unordered_ports(streams),
+        allowed=_allowed(plan, streams),
         unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
     )
     return ReceiverCore(setup, plan.parameters, rng)
@@ -105,6 +112,7 @@ def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
         partners=plan.partners,
         lines=lines_of(plan, segments),
         is_standby=plan.is_standby,
+        allowed=_allowed(plan, plan.streams),
         assist_rank=plan.assist_rank,
         keepers=plan.keepers,
         asks_below_trail=plan.asks_below_trail,

@@ -12,6 +12,7 @@ from pgm.topology import (
     rules_lines,
     rules_parity,
     rules_shape,
+    rules_sources,
     rules_timers,
     rules_transport,
     rules_tree,
@@ -26,6 +27,7 @@ from pgm.topology.tree import Tree
 RULES: tuple[Rule, ...] = (
     *rules_shape.RULES,
     *rules_tree.RULES,
+    *rules_sources.RULES,
     *rules_lines.RULES,
     *rules_addresses.RULES,
     *rules_transport.RULES,

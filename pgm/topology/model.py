@@ -128,6 +128,7 @@ class Stream:
     flow: Literal["rate", "yield", "acked", "pgmcc"] = _key('"rate"', "What slows the source down: its rate alone, receivers that ask for too much, acknowledgements, or congestion control.", default="rate")
     framing: Literal["plain", "batch", "zeromq"] = _key('"batch"', "What the packets carry: messages as they are; batches, where messages share packets and have subjects; or ZeroMQ's `epgm` messages, which may have parts.", default="plain")
     segment: str = _key('"core"', "Segment on which its source sits; only a check.", default="")
+    sources: tuple[str, ...] = _key('["exchange", "10.0.0.7"]', "Who may send it: sources of the file by name, others by address. Data and SPMs that come from anybody else, the file's elements aside, are dropped and counted (`unlisted_packets`). Without it anybody may.", default=())
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node that carries the stream.", default=NOTHING_SET)
     name: str = ""
 

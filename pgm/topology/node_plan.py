@@ -64,6 +64,7 @@ class StreamPlan:
     flow: str = "rate"
     framing: str = "plain"  # or "zeromq": messages of parts, framed as ZeroMQ does it
     source: str | None = None  # name of the node that sends it, if there is exactly one
+    allowed: frozenset[Address] | None = None  # who may bring it to the node's segments; None: anybody
     parameters: Parameters | None = None  # of a source with several streams: what holds for this one
 
 

@@ -16,6 +16,7 @@ from pgm.topology.node_plan import Address, LinePlan, NodePlan, Role, SegmentPla
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
 from pgm.topology.rules_shape import number_of
+from pgm.topology.rules_sources import listed_addresses
 from pgm.topology.tree import Tree
 
 _NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # what stands for the group where there is none
@@ -113,7 +114,7 @@ def plan_entry(tree: Tree, node: Node) -> NodePlan:
         name=node.name,
         role=node.role,
         segments=tuple(_segment(tree.topology, node, place) for place in node.places),
-        streams=_streams(tree.topology, node),
+        streams=_streams(tree, node),
         parameters=parameters_of(settings),
         parents=() if node.up is None else _addresses_on(node.up, parents),
         repairers=_repairers(tree, node),
@@ -153,13 +154,26 @@ def _peers(topology: Topology, segment: str, own: Address | None) -> tuple[Addre
     return tuple(address for address in known if address != own)
 
 
-def _streams(topology: Topology, node: Node) -> tuple[StreamPlan, ...]:
-    streams = streams_of(topology, node)
+def _streams(tree: Tree, node: Node) -> tuple[StreamPlan, ...]:
+    streams = streams_of(tree.topology, node)
     is_shared = node.role is Role.SOURCE and len(streams) > 1
-    return tuple(_stream(topology, node, stream, is_shared) for stream in streams)
+    return tuple(_stream(tree, node, stream, is_shared) for stream in streams)
 
 
-def _stream(topology: Topology, node: Node, stream: Stream, is_shared: bool) -> StreamPlan:
+def _allowed(tree: Tree, node: Node, stream: Stream) -> frozenset[Address] | None:
+    """The addresses from which a stream with a list of sources may come: theirs, and those of the elements beside the node."""
+    if not stream.sources:
+        return None
+    found = listed_addresses(tree, stream)
+    for place in node.places:
+        beside = [one for one in tree.on.get(place.segment, ()) if one.role in (Role.AGGREGATOR, Role.REPAIRER)]
+        for one in (*tree.named(stream.sources), *beside):
+            found.update(one.addresses_on(place.segment))
+    return frozenset(found)
+
+
+def _stream(tree: Tree, node: Node, stream: Stream, is_shared: bool) -> StreamPlan:
+    topology = tree.topology
     own = parameters_of(settings_of(topology, node, [stream])) if is_shared else None
     sources = [one.name for one in topology.nodes.values() if one.role is Role.SOURCE and stream.name in one.streams]
     return StreamPlan(
@@ -169,6 +183,7 @@ def _stream(topology: Topology, node: Node, stream: Stream, is_shared: bool) -> 
         flow=stream.flow,
         framing=stream.framing,
         source=sources[0] if len(sources) == 1 else None,
+        allowed=_allowed(tree, node, stream),
         parameters=own,
     )
 

@@ -234,3 +234,14 @@ interface = "10.0.2.0/24"
     assert both.lines == (LinePlan("second", ("10.0.9.1",)),)
     assert both.parents == ("10.0.0.11",)
     assert not exchange.lines
+
+
+def test_a_list_of_sources_becomes_the_addresses_that_may_bring_the_stream():
+    """Those of the sources on the node's segments, of others as they are written, and of the elements beside it."""
+    listed = changed(('window = "10s"', 'window = "10s"\nsources = ["exchange", "10.0.0.77"]'))
+    allowed = {name: plan_node(topology(text=listed), name).streams[0].allowed for name in ("relay", "desk-1")}
+    floor, core = {"10.0.1.1", "10.0.1.2", "10.0.1.3"}, {"10.0.0.10", "10.0.0.11", "10.0.0.12", "10.0.0.13"}
+    assert allowed == {"relay": {"10.0.0.77", *floor, *core}, "desk-1": {"10.0.0.77", *floor}}
+    by_address = changed(('window = "10s"', 'window = "10s"\nsources = ["10.0.0.10"]'))
+    assert "10.0.0.10" in (plan_node(topology(text=by_address), "relay").streams[0].allowed or ())
+    assert plan_node(topology(), "relay").streams[0].allowed is None
