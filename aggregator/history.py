@@ -5,6 +5,7 @@ What comes goes down once to each segment that asked, to one late joiner alone b
 
 from __future__ import annotations
 
+from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
@@ -22,11 +23,13 @@ from pgm.wire.options import Held
 class History:
     """The late joiners below one aggregator in one session."""
 
-    def __init__(self, path: Path, setup: ElementSetup, parameters: Parameters, counters: Counters) -> None:
+    def __init__(
+        self, path: Path, setup: ElementSetup, brakes: Brakes, parameters: Parameters, counters: Counters
+    ) -> None:
         self._path = path
         self._parameters = parameters
         self._counters = counters
-        self.joiners = Joiners(path, parameters)
+        self.joiners = Joiners(path, parameters, brakes)
         self._above = HistoryAbove(path, setup.keepers, lambda _: setup.up, parameters, counters)
         self._route: Parents | None = None
 

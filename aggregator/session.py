@@ -91,7 +91,7 @@ class AggregatorSession:
         self._is_cut_off = False  # the parent has said that it cannot be heard
         self._redirects = Redirects(setup, parameters, counters)
         self._null_naks = NullNaks(parameters)
-        self.history = History(self.path, setup, parameters, counters)
+        self.history = History(self.path, setup, self.brakes, parameters, counters)
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
         self.parity = ParityElement(
             self.path,
@@ -308,7 +308,9 @@ class AggregatorSession:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
         route, bit = (self.history.route, 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
         if route is None:
-            return effects if self.history.seek(now_ns) else [*effects, *self.history.joiners.gone(spans, segment)]
+            return (
+                effects if self.history.seek(now_ns) else [*effects, *self.history.joiners.gone(spans, segment, now_ns)]
+            )
         if spans[-1][1] <= self.path.trail and route is self._upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += nak.packets
             return effects
@@ -338,7 +340,7 @@ class AggregatorSession:
         for one in self.elimination.repaired_from_above(first, first + held.number):
             for index, segment in enumerate(self._setup.downs):
                 if one.segments >> index & 1:
-                    effects += self.history.joiners.gone([(one.first, one.end)], segment)
+                    effects += self.history.joiners.gone([(one.first, one.end)], segment, now_ns)
         return effects
 
     def _on_parity_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:

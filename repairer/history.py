@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import attrs
 
 from pgm.core.asking import Asker
+from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
@@ -38,6 +39,7 @@ class History:
         asker: Asker,
         recovery: Recovery,
         setup: ElementSetup,
+        brakes: Brakes,
         parameters: Parameters,
         counters: Counters,
     ) -> None:
@@ -46,7 +48,7 @@ class History:
         self._asker = asker
         self._recovery = recovery
         self._parameters = parameters
-        self.joiners = Joiners(path, parameters)
+        self.joiners = Joiners(path, parameters, brakes)
         self._above = HistoryAbove(
             path, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up), parameters, counters
         )

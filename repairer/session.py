@@ -97,7 +97,7 @@ class RepairerSession:
         )
         self._offer = Offer(self.path, setup, self.guidance.answers, parameters, counters)
         self._null_naks = NullNaks(parameters)
-        self.history = History(self.path, cache, self._asker, self._recovery, setup, parameters, counters)
+        self.history = History(self.path, cache, self._asker, self._recovery, setup, self.brakes, parameters, counters)
         self._outlets = Outlets(cache, setup.downs, self._pacers, self.history.pacer, parameters, counters)
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         self._children = {
@@ -355,7 +355,7 @@ class RepairerSession:
         how = self._children[segment.index].on_nak(spans, peer, now_ns)
         ncfs = self._confirmer.confirm(nak, segment, now_ns, to or how.to, how.options)
         is_in_vain = lacking and self.guidance.is_parent_unreachable
-        told = self.history.joiners.gone(gone, segment)
+        told = self.history.joiners.gone(gone, segment, now_ns)
         return [*ncfs, *null_naks, *told, *(self.relay.tell_unreachable(now_ns) if is_in_vain else NOTHING)]
 
     def _serve_off_tree(self, nak: Nak, spans: list[Span], segment: Segment, parent: Nla, now_ns: int) -> Effects:
@@ -387,7 +387,7 @@ class RepairerSession:
         spans = self._recovery.arrived(first, min(first + held.number, self._asker.history_end))
         effects: list[Effect] = []
         for segment in self._setup.downs:
-            effects += self.history.joiners.gone(spans, segment)
+            effects += self.history.joiners.gone(spans, segment, now_ns)
         self._forget_given_up(spans)
         return effects
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
 from pgm.core.effects import Send, control
 from pgm.core.path import Path
@@ -41,8 +42,9 @@ class _Company:
 class Joiners:
     """The late joiners of one session at one node."""
 
-    def __init__(self, path: Path, parameters: Parameters) -> None:
+    def __init__(self, path: Path, parameters: Parameters, brakes: Brakes) -> None:
         self._path = path
+        self._brakes = brakes
         self._quiet_ivl = parameters.open_hold_ivl
         self._ends: OrderedDict[Nla, int] = OrderedDict()  # where each one's history ends
         self._companies: dict[int, _Company] = {}  # by segment
@@ -86,8 +88,12 @@ class Joiners:
         company = self._companies.get(segment.index)
         return None if company is None else company.alone
 
-    def gone(self, spans: list[Span], segment: Segment) -> list[Send]:
-        """Say that nobody holds these, so that nobody waits for them."""
+    def gone(self, spans: list[Span], segment: Segment, now_ns: int) -> list[Send]:
+        """Say that nobody holds these, so that nobody waits for them; as much as the brake on NCFs lets go, the rest is asked for again."""
         to = self.alone(segment)
-        told = [Held(wrap(first), end - first, answers=True, by_sqn=True, nothing=True) for first, end in spans]
+        told = [
+            Held(wrap(first), end - first, answers=True, by_sqn=True, nothing=True)
+            for first, end in spans
+            if self._brakes.admit_ncf(now_ns)
+        ]
         return [control(segment, held_packet(self._path, one), to=to) for one in told]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.history import HistoryAbove, begins_at
@@ -119,6 +120,11 @@ def test_strangers_answer_nothing(peer: str):
     assert history.keeper is None
 
 
+def made(**changes: object) -> Joiners:
+    settings = parameters(**changes)
+    return Joiners(path(), settings, Brakes(settings, Counters(), TSI))
+
+
 def nak(*, is_marked: bool = False) -> Nak:
     return Nak(
         tsi=TSI,
@@ -132,7 +138,7 @@ def nak(*, is_marked: bool = False) -> Nak:
 
 
 def test_one_joiner_is_served_alone_and_several_together():
-    joiners = Joiners(path(), parameters(open_hold_ivl=200 * MS))
+    joiners = made(open_hold_ivl=200 * MS)
     other = Segment(7, "other", "10.0.7.1", "239.192.0.7", upstream=False, downstream=True)
     joiners.tell(EVERYTHING, 4000, SEGMENT, child(1), NOW)
     assert joiners.is_history(nak(), SEGMENT, child(1), LEAD + 1, NOW)
@@ -149,13 +155,15 @@ def test_one_joiner_is_served_alone_and_several_together():
 
 
 def test_what_is_gone_is_told_in_one_packet_each():
-    joiners = Joiners(path(), parameters())
+    joiners = made(session_ncf_rte=1000)
     joiners.tell(EVERYTHING, 4000, SEGMENT, child(1), NOW)
-    told = joiners.gone([(4000, 4010), (4020, 4021)], SEGMENT)
+    told = joiners.gone([(4000, 4010), (4020, 4021)], SEGMENT, NOW)
     assert asked(told) == [
         (child(1), Held(4000, 10, answers=True, by_sqn=True, nothing=True)),
         (child(1), Held(4020, 1, answers=True, by_sqn=True, nothing=True)),
     ]
+    many = [(sqn, sqn + 1) for sqn in range(0, 100_000, 2)]
+    assert len(joiners.gone(many, SEGMENT, NOW)) < 2_000, "who asks for what is gone gets no storm"
     packet = decode_control_untrusted(held_packet(path(), EVERYTHING))
     assert isinstance(packet, Spmr)
 
