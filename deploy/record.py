@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import sys
 import time
 from contextlib import AsyncExitStack
@@ -117,6 +118,7 @@ async def record_node(
         "octets": account["octets"],
         "syncs": account["syncs"],
         "seconds": round(time.monotonic() - since, 3),
+        "writer_cpu_s": round(sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]), 3),
         "events": application.events.rows(),
         "snapshot": snapshot,
     }

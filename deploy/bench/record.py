@@ -97,6 +97,6 @@ def _row(part: str, runs: list[dict[str, Any]], disk: float) -> Row:
         "packets_per_s": round(statistics.median(rates)),
         "lost": sum(one.get("lost_sqns", 0) for one in counters),
         "recorder_lost": sum(one.get("recorder_lost", 0) for one in counters),
-        "cpu_s": round(statistics.median(run["snapshot"]["cpu_s"] for run in runs), 3),
+        "cpu_s": round(statistics.median(run["snapshot"]["cpu_s"] + run.get("writer_cpu_s", 0) for run in runs), 3),
         "disk_mb_per_s": round(disk / 1e6, 1),
     }
