@@ -16,7 +16,7 @@ from pgm.core.counters import Counters
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER, SECOND
 from pgm.wire.formats import Nla
-from pgm.wire.options import Acker, Cr, Crqst, Option, PgmccFeedback, find
+from pgm.wire.options import Acker, Cr, Crqst, Members, Option, PgmccFeedback, find
 from pgm.wire.packets import Ack, Nak
 from pgm.wire.serial import unwrap
 
@@ -37,6 +37,12 @@ def can_acknowledge(reporter: Nla) -> bool:
 
 
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
+
+
+def says_goodbye(ack: Ack) -> bool:
+    """Whether whoever reports leaves (CC-39)."""
+    said = find(ack.options, Members)
+    return said is not None and said.leaves
 
 
 class CongestionControl:
@@ -87,6 +93,10 @@ class CongestionControl:
             self._counters.foreign_packets += 1
             return
         self._counters.cc_reports_in += 1
+        if says_goodbye(ack):
+            if feedback.reporter == self.acker:
+                self._elect(None, self.rtt_ns, 0.0, 0.0)
+            return
         loss = feedback.loss_rate / ALL_LOST
         self._report(feedback.reporter, sqn, loss, now_ns - feedback.timestamp_ms * MILLISECOND, now_ns)
         if feedback.reporter != self.acker or not ack.bitmap:

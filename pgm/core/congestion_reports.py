@@ -12,33 +12,41 @@ import random
 from collections.abc import Callable
 
 from pgm.core.channel import Segment
-from pgm.core.congestion import ALL_LOST, can_acknowledge
+from pgm.core.congestion import ALL_LOST, can_acknowledge, says_goodbye
+from pgm.core.congestion_window import MAP_BITS
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
+from pgm.core.loss_rate import moved
 from pgm.core.parents import Parents
 from pgm.core.path import Path
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.formats import AFI_IPV4, AFI_IPV6, Nla
-from pgm.wire.options import Acker, Cr, Crqst, PgmccFeedback, find
+from pgm.wire.options import Acker, Cr, Crqst, Members, Option, PgmccFeedback, find
 from pgm.wire.packets import Ack, Nak, Spm, encode
 from pgm.wire.serial import wrap
 
-_LOSS_WEIGHT = 500 / 65_536  # of one packet in the average (2.6, E-18)
-_MAP_BITS = 32
 _CHANGE = 0.05  # of a report, relative: less is not worth a packet (CC-15)
 _NOBODY = frozenset({"0.0.0.0", "::"})
 
 
-def report_packet(path: Path, sqn: int, bitmap: int, loss: float, reporter: Nla, held_ns: int = 0) -> bytes:
-    """An ack with what PGMCC wants; with an empty map it is a report that acknowledges nothing (CC-31)."""
+def report_packet(
+    path: Path, sqn: int, bitmap: int, loss: float, reporter: Nla, held_ns: int = 0, *, leaves: bool = False
+) -> bytes:
+    """An ack with what PGMCC wants; with an empty map it is a report that acknowledges nothing (CC-31).
+
+    With `leaves` the reporter goes, and somebody else is to acknowledge (CC-39).
+    """
     feedback = PgmccFeedback(
         timestamp_ms=held_ns // MILLISECOND,
         afi=AFI_IPV6 if ":" in reporter else AFI_IPV4,
         loss_rate=round(min(1.0, loss) * ALL_LOST),
         reporter=reporter,
     )
-    return encode(Ack(tsi=path.tsi, data_port=path.data_port, rx_max=wrap(sqn), bitmap=bitmap, options=(feedback,)))
+    options: tuple[Option, ...] = (feedback,)
+    if leaves:
+        options += (Members(members=0, holder=reporter, leaves=True),)
+    return encode(Ack(tsi=path.tsi, data_port=path.data_port, rx_max=wrap(sqn), bitmap=bitmap, options=options))
 
 
 class Reporter:
@@ -68,6 +76,7 @@ class Reporter:
         self._next: int | None = None  # the sqn behind the newest
         self._newest_ns = 0
         self._due_ns = NEVER
+        self._has_left = False
 
     @property
     def deadline_ns(self) -> int:
@@ -95,11 +104,13 @@ class Reporter:
         """Who acknowledges, and what reports are wanted."""
         wanted, acker = find(spm.options, Crqst), find(spm.options, Acker)
         self._wants_cr = wanted is not None and wanted.wants_rx_wp
-        if acker is None:
+        if acker is None or self._has_left:
             return
-        self.is_acker = acker.acker == self._segment.address
+        was_acker, self.is_acker = self.is_acker, acker.acker == self._segment.address
         if acker.acker not in _NOBODY:
-            self._due_ns = NEVER
+            # A new acker tells at once what it has: the source may have nothing left that it may send.
+            is_new = self.is_acker and not was_acker and self._next is not None
+            self._due_ns = now_ns if is_new else NEVER
         elif self._due_ns == NEVER and self._next is not None:
             # Thousands would answer at once; the first one that is heard becomes the acker (CC-37).
             self._due_ns = now_ns + self._rng.randint(0, self._parameters.cc_bo_ivl)
@@ -113,27 +124,31 @@ class Reporter:
             self._first = self._next = first
         if end > self._next:
             missed, got = max(0, first - self._next), end - max(first, self._next)
-            self.loss = 1 - (1 - self.loss) * (1 - _LOSS_WEIGHT) ** missed
-            self.loss *= (1 - _LOSS_WEIGHT) ** got
+            self.loss = moved(self.loss, missed, got)
             self._next, self._newest_ns = end, now_ns
         return (self._ack(now_ns, self._bitmap(self._next - 1)),) if self.is_acker else NOTHING
 
     def _bitmap(self, rx_max: int) -> int:
-        most = min(_MAP_BITS, rx_max + 1 - self._first)
+        most = min(MAP_BITS, rx_max + 1 - self._first)
         return sum(1 << back for back in range(most) if not self._is_missing(rx_max - back))
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """There is no acker: offer to be it."""
+        """There is no acker: offer to be it. Or this one has just become it."""
         if now_ns < self._due_ns or self._next is None:
             return NOTHING
         self._due_ns = NEVER
-        return (self._ack(now_ns, 0),)
+        return (self._ack(now_ns, self._bitmap(self._next - 1) if self.is_acker else 0),)
 
-    def _ack(self, now_ns: int, bitmap: int) -> Effect:
+    def leave(self, now_ns: int) -> Effects:
+        """The application goes: an acker says so, lest the source waits for it (CC-39)."""
+        was_acker, self.is_acker, self._has_left, self._due_ns = self.is_acker, False, True, NEVER
+        return (self._ack(now_ns, 0, leaves=True),) if was_acker and self._next is not None else NOTHING
+
+    def _ack(self, now_ns: int, bitmap: int, *, leaves: bool = False) -> Effect:
         self._counters.cc_reports += 1
         assert self._next is not None
-        held_ns = now_ns - self._newest_ns
-        packet = report_packet(self._path, self._next - 1, bitmap, self.loss, self._segment.address, held_ns)
+        held_ns, own = now_ns - self._newest_ns, self._segment.address
+        packet = report_packet(self._path, self._next - 1, bitmap, self.loss, own, held_ns, leaves=leaves)
         return control(self._segment, packet, to=self._parents.current)
 
 
@@ -155,6 +170,11 @@ class WorstReport:
         if acker.acker in _NOBODY:
             self._sent = None  # whoever reports now is wanted
         self.acker = acker.acker
+
+    def forget(self, receiver: Nla) -> None:
+        """It leaves: what it said counts no more."""
+        if receiver == self.receiver:
+            self.loss, self.receiver, self._sent = 0.0, "", None
 
     def hear(self, loss: float, receiver: Nla, sqn: int) -> bool:
         """Take a report; says whether the worst is now another than was passed on (CC-15)."""
@@ -203,7 +223,11 @@ class ReportRelay:
         if not can_acknowledge(feedback.reporter):
             self._counters.cc_reports_refused += 1
             return NOTHING
-        is_news = self._path.reveals(sqn + 1) and worst.hear(loss, feedback.reporter, sqn)
+        if says_goodbye(ack):
+            worst.forget(feedback.reporter)
+            is_news = False
+        else:
+            is_news = self._path.reveals(sqn + 1) and worst.hear(loss, feedback.reporter, sqn)
         if feedback.reporter != worst.acker and not is_news:
             return NOTHING
         self._counters.cc_reports += 1

@@ -10,7 +10,7 @@ from collections import deque
 
 _SSTHRESH = 4.0  # packets: below it every ack counts double (2.2)
 _DUPLICATES = 3  # packets acknowledged behind one that is not: then that is lost (2.2)
-_MAP_BITS = 32
+MAP_BITS = 32  # sqns that an ack tells of
 _KEPT_TIMES = 4096  # trains whose time of sending is known: far more than are in flight
 
 
@@ -52,7 +52,7 @@ class CongestionWindow:
             back = rx_max - sqn
             if back < 0:
                 break
-            if back >= _MAP_BITS or bitmap >> back & 1:
+            if back >= MAP_BITS or bitmap >> back & 1:
                 got.append(sqn)
             elif (bitmap & ((1 << back) - 1)).bit_count() >= _DUPLICATES:
                 lost.append(sqn)

@@ -111,10 +111,11 @@ class Feedback:
 
     def leave(self, now_ns: int) -> Effects:
         """The application goes: nobody need wait for its acks."""
+        effects = NOTHING if self.reporter is None else self.reporter.leave(now_ns)
         if self._acks is None:
-            return NOTHING
+            return effects
         self._acks.leave(now_ns)
-        return self._acks.handle_deadline(now_ns)
+        return [*effects, *self._acks.handle_deadline(now_ns)]
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """An ack or a report that is due."""

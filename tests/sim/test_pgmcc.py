@@ -5,6 +5,7 @@ import pytest
 from .fairness import congestion_of, run
 
 
+@pytest.mark.rfc("SRC-16")
 @pytest.mark.parametrize("flows", [1, 3])
 def test_a_stream_is_fair_to_tcp(flows):
     """Within a factor of two either way, which is what is called TCP-friendly; and the line is used."""

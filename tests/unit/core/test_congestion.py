@@ -15,9 +15,11 @@ from pgm.core.counters import Counters
 from pgm.core.parents import Parents
 from pgm.core.path import Path
 from pgm.units import NEVER, SECOND
-from pgm.wire.options import Acker, Cr, Crqst, PgmccFeedback, find
+from pgm.wire.formats import PacketType
+from pgm.wire.options import Acker, Cr, Crqst, Members, PgmccFeedback, find
 from pgm.wire.packets import decode_control_untrusted
 from tests.reference import DATA_PORT, TSI
+from tests.rfc.bench import SOURCE, UP, A, Bench
 from tests.unit.core.makers import GROUP, MS, OWN, PEER, SEGMENT, nak_packet, parameters, spm_packet
 from tests.unit.core.sources import START, receive, run, source
 
@@ -116,7 +118,7 @@ def test_spms_ask_for_reports_and_say_that_there_is_no_acker():
     assert core.counters.odata_packets == 1
 
 
-@pytest.mark.rfc("CC-35", "CC-37")
+@pytest.mark.rfc("CC-30", "CC-35", "CC-37")
 def test_the_first_who_reports_becomes_the_acker_and_only_a_clearly_slower_one_takes_over():
     core = controlled()
     run(core, START)
@@ -163,7 +165,7 @@ def test_overdue_acks_begin_anew_and_twice_in_a_row_elect():
     assert core.counters.cc_timeouts >= 2
 
 
-@pytest.mark.rfc("CC-03", "CC-08")
+@pytest.mark.rfc("CC-03", "CC-08", "CC-30")
 def test_a_nak_tells_of_the_worst_receiver():
     core = controlled()
     run(core, START)
@@ -210,6 +212,68 @@ def test_without_an_acker_a_receiver_offers_itself_after_a_random_delay():
     one.on_spm(spm_packet(2, 0, 4, Acker(acker="0.0.0.0")), 0)
     one.on_spm(spm_packet(3, 0, 4, Acker(acker=OTHER)), 0)
     assert one.deadline_ns == NEVER
+
+
+@pytest.mark.rfc("CC-42")
+def test_a_new_acker_acknowledges_what_it_has_and_waits_for_no_data():
+    one = reporter(missing={6})
+    one.on_data(5, 8, 0)
+    for spm_sqn in (1, 2):
+        one.on_spm(spm_packet(spm_sqn, 0, 7, Acker(acker=SEGMENT.address)), 20 * MS)
+        acks = said(one.handle_deadline(20 * MS))
+        assert [(ack.rx_max, ack.bitmap) for ack in acks] == ([(7, 0b101)] if spm_sqn == 1 else [])
+
+
+def goodbye(reporter, sqn=0):
+    path = Path(TSI, DATA_PORT, parameters(), Counters())
+    return decode_control_untrusted(report_packet(path, sqn, 0, 0.01, reporter, leaves=True))
+
+
+@pytest.mark.rfc("CC-39")
+def test_an_acker_that_leaves_says_so_once_and_nobody_else_does():
+    one = reporter()
+    one.on_data(5, 7, 0)
+    assert not one.leave(0)
+    one = reporter()
+    one.on_data(5, 7, 0)
+    one.on_spm(spm_packet(1, 0, 6, Acker(acker=SEGMENT.address)), 0)
+    [ack] = said(one.leave(MS))
+    assert (ack.rx_max, ack.bitmap, find(ack.options, Members).leaves) == (6, 0, True)
+    assert find(ack.options, PgmccFeedback).reporter == SEGMENT.address
+    one.on_spm(spm_packet(2, 0, 6, Acker(acker=SEGMENT.address)), 0)
+    assert not one.on_data(7, 8, 2 * MS)
+    assert not one.leave(2 * MS)
+
+
+@pytest.mark.rfc("CC-39")
+def test_the_source_looks_for_another_acker_as_soon_as_its_own_leaves():
+    core = controlled()
+    run(core, START)
+    report(core, PEER, 0.01, bitmap=1, now=START + 10 * MS)
+    receive(core, goodbye(OTHER), START + 20 * MS)
+    assert core.congestion.acker == PEER
+    [spm] = receive(core, goodbye(PEER), START + 7200 * SECOND)
+    assert find(decode_control_untrusted(bytes(spm.octets)).options, Acker) == Acker(acker="0.0.0.0")
+    report(core, OTHER, 0.001, now=START + 7200 * SECOND)
+    assert core.congestion.acker == OTHER
+
+
+@pytest.mark.rfc("CC-39")
+def test_elements_pass_a_goodbye_on_and_forget_what_was_reported():
+    bench = Bench().begin()
+    bench.hear(spm_packet(2, 0, 19, Acker(acker="10.1.0.9"), Crqst(wants_rx_wp=True)), UP, SOURCE)
+    path = Path(TSI, DATA_PORT, parameters(), Counters())
+    for packet in (
+        decode_control_untrusted(report_packet(path, 19, 1, 0.5, "10.1.0.9")),
+        goodbye("10.1.0.9", 19),
+        decode_control_untrusted(report_packet(path, 19, 0, 0.1, "10.1.0.8")),  # news, though it was half of that
+    ):
+        bench.hear(packet, A, "10.1.0.9", is_group=False)
+    assert [find(ack.options, PgmccFeedback).reporter for _, _, ack in bench.sent(PacketType.ACK)] == [
+        "10.1.0.9",
+        "10.1.0.9",
+        "10.1.0.8",
+    ]
 
 
 @pytest.mark.rfc("CC-02", "CC-17")

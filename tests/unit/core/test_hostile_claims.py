@@ -233,6 +233,7 @@ def test_a_report_about_an_old_packet_makes_no_long_wait():
     assert core.congestion.deadline_ns - (START + 3600 * SECOND) <= 10 * SECOND
 
 
+@pytest.mark.rfc("SEC-08")
 @pytest.mark.parametrize("nobody", ["0.0.0.0", "::", "239.1.2.3", "ff02::1", "255.255.255.255"])
 def test_nobody_becomes_the_acker_that_cannot_acknowledge(nobody):
     core = source(flow="pgmcc")
