@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.folders import short_folder
 from tests.interop.peers import Layout, Pair, Scene, compile_peer
 from tests.interop.yard import Yard, yard
 
@@ -32,17 +32,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def scene_of(shared_yard: Yard, program: Path) -> Iterator[SceneOf]:
     """Make scenes that end with the test. Status sockets need a short path."""
-    folders: list[Path] = []
-    scenes: list[Scene] = []
+    with ExitStack() as stack:
 
-    def make(pair: Pair, layout: Layout | None = None, **options: Any) -> Scene:
-        folders.append(Path(tempfile.mkdtemp(prefix="pgm-test-")))
-        scenes.append(Scene(shared_yard, program, folders[-1], pair, layout or pair.layout, **options))
-        return scenes[-1]
+        def make(pair: Pair, layout: Layout | None = None, **options: Any) -> Scene:
+            folder = stack.enter_context(short_folder())
+            scene = Scene(shared_yard, program, folder, pair, layout or pair.layout, **options)
+            stack.callback(scene.close)
+            return scene
 
-    shared_yard.send_trains(False)
-    yield make
-    for scene in scenes:
-        scene.close()
-    for folder in folders:
-        shutil.rmtree(folder)
+        shared_yard.send_trains(False)
+        yield make

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
 import trio
 
 from deploy.bench.place import ETHERNET_MTU, open_place
+from tests.folders import short_folder
 from tests.interop.peers import needs_openpgm
 from tests.interop.relay_speed import Trials, middles
 
@@ -20,8 +18,7 @@ SECONDS = 0.5
 
 def test_relays_carry_as_forwarders_do() -> None:
     """OpenPGM's messages through each forwarder and each relay: all of them, in order, to both receivers."""
-    with tempfile.TemporaryDirectory(prefix="pgm-test-") as name, open_place("namespaces", ETHERNET_MTU, 3) as place:
-        folder = Path(name)  # short, for status sockets
+    with short_folder() as folder, open_place("namespaces", ETHERNET_MTU, 3) as place:
         trials = Trials(place, folder, SECONDS, receivers=2, waits_for_quiet=False)
         for middle in middles(place, folder).values():
             outcome = trio.run(trials.run, middle, SLOW)

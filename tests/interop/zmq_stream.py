@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from tests.folders import short_folder
 from tests.interop.matrix import Cells
 from tests.interop.peers import Layout, Pair, Side
 from tests.interop.pipes import Pipe
@@ -50,23 +49,16 @@ def covering(cells: Cells) -> Callable[..., Callable[[Test], Test]]:
 @contextmanager
 def scenes(yard: Yard) -> Iterator[SceneOf]:
     """Make scenes, for the length of a block. Status sockets need a short path."""
-    folders: list[Path] = []
-    made: list[ZmqScene] = []
+    with ExitStack() as stack:
 
-    def make(pair: Pair, layout: Layout | None = None, **options: Any) -> ZmqScene:
-        folders.append(Path(tempfile.mkdtemp(prefix="pgm-test-")))
-        options = {"profile": "legacy", **options}
-        made.append(ZmqScene(yard, Path(), folders[-1], pair, layout or pair.layout, **options))
-        return made[-1]
+        def make(pair: Pair, layout: Layout | None = None, **options: Any) -> ZmqScene:
+            folder = stack.enter_context(short_folder())
+            scene = ZmqScene(yard, Path(), folder, pair, layout or pair.layout, **{"profile": "legacy", **options})
+            stack.callback(scene.close)
+            return scene
 
-    yard.send_trains(False)
-    try:
+        yard.send_trains(False)
         yield make
-    finally:
-        for scene in made:
-            scene.close()
-        for folder in folders:
-            shutil.rmtree(folder)
 
 
 @attrs.define

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +17,7 @@ import pgm.blocking
 from deploy.workload import digest, generate
 from pgm.errors import ProcessError
 from pgm.net.status import ask_status
+from tests.folders import short_folder
 from tests.net.child import Child
 from tests.net.lab import ROOT, Host
 
@@ -148,21 +147,21 @@ class Processes:
         raise AssertionError(f"{node} never got there; its last snapshot: {snapshot}\n{self.running[node].log}")
 
     def close(self) -> None:
-        """End every process."""
-        for process in self.all:
-            process.close()
+        """End every process, also when one does not end as it should."""
+        with ExitStack() as stack:
+            for process in self.all:
+                stack.callback(process.close)
 
 
 @contextmanager
 def processes(text: str, name: str) -> Iterator[Processes]:
     """A topology's processes for the length of a block. Their sockets need a short path."""
-    folder = Path(tempfile.mkdtemp(prefix="pgm-test-"))
-    made = Processes(folder, text, name)
-    try:
-        yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder)
+    with short_folder() as folder:
+        made = Processes(folder, text, name)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def count(snapshot: dict[str, Any], counter: str) -> int:

@@ -1,0 +1,49 @@
+"""The folders of the tests themselves: nothing is left behind, whatever ends a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.folders import short_folder, sweep
+from tests.net.lab import ROOT
+from tests.net.processes import processes
+
+_MAKES_ONE = """
+from tests.folders import short_folder
+with short_folder() as folder:
+    print(folder, flush=True)
+    input()
+"""
+
+
+def test_what_a_killed_run_has_left_is_swept_and_what_a_live_one_has_is_not() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _MAKES_ONE], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        folder = Path(run.stdout.readline().strip())
+        assert folder.is_dir()
+        assert folder not in sweep(0)
+        run.kill()
+    assert folder.is_dir()
+    assert folder not in sweep(3600)
+    assert folder in sweep(0)
+    assert not folder.exists()
+
+
+def test_a_folder_goes_when_its_block_fails_and_when_its_processes_do() -> None:
+    with pytest.raises(KeyError), short_folder() as folder:
+        raise KeyError
+    assert not folder.exists()
+
+    class Stubborn:
+        def close(self) -> None:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError), processes("", "none") as made:
+        made.all += [Stubborn(), Stubborn()]  # type: ignore[list-item]
+    assert not made.folder.exists()
