@@ -176,8 +176,8 @@ class Uftp:
 
 
 FILE_CONTENDERS: tuple[FileContender, ...] = (
-    OursFiles("sha256", "ours-files"),
-    OursFiles("crc32", "ours-files-crc32"),
+    OursFiles("crc32", "ours-files"),
+    OursFiles("sha256", "ours-files-sha256"),
     Uftp(),
 )
 
