@@ -262,9 +262,10 @@ class Link:
         if flags & _TRUNCATED:
             self.counters.truncated_reads += 1
             count -= count % stride or stride
-        if count <= 0 or self._is_own(name):
+        host = name[0]
+        if count <= 0 or (host == self._own_name[0] and self._is_own(name)):
             return _NOTHING
-        return _Read(count, stride, self._peer_of(name))
+        return _Read(count, stride, _spelled(host) if self._is_v6 else host)
 
     def _is_own(self, name: tuple[str, int]) -> bool:
         """Whether this is what we multicast ourselves; over protocol 113 there is but the address to know it by."""

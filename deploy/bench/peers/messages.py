@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 Octets = npt.NDArray[np.uint8]
 
 NUMBER_OCTETS = 8
+_NUMBER = struct.Struct(">Q")
 PROBE = (1 << 64) - 1  # the number of messages that only ask whether anybody hears
 _BATCH_OCTETS = 262_144  # of messages made at once: some trains of the largest kind
 
@@ -86,7 +88,11 @@ class Tally:
 
     def add_one(self, payload: bytes) -> None:
         """Take one message."""
-        number = int.from_bytes(payload[:NUMBER_OCTETS], "big")
+        number = _NUMBER.unpack_from(payload)[0]
+        if number == self._next and self.messages:
+            self._next = number + 1
+            self.messages += 1
+            return
         if number == PROBE:
             self.probes += 1
             return
