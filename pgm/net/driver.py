@@ -1,6 +1,7 @@
 """The trio driver: runs one core on its links until cancelled.
 
-Each socket has a task that drains it; one task keeps the core's deadline. All of them call the core without
+Each socket has a task that drains it, but while an application waits in a receiver it does that itself
+(`pgm.net.lead`); one task keeps the core's deadline. All of them call the core without
 awaiting in between, so a core never sees two calls at once. Control packets leave at once or are dropped
 and counted. Data waits until the link takes it, which stops only the task that sends it.
 """
