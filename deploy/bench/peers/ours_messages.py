@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Mapping
@@ -63,6 +64,7 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
     opening = _opening(job, "receiver", is_source=False)
     async with open_receiver(**opening, subjects=[PATTERN], **receiver_parameters(job)) as receiver:
         tally = Tally(job["size"])
+        gc.freeze()  # a full collection would stop the reading for longer than the socket's buffer lasts
         control.say("ready")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take_each if job["each"] else _take_batches, receiver, tally)
