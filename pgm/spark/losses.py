@@ -88,14 +88,10 @@ def runs(lost: DataFrame) -> DataFrame:
     )
 
 
-def burst_lengths(bursts: DataFrame) -> DataFrame:
-    """How many of `runs` of each length a link had: link, length, bursts."""
-    return bursts.groupBy("link", "length").agg(F.count("first").alias("bursts"))
-
-
-def pairs(bursts: DataFrame) -> DataFrame:
+def pairs(bursts: DataFrame, *keys: str) -> DataFrame:
     """What tells bursts (`runs`) from chance: link, lost, bursts, and pairs_K, the lost packets whose Kth successor is lost too.
 
+    With more `keys`, such as the length of the bursts, a row for each of those.
     Counted on runs: within one of length n there are n - K such pairs, and between a run and its next neighbours as
     many as they overlap when one is shifted by K.
     """
@@ -116,16 +112,19 @@ def pairs(bursts: DataFrame) -> DataFrame:
             overlap = F.when(F.col(f"first_{step}").isNotNull(), F.greatest(high - low, F.lit(0)))
             found = found + F.coalesce(overlap, F.lit(0))
         sums.append(F.sum(found).alias(f"pairs_{lag}"))
-    return table.groupBy("link").agg(*sums)
+    return table.groupBy("link", *keys).agg(*sums)
 
 
-def links(events: DataFrame, bursts: DataFrame | None = None) -> DataFrame:
+def links(events: DataFrame, counted: DataFrame | None = None) -> DataFrame:
     """Every link on which data came: link, segment, node, packets, lost, loss (a share), bursts, pairs_K.
 
-    `node` is null for what a feeder sends. `packets` are data packets, first sendings only. `bursts` is what `runs`
-    gave for these events, if that is at hand.
+    `node` is null for what a feeder sends. `packets` are data packets, first sendings only. `counted` is what `pairs`
+    gave for these events, with whatever keys, if that is at hand.
     """
-    counted = pairs(runs(attributed(events)) if bursts is None else bursts)
+    if counted is None:
+        counted = pairs(runs(attributed(events)))
+    names = ["lost", "bursts", *(f"pairs_{lag}" for lag in LAGS)]
+    counted = counted.groupBy("link").agg(*(F.sum(name).alias(name) for name in names))
     into = heard(events).select(
         F.concat_ws(" > ", "segment", "node").alias("link"), "segment", "node", F.col("received").alias("arrived")
     )

@@ -20,18 +20,27 @@ def _sum_of(kind: str, what: str = "count") -> Column:
     return F.coalesce(F.sum(F.when(F.col("kind") == kind, F.col(what))), F.lit(0))
 
 
+def latency_step() -> Column:
+    """The place of `value_us` in a histogram of latencies, two per cent apart."""
+    return F.round(F.log(F.greatest(F.col("value_us"), F.lit(1))) * _STEPS_PER_E)
+
+
+def latency_us(step: Column) -> Column:
+    """The latency that a place stands for."""
+    return F.exp(step / _STEPS_PER_E)
+
+
 def latency_histogram(events: DataFrame, *keys: str) -> DataFrame:
     """How many packets waited how long for their repair: keys, step (of latency, two per cent apart), sqns, worst (us)."""
     repaired = of_kind(events, "repaired").where("value_us IS NOT NULL AND role = 'receiver'")
-    step = F.round(F.log(F.greatest(F.col("value_us"), F.lit(1))) * _STEPS_PER_E)
-    return repaired.groupBy(*keys, step.alias("step")).agg(
+    return repaired.groupBy(*keys, latency_step().alias("step")).agg(
         F.sum("count").alias("sqns"), F.max("value_us").alias("worst")
     )
 
 
 def quantiles_of(histogram: DataFrame, *keys: str) -> DataFrame:
     """What `latencies` gives, from a histogram with these keys or more."""
-    latency = F.exp(F.col("step") / _STEPS_PER_E) / 1000
+    latency = latency_us(F.col("step")) / 1000
     quantiles = F.percentile(latency, F.array(*(F.lit(share) for share in QUANTILES.values())), F.col("sqns"))
     table = histogram.groupBy(*keys).agg(
         F.sum("sqns").alias("repaired"), quantiles.alias("q"), (F.max("worst") / 1000).alias("worst_ms")
@@ -96,10 +105,12 @@ def duplicates(events: DataFrame) -> DataFrame:
     `lacked` are the sqns that somebody asked for there, each once; the ratios are per such sqn, so 1 is best.
     """
     kinds = of_kind(events, "nak_sent", "rdata_sent").where("kind != 'nak_sent' OR role = 'receiver'")
-    each = by_sqn(kinds.select("segment", "kind", "tsi", "first", "count", "time"))
-    per_sqn = each.groupBy("segment", "tsi", "sqn", "era").agg(
-        F.count(F.when(F.col("kind") == "nak_sent", 1)).alias("asked"),
-        F.count(F.when(F.col("kind") == "rdata_sent", 1)).alias("repairs"),
+    is_asked = (F.col("kind") == "nak_sent").cast("int").alias("is_asked")
+    each = by_sqn(kinds.select("segment", is_asked, "tsi", "first", "count", "time"))
+    # One number for a packet of a session: keys of text take longer to compare and to move.
+    packet = F.xxhash64("tsi", "sqn", "era").alias("packet")
+    per_sqn = each.groupBy("segment", packet).agg(
+        F.sum("is_asked").alias("asked"), F.sum(1 - F.col("is_asked")).alias("repairs")
     )
     table = per_sqn.groupBy("segment").agg(
         F.count(F.when(F.col("asked") > 0, 1)).alias("lacked"),

@@ -24,7 +24,6 @@ _LEAST_WINDOW_S = 1
 def summarise(events: DataFrame, *, progress: Callable[[str], None] = lambda _: None) -> Summary:
     """Every job over these events, once. `progress` is told what is being computed."""
     # Not the events, of which each job reads a few columns: what several jobs make of them.
-    bursts = losses.runs(losses.attributed(events)).persist(StorageLevel.MEMORY_AND_DISK)
     doubled = repairs.duplicates(events).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         progress("reading")
@@ -38,12 +37,11 @@ def summarise(events: DataFrame, *, progress: Callable[[str], None] = lambda _: 
             "window_s": window_s,
         }
         progress("links")
-        summary["links"] = [_link(row) for row in rows_of(losses.links(events, bursts))]
+        counted = losses.pairs(losses.runs(losses.attributed(events)), "length").localCheckpoint()
+        summary["links"] = [_link(row) for row in rows_of(losses.links(events, counted))]
         progress("bursts")
-        lengths = losses.burst_lengths(bursts).where(F.col("length") <= _MOST_BURST_LENGTHS)
-        summary["burst_lengths"] = rows_of(
-            lengths.groupBy("length").agg(F.sum("bursts").alias("bursts")).orderBy("length")
-        )
+        lengths = counted.where(F.col("length") <= _MOST_BURST_LENGTHS).groupBy("length")
+        summary["burst_lengths"] = rows_of(lengths.agg(F.sum("bursts").alias("bursts")).orderBy("length"))
         progress("repairs")
         window = F.window("time", f"{window_s} seconds")["start"]
         parts = repairs.shares(events.withColumn("window", window), "window", "segment").localCheckpoint()
@@ -63,7 +61,6 @@ def summarise(events: DataFrame, *, progress: Callable[[str], None] = lambda _: 
         )
         return summary
     finally:
-        bursts.unpersist()
         doubled.unpersist()
 
 

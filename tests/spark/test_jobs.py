@@ -109,7 +109,7 @@ def test_timers_are_judged(simulated: tuple[DataFrame, Truth, sim_report.Report]
     rows = {(row["segment"], row["role"], row["timer"]): row for row in timers.timers(simulated[0]).collect()}
     waits = rows["north", "receiver", "nak_rpt_ivl"]
     assert waits["set_ms"] == 50
-    assert waits["answers_p50_ms"] == pytest.approx(0.1)
+    assert waits["answers_p50_ms"] == pytest.approx(0.1, rel=0.02)
     assert waits["verdict"] == "too late"  # 50 ms for answers that take 0.1
     assert rows["north", "receiver", "nak_bo_ivl"]["early"] < 1.2
 
