@@ -1,8 +1,10 @@
 """How long an answer may take before it is asked for again.
 
-The parameter is the floor. Above it the interval follows what answers really take, by the estimator of RFC 6298: an
-overloaded parent answers late, and asking it again at a fixed interval would only add to its load, for ever. As there,
-only answers to what was asked once are measured, and an interval that passed in vain is doubled until one is.
+The parameter is what holds until an answer was measured, and the floor unless there is a lower one. Then the interval
+follows what answers really take, by the estimator of RFC 6298: an overloaded parent answers late, and asking it again at
+a fixed interval would only add to its load, for ever; one that answers at once should not be waited for as if it had to
+ask others first. As there, an interval that passed in vain is doubled until an answer comes to something asked once. What
+was asked for again is measured from the first time on: repeats that came too early show so, and those that were needed are few.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ _DEVIATIONS = 4  # added to the mean
 
 @attrs.define
 class Patience:
-    """One interval, ns, between `floor_ns` and `ceiling_ns`."""
+    """One interval, ns: `floor_ns`, and once answers were measured between `least_ns` and `ceiling_ns`."""
 
     floor_ns: int
     ceiling_ns: int
+    least_ns: int = attrs.Factory(lambda self: self.floor_ns, takes_self=True)
     _mean_ns: int = 0
     _deviation_ns: int = 0
     _factor: int = 1
@@ -29,21 +32,28 @@ class Patience:
     def ivl_ns(self) -> int:
         """How long to wait now."""
         measured = self._mean_ns + _DEVIATIONS * self._deviation_ns
-        return max(self.floor_ns, min(self.ceiling_ns, self._factor * max(self.floor_ns, measured)))
+        base = max(self.least_ns, measured) if self._mean_ns else self.floor_ns
+        return max(self.least_ns, min(self.ceiling_ns, self._factor * base))
 
     @property
     def tries(self) -> int:
         """How many waits at the floor one wait is worth now: retries are counted so, and giving up comes no later."""
         return max(1, self.ivl_ns // self.floor_ns)
 
-    def answered(self, took_ns: int) -> None:
-        """Note how long the answer took to something asked once."""
+    @property
+    def worth(self) -> float:
+        """The same for a wait that may be shorter than the floor, and is worth a part of one then."""
+        return min(1.0, self.ivl_ns / self.floor_ns) * self.tries
+
+    def answered(self, took_ns: int, *, is_repeated: bool = False) -> None:
+        """Note how long the answer took, counted from the first time that it was asked for."""
         if self._mean_ns == 0:
             self._mean_ns, self._deviation_ns = took_ns, took_ns // 2
         else:
             self._deviation_ns += (abs(took_ns - self._mean_ns) - self._deviation_ns) // _DEVIATION_GAIN
             self._mean_ns += (took_ns - self._mean_ns) // _GAIN
-        self._factor = 1
+        if not is_repeated:
+            self._factor = 1
 
     def in_vain(self, now_ns: int) -> None:
         """Note a wait without an answer; those that end together, or began before the last doubling, count once."""

@@ -36,8 +36,10 @@ class Missing(TimedRange):
     state: RepairState = RepairState.BACK_OFF
     ncf_retries: int = 0
     data_retries: int = 0
+    data_waits: float = 0.0  # these in waits of nak_rdata_ivl: what the limit counts
     found_at_ns: int = 0
     since_ns: int = 0  # when it came to wait as it does
+    promised_ns: int = 0  # when it was first promised
     asked: Nla | None = None
 
     @property
@@ -98,7 +100,11 @@ class Recovery:
         self._counters = counters
         self._table = table
         self.ncf_patience = ncf_patience
-        self.data_patience = Patience(parameters.nak_rdata_ivl, max(parameters.nak_rdata_ivl, parameters.nak_max_ivl))
+        self.data_patience = Patience(
+            parameters.nak_rdata_ivl,
+            max(parameters.nak_rdata_ivl, parameters.nak_max_ivl),
+            min(parameters.nak_rdata_ivl, parameters.nak_rdata_min_ivl),
+        )
         self._is_pressed = False  # for time: the source is leaving
         self.missing: TimedRanges[Missing] = TimedRanges()
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
@@ -241,8 +247,8 @@ class Recovery:
             self._counters.watch.arrived(self._tsi, found, now_ns)
         for one in found:
             self._settle(one)
-            if now_ns is not None and one.state is RepairState.WAIT_DATA and not one.data_retries:
-                self.data_patience.answered(now_ns - one.since_ns)
+            if now_ns is not None and one.state is RepairState.WAIT_DATA:
+                self.data_patience.answered(now_ns - one.promised_ns, is_repeated=one.data_retries > 0)
         if now_ns is not None and now_ns < self._look_at_ns < NEVER and self._has_worthwhile_room:
             self._look_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
         return [(one.first, one.end) for one in found]
@@ -286,7 +292,7 @@ class Recovery:
             late.append(patience)
             if self._counters.watch is not None:
                 self._counters.watch.timed_out(self._tsi, found, now_ns)
-            self._step(found, RepairEvent.TIMER, now_ns, back_off, tries=patience.tries if may_give_up else 0)
+            self._step(found, RepairEvent.TIMER, now_ns, back_off, patience if may_give_up else None)
             if may_give_up and (self._is_exhausted(found) or self._is_beyond_caches(found, trail, now_ns)):
                 self.missing.remove(found)
                 self._settle(found)
@@ -315,6 +321,7 @@ class Recovery:
             if whole and whole[-1].end == one.first and whole[-1].is_like(one):
                 whole[-1].ncf_retries = min(whole[-1].ncf_retries, one.ncf_retries)
                 whole[-1].data_retries = min(whole[-1].data_retries, one.data_retries)
+                whole[-1].data_waits = min(whole[-1].data_waits, one.data_waits)
                 self.missing.join(whole[-1], one)
             else:
                 whole.append(one)
@@ -388,16 +395,21 @@ class Recovery:
                 due.append(rest)
         return sorted(due, key=lambda one: (one.first < trail, one.first))
 
-    def _step(self, found: Missing, event: RepairEvent, now_ns: int, back_off: int, *, tries: int = 1) -> None:
+    def _step(
+        self, found: Missing, event: RepairEvent, now_ns: int, back_off: int, vain: Patience | None = None
+    ) -> None:
         row = self._table[found.state, event]
         if row.next_state is not found.state:
             found.since_ns = now_ns
+            if row.next_state is RepairState.WAIT_DATA and not found.data_retries:
+                found.promised_ns = now_ns
         self._outstanding += self._is_outstanding(row.next_state, found) - self._is_outstanding(found.state, found)
         found.state = row.next_state
-        if row.counts is Retries.NCF:
-            found.ncf_retries += tries
-        elif row.counts is Retries.DATA:
-            found.data_retries += tries
+        if vain is not None and row.counts is Retries.NCF:
+            found.ncf_retries += vain.tries
+        elif vain is not None and row.counts is Retries.DATA:
+            found.data_retries += vain.tries
+            found.data_waits += vain.worth
         if row.restarts is Interval.NAK_RB_IVL:
             self.missing.arm(found, now_ns + back_off)
         elif row.restarts is Interval.NAK_RPT_IVL:
@@ -412,8 +424,7 @@ class Recovery:
     def _is_exhausted(self, found: Missing) -> bool:
         """Whether a count has exceeded its limit; OpenPGM stops one repeat earlier (RCV-37)."""
         return (
-            found.ncf_retries > self._parameters.nak_ncf_retries
-            or found.data_retries > self._parameters.nak_data_retries
+            found.ncf_retries > self._parameters.nak_ncf_retries or found.data_waits > self._parameters.nak_data_retries
         )
 
     def _is_beyond_caches(self, found: Missing, trail: int, now_ns: int) -> bool:

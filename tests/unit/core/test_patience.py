@@ -128,7 +128,7 @@ def test_late_ncfs_are_measured_and_later_gaps_wait_for_them():
         made.arrived(sqn, sqn + 1, now + 190 * MS)
         now += SECOND
     assert FLOOR <= made.ncf_patience.ivl_ns < 2 * FLOOR
-    assert made.data_patience.ivl_ns == 200 * MS
+    assert 140 * MS < made.data_patience.ivl_ns < 200 * MS
 
 
 def test_what_was_asked_twice_is_not_measured():
@@ -169,3 +169,44 @@ def test_a_source_that_leaves_is_asked_as_often_as_the_parameters_say():
         now = made.deadline_ns
         made.handle_deadline(now, may_give_up=True)
         assert made.deadline_ns <= now + FLOOR
+
+
+def test_repairs_that_come_at_once_are_asked_for_again_soon():
+    made = recovering()
+    now = SECOND
+    for sqn in range(0, 80, 2):
+        ask(made, sqn, sqn + 1, now)
+        made.confirmed([(sqn, sqn + 1)], now + 2 * MS, "parent")
+        made.arrived(sqn, sqn + 1, now + 4 * MS)
+        now += SECOND
+    assert made.data_patience.ivl_ns == 40 * MS
+    ask(made, 100, 101, now)
+    made.confirmed([(100, 101)], now + 2 * MS, "parent")
+    made.handle_deadline(now + 42 * MS, may_give_up=True)
+    [found] = made.missing
+    assert (found.data_retries, found.data_waits) == (1, 0.2)
+
+
+def test_short_waits_do_not_bring_giving_up_nearer():
+    made = recovering(nak_data_retries=2)
+    for sqn in range(0, 80, 2):
+        ask(made, sqn, sqn + 1, SECOND)
+        made.confirmed([(sqn, sqn + 1)], SECOND + 2 * MS, "parent")
+        made.arrived(sqn, sqn + 1, SECOND + 4 * MS)
+    begun = now = 2 * SECOND
+    ask(made, 100, 101, now)
+    while made.missing:
+        made.confirmed([(100, 101)], now, "parent")
+        made.arrived(0, 1, now)  # others are answered all the time
+        made.data_patience.answered(MS)
+        now = made.deadline_ns
+        made.handle_deadline(now, may_give_up=True)
+    assert now - begun >= 2 * 200 * MS
+
+
+def test_a_queue_of_repairs_is_measured_although_they_were_asked_for_twice():
+    patience = Patience(200 * MS, SECOND, 40 * MS)
+    patience.answered(2 * MS)
+    for _ in range(20):
+        patience.answered(150 * MS, is_repeated=True)
+    assert patience.ivl_ns > 150 * MS
