@@ -204,20 +204,25 @@ class NakRhythm(Checker):
         """A NAK of another receiver. Where the driver may not have served the end of a wait yet, both readings stand."""
         now_ns, limits = self.world.now_ns, ear.limits
         wait.is_promised = wait.is_promised and now_ns < wait.not_before_ns
-        self._wait(ear, sqn, wait, limits.nak_rdata_ivl if wait.is_promised else limits.nak_rpt_ivl)
         served_ns = ear.slept_from_ns if ear.resumed_ns == now_ns else now_ns - self.world.timer_slack_ns
-        if served_ns <= wait.promised_until_ns:
+        may_wait_for_data = served_ns <= wait.promised_until_ns
+        if wait.is_promised:
+            self._wait(ear, sqn, wait, _least_wait(limits), limits.nak_rdata_ivl)
+        else:
+            least = min(limits.nak_rpt_ivl, _least_wait(limits)) if may_wait_for_data else limits.nak_rpt_ivl
+            self._wait(ear, sqn, wait, least, limits.nak_rpt_ivl)
+        if may_wait_for_data:
             wait.promised_until_ns = now_ns + limits.nak_rdata_ivl
             ear.set(sqn, wait, wait.promised_until_ns + limits.nak_bo_ivl)
 
     def _promised(self, ear: _Ear, sqn: int, wait: _Wait) -> None:
         wait.is_promised = True
-        self._wait(ear, sqn, wait, ear.limits.nak_rdata_ivl)
-        wait.promised_until_ns = wait.not_before_ns
+        self._wait(ear, sqn, wait, _least_wait(ear.limits), ear.limits.nak_rdata_ivl)
+        wait.promised_until_ns = self.world.now_ns + ear.limits.nak_rdata_ivl
 
-    def _wait(self, ear: _Ear, sqn: int, wait: _Wait, ivl: int) -> None:
-        wait.not_before_ns = self.world.now_ns + ivl
-        ear.set(sqn, wait, wait.not_before_ns + ear.limits.nak_bo_ivl)
+    def _wait(self, ear: _Ear, sqn: int, wait: _Wait, least: int, most: int) -> None:
+        wait.not_before_ns = self.world.now_ns + least
+        ear.set(sqn, wait, self.world.now_ns + most + ear.limits.nak_bo_ivl)
 
     # What it says
 
@@ -239,7 +244,7 @@ class NakRhythm(Checker):
                 after = "an NCF" if wait.is_promised else "a NAK"
                 ear.node.fail(f"NAK for {sqn} comes {wait.not_before_ns - now_ns} ns too early after {after}")
             wait.is_promised, wait.promised_until_ns = False, -NEVER
-            self._wait(ear, sqn, wait, ear.limits.nak_rpt_ivl)
+            self._wait(ear, sqn, wait, ear.limits.nak_rpt_ivl, ear.limits.nak_rpt_ivl)
 
     # What it does not say
 
@@ -288,3 +293,8 @@ class NakRhythm(Checker):
                 ear.set(sqn, wait, now_ns + patience)
             else:
                 ear.node.fail(f"{sqn} is missing, a NAK was due {now_ns - at_ns} ns ago")
+
+
+def _least_wait(limits: Parameters) -> int:
+    """The least time that a repair is waited for, once repairs were measured."""
+    return min(limits.nak_rdata_ivl, limits.nak_rdata_min_ivl)
