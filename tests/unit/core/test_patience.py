@@ -82,7 +82,8 @@ def test_the_bounds_hold_whatever_happens(floor, more, events):
 
 
 def recovering(**changes):
-    settings = parameters(reorder_ivl=MS, nak_bo_ivl=1, nak_rpt_ivl=FLOOR, nak_rdata_ivl=200 * MS, **changes)
+    times = {"nak_rpt_ivl": FLOOR, "nak_rdata_ivl": 200 * MS, "nak_rdata_min_ivl": 40 * MS}
+    settings = parameters(reorder_ivl=MS, nak_bo_ivl=1, **times, **changes)
     patience = Patience(settings.nak_rpt_ivl, settings.nak_max_ivl)
     made = Recovery(settings, random.Random(1), Counters(), patience)
     made.may_ask = True
