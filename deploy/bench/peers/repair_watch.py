@@ -89,6 +89,12 @@ class SourceWatch(_Watched):
         self._first_nak_ns = 0
         self._last_rdata_ns = 0
 
+    @property
+    def deadline_ns(self) -> int:
+        """As the core's. The driver asks as soon as it has sent what it was given; the next call may be a heartbeat later."""
+        self._note_repairs_sent()
+        return self._core.deadline_ns
+
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Look for a NAK."""
         self._note_repairs_sent()
@@ -106,7 +112,6 @@ class SourceWatch(_Watched):
         return effects
 
     def _note_repairs_sent(self) -> None:
-        """The driver comes back when it has sent what it was given."""
         if self._last_rdata_ns < 0:
             self._last_rdata_ns = time.monotonic_ns()
 
