@@ -6,7 +6,9 @@ source ── core ── upper (repairer) ── floor ── lower (aggregator
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from pathlib import Path
 
 from tests.net.lab import lab, needs_namespaces
 from tests.net.places import BRISK
@@ -61,8 +63,9 @@ def test_two_at_once_cost_the_repairer_above_one_copy_and_the_source_nothing() -
         made.join(hosts["upper"], "10.61.2.1/24", hosts["lower"], "10.61.2.2/24")
         made.join(hosts["lower"], "10.61.3.1/24", hosts["desks"], "10.61.3.2/24")
         hosts["desks"].add_address("vlower", "10.61.3.3/24")
-        for node in ("upper", "lower"):
-            tree.start(node, host=hosts[node]).line_with("ready:")
+        upper, lower = (tree.start(node, host=hosts[node]) for node in ("upper", "lower"))
+        for element in (upper, lower):
+            element.line_with("ready:")
         source = tree.start("source", "--lines", host=hosts["source"], verb="send", stdin=subprocess.PIPE)
         stdin = source.process.stdin
         assert stdin is not None
@@ -70,23 +73,34 @@ def test_two_at_once_cost_the_repairer_above_one_copy_and_the_source_nothing() -
         stdin.flush()
         tree.until("upper", lambda snapshot: count(snapshot, "received_packets") == COUNT)
         tree.until("lower", lambda snapshot: snapshot["sessions"] and snapshot["sessions"][0]["trail"] > COUNT // 2)
+        lower.process.send_signal(
+            signal.SIGSTOP
+        )  # until both are there: however long starting takes, they join at once
         late = [
             tree.start(node, "--lines", "--from", start, host=hosts["desks"], verb="recv")
             for node, start in (("desk-1", "oldest"), ("desk-2", "last:1000"))
         ]
+        hosts["desks"].until(lambda: listening(late[0].process.pid) >= len(late))
+        lower.process.send_signal(signal.SIGCONT)
         for process in late:
             process.line_with("late-join: session")
         stdin.write(lines(COUNT, COUNT + MORE))
         stdin.close()
         sent = source.account()
         whole, part = (got(process) for process in late)
-        upper = tree.status("upper")
+        kept = tree.status("upper")
     expected = lines(0, COUNT + MORE).decode().splitlines()
     assert whole == expected
     assert part == expected[-len(part) :]
     assert len(part) == 1000 + MORE
     assert sent["counters"].get("nak_packets_in", 0) == 0
-    assert COUNT <= count(upper, "rdata_packets") < COUNT * 1.2
+    assert COUNT <= count(kept, "rdata_packets") < COUNT * 1.2
+
+
+def listening(process: int) -> int:
+    """Sockets that are bound to the group of the subnet where a process is."""
+    group = bytes((239, 192, 61, 3))[::-1].hex().upper()
+    return Path(f"/proc/{process}/net/udp").read_text().count(f" {group}:")
 
 
 def got(process: Process) -> list[str]:
