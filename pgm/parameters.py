@@ -197,7 +197,7 @@ class Parameters:
     # Congestion control (flow = "pgmcc")
     cc_hysteresis: float = _row(Unit.FRACTION, 0.75, _SOURCE, "12", "A receiver becomes the acker when its throughput would be below this share of the acker's, so that two of about the same do not take turns.", low=0.1, high=1)
     cc_timeout_ivl: int = _ivl(500 * MILLISECOND, _SOURCE, "12", "Least wait for acks before the window begins anew; four round trips where that is longer, of twice this at most each.", low=10 * MILLISECOND, high=60 * SECOND)
-    cc_bar_ivl: int = _ivl(30 * SECOND, _SOURCE, "12", "How long a receiver that became the acker and never acknowledged is not elected again: reports may name who does not exist.")
+    cc_bar_ivl: int = _ivl(30 * SECOND, _SOURCE, "12", "How long an acker that never acknowledged, or whose reports and acks disagreed, is not elected again: reports may name who does not exist.")
     cc_bo_ivl: int = _ivl(250 * MILLISECOND, _RECEIVER, "12", "Bound of the random delay before a receiver offers to be the acker of a stream that has none.", high=60 * SECOND)
     apdu_ivl: int = _ivl(300 * SECOND, _RECEIVER, "9.2", "A large message of which nothing more has come for this long, twice at most, is given up and its memory freed. Longer than session_expiry, so that an outage is outlived.", low=10 * MILLISECOND)
 

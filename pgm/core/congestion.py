@@ -11,10 +11,12 @@ import functools
 import ipaddress
 from collections import OrderedDict
 
+from pgm.core.acker_check import RTT_WEIGHT, AckerCheck
 from pgm.core.congestion_window import CongestionWindow, slowness
 from pgm.core.counters import Counters
+from pgm.core.effects import Notice
 from pgm.parameters import Parameters
-from pgm.units import MILLISECOND, NEVER, SECOND
+from pgm.units import MILLISECOND, NEVER, SECOND, format_duration
 from pgm.wire.formats import Nla
 from pgm.wire.options import Acker, Cr, Crqst, Members, Option, PgmccFeedback, find
 from pgm.wire.packets import Ack, Nak
@@ -23,9 +25,8 @@ from pgm.wire.serial import unwrap
 ALL_LOST = 0xFFFF  # a loss rate of one (CC-03)
 _TIMEOUTS = 2  # in a row: then another acker is looked for (CC-38)
 _MOST_AT_ONCE = 16  # packets of a train: an ack's map tells of two such trains
-_RTT_WEIGHT = 0.125
 _LONGEST_RTT = 2  # of cc_timeout_ivl: what a report about an old packet may claim; waits for acks follow it
-_MOST_BARRED = 64  # receivers that did not acknowledge; of more the earliest is forgotten
+_MOST_BARRED = 64  # receivers that are distrusted; of more the earliest is forgotten
 _MOST_ADDRESSES = 4096  # whose look is remembered
 
 
@@ -60,7 +61,9 @@ class CongestionControl:
         self._timeouts = 0
         self._has_acked = False  # the acker, since it was elected
         self._in_vain = 0  # times that its acks were overdue before the first one came
-        self._barred: OrderedDict[Nla, int] = OrderedDict()  # until when: elected, and never acknowledged
+        self._barred: OrderedDict[Nla, int] = OrderedDict()  # until when: distrusted
+        self._check = AckerCheck()
+        self._notices: list[Notice] = []
         self._waits_since_ns = now_ns  # when the last ack came, or the first packet since left
         self.wants_spm = False  # the acker is another one: say so at once
 
@@ -103,10 +106,17 @@ class CongestionControl:
             return
         self._has_acked = True
         self.loss = loss
+        sent_ns = self.window.sent_at(sqn)
+        self._check.acked(sqn, ack.bitmap, loss, None if sent_ns is None else max(0, now_ns - sent_ns))
         got, lost = self.window.acked(sqn, ack.bitmap, lead)
         self._counters.cc_losses += lost
         if got or lost:
             self._timeouts, self._waits_since_ns = 0, now_ns
+        if self._check.differs(loss, self.rtt_ns):
+            seen = f"{self._check.loss:.1%} and {self._check.rtt_ns / MILLISECOND:.1f} ms"
+            said = f"{loss:.1%} lost and {self.rtt_ns / MILLISECOND:.1f} ms of round trip"
+            self._distrust(feedback.reporter, f"it says {said}, its acks say {seen}", now_ns)
+            self._elect(None, self.rtt_ns, 0.0, 0.0)
 
     def on_nak(self, nak: Nak, lead: int, now_ns: int) -> None:
         """OPT_CR on a NAK: the worst receiver that whoever sent it knows of (CC-08)."""
@@ -129,7 +139,7 @@ class CongestionControl:
         rtt_ns = min(longest_ns, max(0, at_ns - sent_ns)) if sent_ns is not None else self.rtt_ns
         if reporter == self.acker:
             if sent_ns is not None:
-                self.rtt_ns = round((1 - _RTT_WEIGHT) * self.rtt_ns + _RTT_WEIGHT * rtt_ns) if self.rtt_ns else rtt_ns
+                self.rtt_ns = round((1 - RTT_WEIGHT) * self.rtt_ns + RTT_WEIGHT * rtt_ns) if self.rtt_ns else rtt_ns
             self._slowness = slowness(self.rtt_ns / SECOND, loss)
             return
         found = slowness(rtt_ns / SECOND, loss)
@@ -141,7 +151,13 @@ class CongestionControl:
         self._counters.acker_changes += 1
         self.acker, self.rtt_ns, self.loss, self._slowness = reporter, rtt_ns, loss, found
         self._has_acked, self._in_vain = False, 0
+        self._check = AckerCheck()
         self.wants_spm = True
+
+    def take_notices(self) -> list[Notice]:
+        """What is to be told, once."""
+        taken, self._notices = self._notices, []
+        return taken
 
     # Time
 
@@ -168,11 +184,16 @@ class CongestionControl:
         self._in_vain += not self._has_acked
         if self._timeouts >= _TIMEOUTS and self.acker is not None:
             if self._in_vain >= _TIMEOUTS:
-                self._bar(self.acker, now_ns)
+                self._distrust(self.acker, "it never acknowledged", now_ns)
             self._elect(None, self.rtt_ns, 0.0, 0.0)
 
-    def _bar(self, acker: Nla, now_ns: int) -> None:
-        """It never acknowledged: perhaps it does not exist, and whoever reports in its name shall not stop the stream again."""
+    def _distrust(self, acker: Nla, why: str, now_ns: int) -> None:
+        """It shall not be elected again for a while: perhaps it does not exist, or it lies (SEC-08, CC-41)."""
+        self._counters.ackers_distrusted += 1
+        ivl = format_duration(self._parameters.cc_bar_ivl)
+        self._notices.append(
+            Notice("acker-distrusted", f"{acker} is not the acker any more, for {ivl} at least: {why}")
+        )
         self._barred[acker] = now_ns + self._parameters.cc_bar_ivl
         self._barred.move_to_end(acker)
         if len(self._barred) > _MOST_BARRED:

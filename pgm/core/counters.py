@@ -153,11 +153,14 @@ class Counters:
     cc_reports_in: int = _count("packets", "Reports of congestion that came to the source, on acks and NAKs.")
     cc_reports_refused: int = _count(
         "packets",
-        "Reports of an address that no receiver can have, or of one that was the acker and never acknowledged.",
+        "Reports of an address that no receiver can have, or of an acker that is distrusted.",
     )
     cc_losses: int = _count("packets", "Packets that the acker's acks showed as lost.")
     cc_timeouts: int = _count("events", "Times that acks were overdue and the window began anew.")
     acker_changes: int = _count("events", "Elections of another acker, or of none.")
+    ackers_distrusted: int = _count(
+        "events", "Ackers given up since they never acknowledged, or since their reports and their acks disagreed."
+    )
     # sessions and bounds
     sessions_opened: int = _count("events", "Sessions begun.")
     sessions_evicted: int = _count("events", "Sessions dropped for a new one over max_sessions.")

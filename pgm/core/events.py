@@ -59,6 +59,7 @@ _ROWS = (
     EventKind("as-before", "The source sends at its full rate again."),
     EventKind("member-silent", "A member of an acknowledged stream was silent for ack_expiry and is waited for no longer.", "See whether that node runs."),
     EventKind("member-stuck", "A member of an acknowledged stream takes nothing, and is waited for no longer.", "See what its application does."),
+    EventKind("acker-distrusted", "The acker of a stream with congestion control never acknowledged, or its acks show other losses or round trips than it says; another one is elected.", "Look at that node, and for somebody who sends reports in its name."),
     EventKind("archive-slow", "The disk took less than came: packets are in the archive as lost.", "Give the archive a faster disk, or raise record_queue_bytes if it is slow for moments only."),
     EventKind("archive-full", "The disk takes nothing: what comes is recorded as lost until it does again.", "Make room, or lower record_bytes or record_secs."),
     EventKind("archive-resumed", "The disk takes more; recording goes on."),

@@ -230,10 +230,11 @@ class SourceCore:
 
     def _acker_told(self, control: CongestionControl, now_ns: int) -> Effects:
         """Say at once who the acker is, once in IHB_MIN: reports may be false, and what is put off goes with the next SPM."""
-        if not control.wants_spm or now_ns < self._acker_told_ns + self._parameters.ihb_min:
-            return NOTHING
-        self._acker_told_ns = now_ns
-        return (self._spm(now_ns),)
+        told: list[Effect] = [*control.take_notices()]
+        if control.wants_spm and now_ns >= self._acker_told_ns + self._parameters.ihb_min:
+            self._acker_told_ns = now_ns
+            told.append(self._spm(now_ns))
+        return told
 
     def _follow_acks(self, acked: AckedWindow) -> None:
         self.window.unstable_from = acked.unstable_from
