@@ -139,7 +139,7 @@ def main() -> None:
                 batch = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", options.rows)
                 rows = batch.option("numPartitions", 2).load().select(F.col("value").alias("sqn"), value.alias("value"))
                 query = rows.writeStream.foreachBatch(lambda frame, _: aggregate(frame)).start()
-                while not any(one.numInputRows for one in query.recentProgress):
+                while query.isActive and not any(one.numInputRows for one in query.recentProgress):
                     time.sleep(0.005)
                 query.stop()
 
