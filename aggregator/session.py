@@ -200,6 +200,7 @@ class AggregatorSession:
         if not self.path.has_edges:
             self.path.begin_at(first + data.count - 1, trail)
         self.path.saw(first + data.count - 1, trail)
+        self.acks.came(first, first + data.count)
         self._note_sent(first, first + data.count, now_ns)
         return self.relay.on_data(data)
 
@@ -315,10 +316,15 @@ class AggregatorSession:
             self._counters.nak_packets_late += nak.packets
             return effects
         target = self.elimination.admit(spans, bit, route, now_ns, joiner, is_history=is_history)
+        if nak.options and not isinstance(nak, Naks):
+            nak, is_news = self.acks.reports.renewed(nak)
+            target = target or (self._upstream.current if is_news else None)
         if target is None:
             self._counters.nak_packets_eliminated += nak.packets
             return effects
         home = self._home_of(target)
+        if home is self._setup.up:
+            self.acks.reports.sent(nak)
         self._counters.nak_packets += nak.packets
         self._counters.nak_sqns += nak.asked
         return [*effects, passed_on(home, nak, self.path.path_nla or nak.source_nla, home.group, target)]

@@ -76,6 +76,7 @@ class RepairerSession:
         self._recovery = Recovery(parameters, rng, counters, self._parents.patience, tsi=tsi)
         self._arrivals = Arrivals(self._recovery)
         self._asker = Asker(self.path, self._parents, self._recovery, parameters, counters)
+        self._asker.more = self.acks.reports
         self.lines: Lines | None = None  # above, where several bring the session
         if setup.lines:
             lines = (LineSetup(setup.up, setup.parents), *setup.lines)
@@ -180,6 +181,8 @@ class RepairerSession:
         self._follow_trail()
         parts = self._keep(data, first, peer, now_ns)
         is_from_above = channel.segment.upstream
+        if is_from_above and not is_repair:
+            self.acks.came(first, first + data.count)
         effects: list[Effect] = []
         if is_repair and channel.segment.downstream:
             self._responder(channel.segment).heard_repair(first, first + data.count, now_ns)

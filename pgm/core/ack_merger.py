@@ -52,7 +52,7 @@ class AckMerger:
         self.routes: HasRoutes | None = None  # where parents are on several segments
         self._below: AckParent | None = None
         self._above: AckSender | None = None
-        self._reports = ReportRelay(path, parents, setup.up, counters)
+        self.reports = ReportRelay(path, parents, setup.up, counters)
         self._settles_ns: int | None = None  # until then not every child has been heard; -1 from then on
 
     @property
@@ -76,7 +76,7 @@ class AckMerger:
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """Learn that the stream is acknowledged, and how."""
-        self._reports.on_spm(spm)
+        self.reports.on_spm(spm)
         flow = find(spm.options, Flow)
         if flow is None:
             return
@@ -95,7 +95,7 @@ class AckMerger:
         """An ack of a child, or a confirmation of the parent."""
         feedback = find(ack.options, PgmccFeedback)
         if feedback is not None and channel.segment.downstream and not channel.is_group:
-            return self._reports.on_ack(ack, feedback)
+            return self.reports.on_ack(ack, feedback)
         said, below, above = find(ack.options, Members), self._below, self._above
         if said is None or below is None or above is None or not self._path.has_edges:
             self._counters.foreign_packets += 1
@@ -116,9 +116,14 @@ class AckMerger:
             self._follow(above, below, now_ns)
         return effects
 
+    def came(self, first: int, end: int) -> None:
+        """ODATA came from above."""
+        if self.reports.wanted is not None:
+            self.reports.links.above.came(first, end)
+
     def on_nak(self, nak: Nak) -> Effects:
         """What a NAK says of congestion, for whoever is above."""
-        return self._reports.on_nak(nak) if nak.options else NOTHING
+        return self.reports.on_nak(nak) if nak.options else NOTHING
 
     def _follow(self, above: AckSender, below: AckParent, now_ns: int) -> None:
         low = below.table.low

@@ -15,6 +15,9 @@ from pgm.core.acker_check import RTT_WEIGHT, AckerCheck
 from pgm.core.congestion_window import CongestionWindow, slowness
 from pgm.core.counters import Counters
 from pgm.core.effects import Notice
+from pgm.core.link_reports import Load
+from pgm.core.loss_rate import ALL_LOST
+from pgm.core.status import CongestionStatus
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER, SECOND, format_duration
 from pgm.wire.formats import Nla
@@ -22,7 +25,6 @@ from pgm.wire.options import Acker, Cr, Crqst, Members, Option, PgmccFeedback, f
 from pgm.wire.packets import Ack, Nak
 from pgm.wire.serial import unwrap
 
-ALL_LOST = 0xFFFF  # a loss rate of one (CC-03)
 _TIMEOUTS = 2  # in a row: then another acker is looked for (CC-38)
 _MOST_AT_ONCE = 16  # packets of a train: an ack's map tells of two such trains
 _LONGEST_RTT = 2  # of cc_timeout_ivl: what a report about an old packet may claim; waits for acks follow it
@@ -62,6 +64,8 @@ class CongestionControl:
         self._has_acked = False  # the acker, since it was elected
         self._in_vain = 0  # times that its acks were overdue before the first one came
         self._barred: OrderedDict[Nla, int] = OrderedDict()  # until when: distrusted
+        self._worst_link = Load()
+        self._worst_path = Load()
         self._check = AckerCheck()
         self._notices: list[Notice] = []
         self._waits_since_ns = now_ns  # when the last ack came, or the first packet since left
@@ -70,7 +74,7 @@ class CongestionControl:
     @property
     def options(self) -> tuple[Option, ...]:
         """What SPMs say: who acknowledges, and that reports are wanted (CC-01)."""
-        return (Acker(acker=self.acker or self._nobody), Crqst(wants_rx_wp=True))
+        return (Acker(acker=self.acker or self._nobody), Crqst(wants_ne_wl=True, wants_ne_wp=True, wants_rx_wp=True))
 
     @property
     def unstable_from(self) -> int:
@@ -121,9 +125,16 @@ class CongestionControl:
     def on_nak(self, nak: Nak, lead: int, now_ns: int) -> None:
         """OPT_CR on a NAK: the worst receiver that whoever sent it knows of (CC-08)."""
         cr = find(nak.options, Cr)
-        if cr is not None and cr.has_rx_wp:
-            self._counters.cc_reports_in += 1
-            self._report(cr.receiver, min(unwrap(cr.lead, lead), lead), cr.rx_wp / ALL_LOST, now_ns, now_ns)
+        if cr is None:
+            return
+        self._counters.cc_reports_in += 1
+        sqn = min(unwrap(cr.lead, lead), lead)
+        if cr.has_ne_wl:
+            self._worst_link.send(max(self._worst_link.aged(sqn), cr.ne_wl / ALL_LOST), sqn)
+        if cr.has_ne_wp:
+            self._worst_path.send(max(self._worst_path.aged(sqn), cr.ne_wp / ALL_LOST), sqn)
+        if cr.has_rx_wp:
+            self._report(cr.receiver, sqn, cr.rx_wp / ALL_LOST, now_ns, now_ns)
 
     def _may_acknowledge(self, reporter: Nla, now_ns: int) -> bool:
         if self._barred and self._barred.get(reporter, -NEVER) > now_ns:
@@ -153,6 +164,17 @@ class CongestionControl:
         self._has_acked, self._in_vain = False, 0
         self._check = AckerCheck()
         self.wants_spm = True
+
+    def status(self, lead: int) -> CongestionStatus:
+        """What operators see of it; reports of links age."""
+        return CongestionStatus(
+            acker=self.acker or "",
+            loss=round(self.loss, 6),
+            round_trip_ns=self.rtt_ns,
+            window=round(self.window.window, 3),
+            worst_link=round(self._worst_link.aged(lead), 6),
+            worst_path=round(self._worst_path.aged(lead), 6),
+        )
 
     def take_notices(self) -> list[Notice]:
         """What is to be told, once."""

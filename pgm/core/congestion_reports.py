@@ -11,22 +11,24 @@ import math
 import random
 from collections.abc import Callable
 
+import attrs
+
 from pgm.core.channel import Segment
-from pgm.core.congestion import ALL_LOST, can_acknowledge, says_goodbye
+from pgm.core.congestion import can_acknowledge, says_goodbye
 from pgm.core.congestion_window import MAP_BITS
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
-from pgm.core.loss_rate import moved
+from pgm.core.link_reports import CHANGE, LinkReports, rounded
+from pgm.core.loss_rate import ALL_LOST, moved
 from pgm.core.parents import Parents
 from pgm.core.path import Path
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.formats import AFI_IPV4, AFI_IPV6, Nla
-from pgm.wire.options import Acker, Cr, Crqst, Members, Option, PgmccFeedback, find
+from pgm.wire.options import NO_OPTIONS, Acker, Cr, Crqst, Members, Option, Options, PgmccFeedback, find
 from pgm.wire.packets import Ack, Nak, Spm, encode
 from pgm.wire.serial import wrap
 
-_CHANGE = 0.05  # of a report, relative: less is not worth a packet (CC-15)
 _NOBODY = frozenset({"0.0.0.0", "::"})
 
 
@@ -71,7 +73,7 @@ class Reporter:
         self._is_missing = is_missing
         self.loss = 0.0
         self.is_acker = False
-        self._wants_cr = False
+        self._wanted: Crqst | None = None
         self._first = 0
         self._next: int | None = None  # the sqn behind the newest
         self._newest_ns = 0
@@ -86,24 +88,26 @@ class Reporter:
     @property
     def options(self) -> tuple[Cr, ...]:
         """What goes on every NAK if the source wants reports, as of when it leaves (CC-02)."""
-        if not self._wants_cr:
+        wanted = self._wanted
+        if wanted is None:
             return ()
-        rx_wp = round(min(1.0, self.loss) * ALL_LOST)
         return (
             Cr(
                 lead=wrap(self._path.lead),
                 ne_wl=0,
                 ne_wp=0,
-                rx_wp=rx_wp,
+                rx_wp=rounded(self.loss) if wanted.wants_rx_wp else 0,
                 receiver=self._segment.address,
-                has_rx_wp=True,
+                has_ne_wl=wanted.wants_ne_wl,
+                has_ne_wp=wanted.wants_ne_wp,
+                has_rx_wp=wanted.wants_rx_wp,
             ),
         )
 
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """Who acknowledges, and what reports are wanted."""
         wanted, acker = find(spm.options, Crqst), find(spm.options, Acker)
-        self._wants_cr = wanted is not None and wanted.wants_rx_wp
+        self._wanted = wanted
         if acker is None or self._has_left:
             return
         was_acker, self.is_acker = self.is_acker, acker.acker == self._segment.address
@@ -189,7 +193,7 @@ class WorstReport:
             is_new = True
         else:
             before, whose = self._sent
-            is_new = abs(self.loss - before) > _CHANGE * before or (whose != self.receiver and self.loss > before)
+            is_new = abs(self.loss - before) > CHANGE * before or (whose != self.receiver and self.loss > before)
         if is_new:
             self._sent = (self.loss, self.receiver)
         return is_new
@@ -203,10 +207,13 @@ class ReportRelay:
         self._parents = parents
         self._up = up
         self._counters = counters
+        self.links = LinkReports()
+        self.wanted: Crqst | None = None
         self._worst: WorstReport | None = None  # once an SPM names an acker, or says that there is none
 
     def on_spm(self, spm: Spm) -> None:
         """Learn that the source wants reports."""
+        self.wanted = find(spm.options, Crqst)
         if self._worst is None and find(spm.options, Acker) is not None:
             self._worst = WorstReport()
         if self._worst is not None:
@@ -236,6 +243,8 @@ class ReportRelay:
     def on_nak(self, nak: Nak) -> Effects:
         """A NAK with OPT_CR goes its own way; what it reports goes up if it is news (CC-15)."""
         cr, worst = find(nak.options, Cr), self._worst
+        if cr is not None and worst is not None:
+            self.links.heard(cr, self._path.lead)
         if cr is None or worst is None or not cr.has_rx_wp or self._parents.current is None:
             return NOTHING
         if not can_acknowledge(cr.receiver):
@@ -247,3 +256,43 @@ class ReportRelay:
         self._counters.cc_reports += 1
         packet = report_packet(self._path, sqn, 0, worst.loss, worst.receiver)
         return (control(self._up, packet, to=self._parents.current),)
+
+    def renewed(self, nak: Nak) -> tuple[Nak, bool]:
+        """A NAK as it may go up, with the worst that is known, and whether it must since its links are news (NE-35)."""
+        cr = find(nak.options, Cr)
+        if cr is None or self.wanted is None:
+            return nak, False
+        sqn = self._path.lead
+        worst, is_known = self._worst, can_acknowledge(cr.receiver)
+        new, is_news = self.links.renewed(cr, sqn)
+        if cr.has_rx_wp and worst is not None and worst.receiver and (worst.loss > cr.rx_wp / ALL_LOST or not is_known):
+            new = attrs.evolve(new, rx_wp=rounded(worst.loss), receiver=worst.receiver)
+        options = tuple(new if one is cr else one for one in nak.options)
+        return attrs.evolve(nak, options=options, octets=b""), is_news
+
+    def sent(self, nak: Nak) -> None:
+        """Such a NAK went up."""
+        cr = find(nak.options, Cr)
+        if cr is not None and self.wanted is not None:
+            self.links.sent(cr, self._path.unwrap(cr.lead))
+
+    @property
+    def nak_options(self) -> Options:
+        """What NAKs of an element that asks for itself carry: the worst of all that it knows (CC-06, CC-07)."""
+        worst, wanted = self._worst, self.wanted
+        if worst is None or wanted is None:
+            return NO_OPTIONS
+        sqn, is_known = self._path.lead, bool(worst.receiver)
+        own = Cr(
+            lead=wrap(sqn),
+            ne_wl=rounded(self.links.link_below.aged(sqn)),
+            ne_wp=rounded(self.links.path_below.aged(sqn)),
+            rx_wp=rounded(worst.loss) if is_known and wanted.wants_rx_wp else 0,
+            receiver=worst.receiver or self._up.address,
+            has_ne_wl=wanted.wants_ne_wl,
+            has_ne_wp=wanted.wants_ne_wp,
+            has_rx_wp=wanted.wants_rx_wp and is_known,
+        )
+        new, _ = self.links.renewed(own, sqn)
+        self.links.sent(new, sqn)
+        return (new,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ALL_LOST = 0xFFFF  # a loss rate of one in packets (CC-03)
 WEIGHT = 500 / 65_536  # of one packet in the average (2.6, E-18)
 
 

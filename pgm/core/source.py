@@ -460,6 +460,7 @@ class SourceCore:
                 askers=self._brakes.askers(),
                 children=populations((self._segment, self._children)),
                 acked=None if self.acked is None else self.acked.status,
+                congestion=None if self.congestion is None else self.congestion.status(window.lead),
             )
         ]
 

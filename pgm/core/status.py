@@ -18,6 +18,18 @@ class AckStatus:
 
 
 @attrs.frozen(kw_only=True)
+class CongestionStatus:
+    """What the source of a stream with congestion control knows. Loss rates are shares, 0 to 1."""
+
+    acker: str  # empty: none
+    loss: float  # of the acker, as it says
+    round_trip_ns: int  # to the acker, smoothed
+    window: float  # packets
+    worst_link: float  # that an element measured, as NAKs said
+    worst_path: float  # from the source to an element, as NAKs said
+
+
+@attrs.frozen(kw_only=True)
 class LineStatus:
     """What one of several lines has brought of a session."""
 
@@ -60,6 +72,7 @@ class SessionStatus:
         factory=dict
     )  # by segment, as the last censuses estimate; empty without polls
     acked: AckStatus | None = None  # of acknowledged streams
+    congestion: CongestionStatus | None = None  # of streams with congestion control, at the source
     counts: dict[str, int] = attrs.field(factory=dict)  # its share of the node's counters, without what is 0
     askers: list[AskerStatus] = attrs.field(factory=list)  # the children that asked for most
     lines: list[LineStatus] = attrs.field(factory=list)  # where several segments bring the session

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.congestion import ALL_LOST, CongestionControl
+from pgm.core.congestion import CongestionControl
 from pgm.core.congestion_reports import Reporter, WorstReport, report_packet
 from pgm.core.congestion_window import CongestionWindow, slowness
 from pgm.core.counters import Counters
+from pgm.core.loss_rate import ALL_LOST
 from pgm.core.parents import Parents
 from pgm.core.path import Path
 from pgm.units import NEVER, SECOND
@@ -113,7 +114,7 @@ def test_spms_ask_for_reports_and_say_that_there_is_no_acker():
     core = controlled()
     [spm] = [one for _, effects in run(core, START) for one in effects if not one.is_data]
     options = decode_control_untrusted(bytes(spm.octets)).options
-    assert find(options, Crqst) == Crqst(wants_rx_wp=True)
+    assert find(options, Crqst) == Crqst(wants_ne_wl=True, wants_ne_wp=True, wants_rx_wp=True)
     assert find(options, Acker) == Acker(acker="0.0.0.0")
     assert core.counters.odata_packets == 1
 
