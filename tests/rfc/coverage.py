@@ -40,7 +40,7 @@ STRENGTHS = {
     "D": "derived: the RFC is silent",
 }
 REQUIRED = frozenset("MS")  # strengths that a test must assert
-SUBJECTS = ("congestion control",)  # what is built later
+SUBJECTS: tuple[str, ...] = ()  # what is built later
 
 
 @attrs.frozen
