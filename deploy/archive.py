@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -206,16 +206,24 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     It reads what a recorder writes, while it is written or afterwards; docs/archive.md describes requests and answers. With
     --publish what clients put is sent as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
     """
-    # Blocked before any thread starts, they wait for `sigwait`, whichever thread they are for.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     archives = _open(directory)
-    with ExitStack() as stack:
+    with ExitStack() as stack, _signals_waiting():
         publish, where = _publisher(stack, options)
         is_over = _serve(archives, listen, node, _parameters(overrides), options, publish, where, as_json)
     if not is_over:
         warn("clients that held calls open were cut off")
         sys.stdout.flush()
         os._exit(0)  # their threads are in the Flight library and would be waited for
+
+
+@contextmanager
+def _signals_waiting() -> Iterator[None]:
+    """Signals that end the service wait for `sigwait`, whichever thread they are for: no thread starts before this."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(
@@ -259,7 +267,6 @@ def _serve(
         print_json({"location": location, "directory": str(archives.directory)})
     log("ready", f"serves {archives.directory} on {location}")
     signal.sigwait(_ENDING)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)  # another one ends it at once
     return service.end()
 
 
