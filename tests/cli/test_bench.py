@@ -21,7 +21,7 @@ from tests.cli.test_json import documented
 from tests.net.lab import ROOT, needs_namespaces
 from tests.net.processes import Process
 
-TINY = ("--seconds", "0.2", "--runs", "1", "--precision", "50%")
+TINY = ("--seconds", "0.2", "--runs", "1", "--precision", "90%")
 ALWAYS = {"contender", "size", "messages_per_s", "mb_per_s", "packets_per_s", "lost", "cpu_s"}
 PATIENCE_S = 240.0
 OPTIONAL = ("cpu_us_per_packet", "window_overhead", "limited_by")
