@@ -155,6 +155,7 @@ def test_late_join(pair: Pair, scene_of: SceneOf) -> None:
     source, receivers = scene.open(desks=["desk-1"], rate=1_000_000)
     sent = messages(1500)
     source.put(sent[:1000])
+    receivers[0].until_messages(200)  # on a busy machine the other one may be there first
     receivers.append(scene.start_receiver("desk-2"))
     scene.until_joined(receivers[1])
     source.put(sent[1000:])

