@@ -93,7 +93,15 @@ def test_no_command_at_all_shows_the_overview() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/command.md", "docs/design.md", "docs/telemetry.md", "docs/topology.md", "docs/tuning.md"],
+    [
+        "README.md",
+        "docs/command.md",
+        "docs/design.md",
+        "docs/monitoring.md",
+        "docs/telemetry.md",
+        "docs/topology.md",
+        "docs/tuning.md",
+    ],
 )
 def test_commands_in_the_documents_are_true(page: str) -> None:
     text = (ROOT / page).read_text()

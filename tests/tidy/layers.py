@@ -58,7 +58,10 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
             "errors, units", "parameters", "impairments", "wire", "messages", "core", "topology",
             "telemetry", "elements", "net", "files", "sim", "spark", "processes", "archive",
         ),
-        ("attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark"),
+        (
+            "attrs", "numpy", "trio", "click", "rich", "cbor2", "matplotlib", "zmq", "pyarrow", "pyspark",
+            "textual", "starlette", "hypercorn", "prometheus_client",
+        ),
     ),
 }  # fmt: skip
 
