@@ -7,11 +7,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from deploy.output import command, print_json, warn
 from deploy.pictures import require_matplotlib
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @contextlib.contextmanager
@@ -41,6 +45,24 @@ def quiet_jvm() -> Iterator[None]:
         os.close(nowhere)
 
 
+@contextlib.contextmanager
+def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[SparkSession]:
+    """Spark for one command: a session that runs already, which goes on, or one of its own, which ends with it."""
+    from pgm.spark import session
+
+    running = session.running()
+    if running is not None:
+        yield running
+        return
+    with quiet_jvm():
+        spark = session.start(name, master=master, quick=quick)
+    try:
+        yield spark
+    finally:
+        with quiet_jvm():
+            spark.stop()
+
+
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
@@ -62,21 +84,15 @@ def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> N
 
     It needs pip install '.[spark]' and Java 17 or later.
     """
-    from pgm.spark import events, session, summary
+    from pgm.spark import events, summary
 
     wants_page = (
         not as_json or click.get_current_context().get_parameter_source("out") is not click.core.ParameterSource.DEFAULT
     )
     if wants_page:
         require_matplotlib()
-    with steps(as_json) as say:
-        with quiet_jvm():
-            spark = session.start("pgm report", master=master)
-        try:
-            found = summary.summarise(events.read(spark, folder), progress=say)
-        finally:
-            with quiet_jvm():
-                spark.stop()
+    with steps(as_json) as say, spark_session("pgm report", master) as spark:
+        found = summary.summarise(events.read(spark, folder), progress=say)
     if wants_page:
         from deploy.report_page import page
 

@@ -15,7 +15,7 @@ import click
 
 from deploy import pictures
 from deploy.output import command, print_json, warn
-from deploy.report import quiet_jvm
+from deploy.report import spark_session
 from deploy.simulate import parse_counts
 from deploy.tune_file import tuned_text
 from deploy.tune_space import Knob, knobs, overrides_of
@@ -106,7 +106,7 @@ def tune(
     """
     pictures.require_matplotlib()
     topology = load_checked(file)
-    with _spark(master) as spark:
+    with spark_session("pgm tune", master, quick=True) as spark:
         started = time.monotonic()
         with _line(as_json) as say:
             result = _tuned(spark, file, topology, telemetry, beside, how, say)
@@ -425,16 +425,3 @@ def _line(is_quiet: bool) -> Iterator[Callable[[str], None]]:
                 warn(what)
 
         yield say
-
-
-@contextlib.contextmanager
-def _spark(master: str) -> Iterator[SparkSession]:
-    from pgm.spark import session
-
-    with quiet_jvm():
-        spark = session.start("pgm tune", master=master, quick=True)
-    try:
-        yield spark
-    finally:
-        with quiet_jvm():
-            spark.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 from typing import Any
@@ -11,37 +10,18 @@ import trio
 
 from deploy.bench.place import ETHERNET_MTU, open_place
 from deploy.bench.recorded_repairs import repairs
-from deploy.bench.recorded_tree import SIZE, disk_rate, run_tree
+from deploy.bench.recorded_tree import HOSTS, SIZE, disk_rate, head, run_tree
 from deploy.bench.settings import Row, Settings
 from deploy.record import need_arrow
 
 SHARE = 0.6  # of the disk's rate
 _PARTS = ("plain", "recorded")
 _TOPOLOGY = """\
-version = 1
-name = "record"
-parameters = {{ fin_quiet_ivl = "300ms" }}
-
-[streams.numbers]
-data_port = 7500
-rate = "{rate}B/s"
-window = "256MiB"
-
-[segments.lan]
-group = "239.192.66.1"
-port = 23456
-interface = "127.66.{net}.0/24"
-
-[nodes.source]
-role = "source"
-segment = "lan"
-address = "127.66.{net}.1"
-streams = ["numbers"]
-
+{head}
 [nodes.desk]
 role = "receiver"
 segment = "lan"
-address = "127.66.{net}.2"
+address = "{host}.2"
 parents = ["source"]
 """
 
@@ -62,7 +42,7 @@ async def receivers(settings: Settings) -> list[Row]:
     rate = int(SHARE * disk)
     messages = max(1, int(rate * settings.seconds) // SIZE)
     file = settings.folder / "record.toml"
-    file.write_text(_TOPOLOGY.format(rate=rate, net=os.getpid() % 250))
+    file.write_text(_TOPOLOGY.format(head=head(rate, "256MiB"), host=HOSTS))
     runs: dict[str, list[dict[str, Any]]] = {part: [] for part in _PARTS}
     with open_place("loopback", ETHERNET_MTU):
         for _ in range(settings.runs):

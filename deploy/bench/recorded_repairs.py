@@ -6,7 +6,6 @@ the disk takes a rate which source, repairer and receiver carry easily; what it 
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ import numpy as np
 import trio
 
 from deploy.bench.place import ETHERNET_MTU, open_place
-from deploy.bench.recorded_tree import SIZE, disk_rate, run_tree
+from deploy.bench.recorded_tree import HOSTS, SIZE, disk_rate, head, run_tree
 from deploy.bench.settings import Row, Settings
 from pgm.units import KIB, MIB, format_fraction
 
@@ -31,37 +30,18 @@ _PROBE_S = 0.5
 _QUEUE_S = 0.5  # of the disk: how much waits for it before anything is lost
 _PERCENTILES = (0.5, 0.99)
 _TOPOLOGY = """\
-version = 1
-name = "record"
-parameters = {{ fin_quiet_ivl = "300ms" }}
-
-[streams.numbers]
-data_port = 7500
-rate = "{rate}B/s"
-window = "64MiB"
-
-[segments.lan]
-group = "239.192.67.1"
-port = 23457
-interface = "127.67.{net}.0/24"
-
-[nodes.source]
-role = "source"
-segment = "lan"
-address = "127.67.{net}.1"
-streams = ["numbers"]
-
+{head}
 [nodes.repairer]
 role = "repairer"
 segment = "lan"
-address = "127.67.{net}.2"
+address = "{host}.2"
 parents = ["source"]
 {record}
 
 [nodes.desk]
 role = "receiver"
 segment = "lan"
-address = "127.67.{net}.3"
+address = "{host}.3"
 parents = ["repairer", "source"]
 loss = {{ loss = "{loss}" }}
 """
@@ -107,7 +87,7 @@ async def _run(settings: Settings, disk: float, share: float, step: int, part: s
     record = _RECORD.format(directory=archive, step=step, queue=queue) if part == "recorded" else ""
     file = settings.folder / "repairs.toml"
     loss = format_fraction(settings.loss)
-    file.write_text(_TOPOLOGY.format(rate=rate, net=os.getpid() % 250, record=record, loss=loss))
+    file.write_text(_TOPOLOGY.format(head=head(rate, "64MiB"), host=HOSTS, record=record, loss=loss))
     messages = max(1, int(rate * settings.seconds) // SIZE)
     try:
         found = await run_tree(settings.folder, file, messages, ["--telemetry", str(telemetry)], elements=["repairer"])

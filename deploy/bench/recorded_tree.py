@@ -16,6 +16,33 @@ from pgm.parameters import Parameters
 from pgm.units import MIB
 
 SIZE = 1400
+HOSTS = f"127.66.{os.getpid() % 250}"  # a net for each program that measures
+_HEAD = """\
+version = 1
+name = "record"
+parameters = {{ fin_quiet_ivl = "300ms" }}
+
+[streams.numbers]
+data_port = 7500
+rate = "{rate}B/s"
+window = "{window}"
+
+[segments.lan]
+group = "239.192.66.1"
+port = 23456
+interface = "{host}.0/24"
+
+[nodes.source]
+role = "source"
+segment = "lan"
+address = "{host}.1"
+streams = ["numbers"]
+"""
+
+
+def head(rate: int, window: str) -> str:
+    """The start of a topology file, up to its source: one stream of `rate` octets a second on one segment."""
+    return _HEAD.format(rate=rate, window=window, host=HOSTS)
 
 
 def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().record_sync_bytes) -> float:

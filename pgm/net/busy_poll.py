@@ -20,7 +20,7 @@ from pgm.core.channel import Segment
 from pgm.core.effects import Effects, Send, alone
 from pgm.core.interface import Core
 from pgm.errors import UsageError
-from pgm.net.driver import Application
+from pgm.net.driver import Application, hear
 from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
 from pgm.telemetry.observer import Observer
 from pgm.units import MILLISECOND, NEVER
@@ -181,12 +181,7 @@ class BusyPollDriver:
                 return
 
     def _hear(self, link: Link, arrival: Arrival) -> None:
-        train = arrival.train
-        if self.observer is not None:
-            self.observer.received(train, arrival.channel, arrival.peer, time.monotonic_ns())
-        effects = self.core.receive(train, arrival.channel, arrival.peer, time.monotonic_ns())
-        if train.kept:
-            link.keep(train)
+        effects = hear(self.core, self.observer, link, arrival, time.monotonic_ns())
         self.spinner.expect_change()
         if effects:
             self.perform(effects)

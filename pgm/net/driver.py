@@ -44,6 +44,17 @@ class Application(Protocol):
         """Called when effects were performed: react, perhaps by a call to the core."""
 
 
+def hear(core: Core, observer: Observer | None, link: Link, arrival: Arrival, now_ns: int) -> Effects:
+    """Hand to a core what was read, and keep its memory if the core does; returns what is to be done."""
+    train = arrival.train
+    if observer is not None:
+        observer.received(train, arrival.channel, arrival.peer, now_ns)
+    effects = core.receive(train, arrival.channel, arrival.peer, now_ns)
+    if train.kept:
+        link.keep(train)
+    return effects
+
+
 class Driver:
     """Runs `core` on `links`. What is not for the network goes to `application`.
 
@@ -141,14 +152,7 @@ class Driver:
         return False
 
     def _hear(self, link: Link, arrival: Arrival) -> Effects:
-        """Hand to the core what was read."""
-        train = arrival.train
-        if self.observer is not None:
-            self.observer.received(train, arrival.channel, arrival.peer, self.now_ns())
-        effects = self.core.receive(train, arrival.channel, arrival.peer, self.now_ns())
-        if train.kept:
-            link.keep(train)
-        return effects
+        return hear(self.core, self.observer, link, arrival, self.now_ns())
 
     def read_for(self, take: TakeAlone, gathers: bool) -> bool:
         """Read for a receiver's application what `lead` is about, once and what that read beyond; says whether anything came.

@@ -39,7 +39,7 @@ class Outcome:
 
 def repeat_command(seed: int, *, parity: bool = False) -> str:
     """What repeats a run of the swarm."""
-    return f"python tests/sim/run_seeds.py --first {seed} --seeds 1 --verbose{' --parity' if parity else ''}"
+    return f"python -m tests.sim.run_seeds --first {seed} --seeds 1 --verbose{' --parity' if parity else ''}"
 
 
 def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFactory:

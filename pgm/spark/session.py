@@ -41,6 +41,17 @@ _QUICK = {
 }
 
 
+def running() -> SparkSession | None:
+    """The session of this program that runs already. Raises `UsageError` where pyspark is missing."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise UsageError(
+            "this needs Spark, and pyspark is missing", remedy="pip install 'pgm-repair-network[spark]'"
+        ) from None
+    return SparkSession.getActiveSession()
+
+
 def start(
     name: str = "pgm", *, master: str = "", settings: Mapping[str, str] | None = None, quick: bool = False
 ) -> SparkSession:
@@ -49,15 +60,11 @@ def start(
     `settings` go before ours; `quick` suits many small jobs, as in tests. Workers run this very interpreter.
     Raises `UsageError` where pyspark or Java is missing, `ProcessError` where Spark does not start.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise UsageError(
-            "this needs Spark, and pyspark is missing", remedy="pip install 'pgm-repair-network[spark]'"
-        ) from None
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        return running
+    found = running()
+    if found is not None:
+        return found
+    from pyspark.sql import SparkSession
+
     _require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from deploy.cli import main
 from tests.net.lab import ROOT, Host
+from tests.net.places import Place
 
 PATIENCE_S = 60.0
 _MARK = "PGM_TEST_MARK"  # in the environment of whatever a test starts, and so of all that this starts in turn
@@ -107,6 +108,42 @@ def until_listening(group: str, port: int, process: int | str = "self") -> None:
     while wanted not in Path(f"/proc/{process}/net/udp").read_text():
         assert time.monotonic() < deadline, f"nobody listens to {group}"
         time.sleep(0.02)
+
+
+@attrs.frozen
+class Carried:
+    """How the two ends of a stream ended."""
+
+    out: bytes  # of the receiver
+    said: str  # by the receiver
+    code: int  # of the receiver
+    sent: subprocess.CompletedProcess[bytes]
+
+    @property
+    def account(self) -> Any:
+        """The receiver's, under `--json`."""
+        return json.loads(self.said.splitlines()[-1])
+
+
+def carried(file: Path, place: Place, octets: bytes, *, recv: Sequence[str] = (), send: Sequence[str] = ()) -> Carried:
+    """What comes through a stream: nobody reads the receiver's output before the source has gone."""
+    line = command("recv", file, "--node", "desk-1", "--json", *recv)
+    receiver = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    try:
+        until_listening(place.group(), place.port)
+        sent = subprocess.run(
+            command("send", file, "--node", "source", "--json", *send),
+            input=octets,
+            capture_output=True,
+            env=environment(),
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        out, said = receiver.communicate(timeout=PATIENCE_S)
+    finally:
+        receiver.kill()
+        receiver.wait()
+    return Carried(out, said.decode(), receiver.returncode, sent)
 
 
 @attrs.frozen

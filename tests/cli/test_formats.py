@@ -11,7 +11,7 @@ import cbor2
 import pyarrow as pa
 import pytest
 
-from tests.cli.command import command, environment, until_listening
+from tests.cli.command import carried, command, environment
 from tests.net.places import Place, one_segment
 
 PATIENCE_S = 60
@@ -30,27 +30,9 @@ def carry(folder: Path, form: str, octets: bytes, *send: str, recv: tuple[str, .
     """Through a stream; returns what comes out, and how both ended."""
     file, place = folder / "tree.toml", Place.new()
     file.write_text(one_segment(place).replace("data_port = 7500", f'data_port = 7500\nframing = "{framing}"'))
-    receiver = subprocess.Popen(
-        command("recv", file, "--node", "desk-1", "--format", form, "--json", *recv),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    )
-    try:
-        until_listening(place.group(), place.port)
-        done = subprocess.run(
-            command("send", file, "--node", "source", "--format", send[0] if send else form, "--json", *send[1:]),
-            input=octets,
-            capture_output=True,
-            env=environment(),
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        out, said = receiver.communicate(timeout=PATIENCE_S)
-    finally:
-        receiver.kill()
-        receiver.wait()
-    return out, done, receiver.returncode, json.loads(said.splitlines()[-1])
+    sends = ["--format", send[0] if send else form, *send[1:]]
+    got = carried(file, place, octets, recv=["--format", form, *recv], send=sends)
+    return got.out, got.sent, got.code, got.account
 
 
 @pytest.mark.parametrize("framing", ["plain", "batch"])

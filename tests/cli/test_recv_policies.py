@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from tests.cli.command import PATIENCE_S, command, environment, invoked, until_listening
+from tests.cli.command import carried, invoked
 from tests.net.places import Place, one_segment
 
 COUNT, SIZE = 3000, 1000
@@ -45,24 +44,10 @@ def received(folder: Path, tree: str, place: Place, *options: str) -> Received:
     """What a receiver writes whose output nobody reads before the source has gone."""
     file = folder / "tree.toml"
     file.write_text(tree)
-    line = command("recv", file, "--node", "desk-1", "--lines", "--json", *options)
-    receiver = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-    try:
-        until_listening(place.group(), place.port)
-        subprocess.run(
-            command("send", file, "--node", "source", "--lines"),
-            input=b"\n".join(LINES),
-            capture_output=True,
-            env=environment(),
-            timeout=PATIENCE_S,
-            check=True,
-        )
-        out, said = receiver.communicate(timeout=PATIENCE_S)
-    finally:
-        receiver.kill()
-        receiver.wait()
-    *told, account = said.decode().splitlines()
-    return Received(out.splitlines(), receiver.returncode, json.loads(account), "\n".join(told))
+    got = carried(file, place, b"\n".join(LINES), recv=["--lines", *options], send=["--lines"])
+    assert got.sent.returncode == 0, got.sent.stderr
+    *told, account = got.said.splitlines()
+    return Received(got.out.splitlines(), got.code, json.loads(account), "\n".join(told))
 
 
 @pytest.mark.parametrize("on_loss", ["resync", "raise"])

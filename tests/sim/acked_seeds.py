@@ -1,22 +1,22 @@
 """Acknowledged streams on drawn trees with drawn faults: a campaign by seed.
 
-python -m tests.sim.acked_seeds --first 0 --count 200
+python -m tests.sim.acked_seeds --first 0 --seeds 200
 """
 
 from __future__ import annotations
 
-import argparse
 import random
+import sys
 
 import attrs
 
 from pgm.sim.faults import Faults
-from pgm.sim.invariant import InvariantBroken
 from pgm.sim.trees import Tree
 from pgm.sim.world import World
 from pgm.units import SECOND
 
 from .acked import Held, window_of
+from .campaign import arguments, campaign
 from .worlds import MS, finish, lossy, make_world, parameters, traffic
 
 MESSAGES = 3000
@@ -88,21 +88,5 @@ def run(seed: int) -> World:
     return world
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description="Acknowledged streams with drawn faults.")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=100)
-    given = parser.parse_args()
-    broken = 0
-    for seed in range(given.first, given.first + given.count):
-        try:
-            run(seed)
-        except (InvariantBroken, AssertionError) as error:
-            broken += 1
-            print(f"seed {seed}: {error}", flush=True)
-    print(f"{given.count - broken} of {given.count} hold")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(campaign(arguments(__doc__).parse_args(), run))

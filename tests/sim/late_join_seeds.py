@@ -1,24 +1,24 @@
 """Late joiners on drawn trees with drawn losses, caches, crashes and restarts: a campaign by seed.
 
-python -m tests.sim.late_join_seeds --first 0 --count 200
+python -m tests.sim.late_join_seeds --first 0 --seeds 200
 """
 
 from __future__ import annotations
 
-import argparse
 import random
+import sys
 from typing import Any
 
 import attrs
 
 from pgm.sim.faults import Faults
-from pgm.sim.invariant import InvariantBroken
 from pgm.sim.trees import Tree
 from pgm.sim.world import World
 from pgm.units import KIB, SECOND
 from pgm.wire.options import Held, find
 from pgm.wire.packets import Nak
 
+from .campaign import arguments, campaign
 from .worlds import MS, Tap, lossy, make_world, parameters, stream, traffic
 
 MESSAGES, RATE, SIZE = 1600, 200, 300
@@ -110,21 +110,5 @@ def run(seed: int) -> World:
     return world
 
 
-def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description="Late joiners on drawn trees.")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=100)
-    given = parser.parse_args()
-    broken = 0
-    for seed in range(given.first, given.first + given.count):
-        try:
-            run(seed)
-        except InvariantBroken as error:
-            broken += 1
-            print(f"seed {seed}: {error}")
-    print(f"{given.count} seeds, {broken} broken")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(campaign(arguments(__doc__).parse_args(), run))

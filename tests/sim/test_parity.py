@@ -102,5 +102,5 @@ def test_repairers_keep_requests_from_the_source(mode):
 
 @pytest.mark.parametrize("seed", [*range(6), 7])
 def test_everything_arrives_with_parity_whatever_happens(seed):
-    """More: `python tests/sim/run_seeds.py --parity --seeds 200`. 7 found that nobody said what a short group left out."""
+    """More: `python -m tests.sim.run_seeds --parity --seeds 200`. 7 found that nobody said what a short group left out."""
     run(seed, build_core, drawn=scenario(seed, parity=True))

@@ -1,6 +1,6 @@
 """Drawn scenarios with every checker, and that a seed is all it takes to repeat one.
 
-More seeds: `python tests/sim/run_seeds.py --seeds 200`. A seed that failed belongs into `REMEMBERED` with a word about why.
+More seeds: `python -m tests.sim.run_seeds --seeds 200`. A seed that failed belongs into `REMEMBERED` with a word about why.
 """
 
 import os

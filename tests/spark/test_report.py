@@ -52,8 +52,8 @@ def test_the_summary_is_json_and_names_the_models(told: summary.Summary) -> None
     assert told["left_out"] == []
 
 
-def test_no_telemetry_is_a_clear_error(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # the session is the tests'
+@pytest.mark.usefixtures("spark")
+def test_no_telemetry_is_a_clear_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["report", str(tmp_path), "--json"])
     assert done.exit_code == 2
     assert "there is no telemetry" in json.loads(done.stdout)["error"]["message"]

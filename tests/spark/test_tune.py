@@ -161,10 +161,8 @@ def test_repairers_keep_packets_for_as_long_as_the_candidate_says() -> None:
     assert plans["device-1"].parameters.cache_secs != 7 * MILLISECOND
 
 
-def test_the_command_tunes_with_the_losses_of_telemetry(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(spark), "stop", lambda _: None)  # the session is the tests'
+@pytest.mark.usefixtures("spark")
+def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     plans = plan_all(load_checked(HALL), {"device-*": 3})
     plans = {name: with_losses(plan, Impairment(loss=0.1), None) for name, plan in plans.items()}
     simulate(plans, build_core, seed=2, messages=800, size=600, telemetry=str(tmp_path / "events"))
