@@ -35,6 +35,7 @@ _COMMANDS = {
     "bench": ("deploy.bench.command", "Measure how fast this is here, beside plain sockets, OpenPGM and ZeroMQ."),
     "status": ("deploy.status", "Show what the running nodes of a topology have counted."),
     "monitor": ("deploy.watch.monitor", "Serve what running nodes have counted over HTTP, to browsers and Prometheus."),
+    "ctl": ("deploy.ctl", "Change settings of running nodes: a rate, injected losses, small budgets."),
     "render": ("deploy.render", "Write systemd units and kernel settings for the nodes of a topology."),
 }
 

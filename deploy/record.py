@@ -24,13 +24,14 @@ from pgm.core.arena import Arena
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
 from pgm.core.receiver import ReceiverCore
 from pgm.errors import UsageError
+from pgm.net.answering import start_answering
 from pgm.net.cores import receiver_core, stream_of
 from pgm.net.driver import Driver
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import driven, resolve
 from pgm.net.process import cancel_on_signal
-from pgm.net.status import keep_rates, serve_status, snapshot_of, status_path
+from pgm.net.status import snapshot_of
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.url import is_url
@@ -130,9 +131,7 @@ async def _until_done(plan: NodePlan, driver: Driver, application: _Recording) -
         if link.sockets.buffers.complaint:
             log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     async with open_plain_nursery() as nursery:
-        path = status_path(plan.topology, plan.name)
-        await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
-        nursery.start_soon(keep_rates, driver)
+        await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
         if sys.stderr.isatty():
             nursery.start_soon(_show, application)

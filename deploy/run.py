@@ -22,12 +22,13 @@ from deploy.supervise import end_with_supervisor
 from deploy.workload import Account, generate, payloads_of
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import PayloadTooLarge, UsageError
+from pgm.net.answering import start_answering
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import open_receiver, open_source
 from pgm.net.process import cancel_on_signal
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
-from pgm.net.status import keep_rates, serve_status, snapshot_of, status_path
+from pgm.net.status import snapshot_of
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan, Role
@@ -61,9 +62,7 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
         if link.sockets.buffers.complaint:
             log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
     async with open_plain_nursery() as nursery:
-        path = status_path(plan.topology, plan.name)
-        await nursery.start(serve_status, path, snapshot)
-        nursery.start_soon(keep_rates, node.driver)
+        await start_answering(nursery, plan, node.driver, snapshot)
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
         log("ready", f"{plan.role.value} {plan.name} runs")
         yield snapshot

@@ -69,10 +69,14 @@ class Injector:
     """
 
     def __init__(self, impairment: Impairment, seed: str) -> None:
-        self.impairment = impairment
         self.seen = 0
         self.lost = 0
         self._rng = random.Random(seed)
+        self.change(impairment)
+
+    def change(self, impairment: Impairment) -> None:
+        """Lose like this from the next packet on; what was counted stays."""
+        self.impairment = impairment
         leave = 1 / max(1.0, impairment.burst_length)
         share = impairment.burst_loss
         self._leave = leave

@@ -77,6 +77,15 @@ class Brakes:
         """Whether a child asks all the time."""
         return child in self._crying
 
+    def release(self, child: Nla, now_ns: int) -> bool:
+        """Give a child that asks all the time its normal budget back, until that is found of it anew; says whether it was one."""
+        known = self._crying.pop(child, None)
+        if known is None:
+            return False
+        known.crying, known.monitor = None, NagMonitor(self._parameters, self._lead, now_ns)
+        self._notices.append(Notice("crying-child-over", f"{self._name}: {child} was released"))
+        return True
+
     @property
     def deadline_ns(self) -> int:
         """When a crying child may have become quiet, or something is to be told."""

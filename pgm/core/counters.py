@@ -175,6 +175,11 @@ class Counters:
     )
     unlisted_packets: int = _count("packets", "Data and SPMs of addresses that are not among a stream's sources.")
     foreign_packets: int = _count("packets", "Packets for a port, stream or role that is not ours.")
+    # from outside
+    settings_changed: int = _count(
+        "events", "Settings changed while the node ran, and children released, by `pgm ctl`."
+    )
+    control_refused: int = _count("events", "Requests on the control socket that were refused.")
     # driver
     trains_in: int = _count("reads", "Reads that gave packets.")
     packets_in: int = _count("packets", "Packets in those reads, own echoes left out.")

@@ -6,6 +6,7 @@ import random
 from typing import Generic, Protocol, TypeVar
 
 from pgm.core.allowed import packets_of_strangers
+from pgm.core.brakes import Brakes
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.poll_answers import NodeId
@@ -25,6 +26,10 @@ class ElementSession(HasPath, Protocol):
     @property
     def deadline_ns(self) -> int:
         """When the session has something to do."""
+
+    @property
+    def brakes(self) -> Brakes:
+        """The budgets of those who ask it."""
 
     def status(self, now_ns: int) -> SessionStatus:
         """What operators see of it."""
@@ -77,6 +82,10 @@ class ElementCore(Generic[S]):
     def _gone(self, session: S, how: str) -> Effects:
         """Let go of what was held for a session that is dropped, and say so."""
         return (Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}"),)
+
+    def release(self, child: Nla, now_ns: int) -> int:
+        """Give a child that asks all the time its normal budget back; says in how many sessions it had a small one."""
+        return sum(session.brakes.release(child, now_ns) for session in self.sessions)
 
     def status(self, now_ns: int) -> list[SessionStatus]:
         """One row per session."""

@@ -49,7 +49,7 @@ _ROWS = (
     EventKind("nagging", "This receiver asks for repairs all the time.", "Find what loses packets here; nagging_policy says what it does meanwhile."),
     EventKind("nagging-over", "It asks no more than others."),
     EventKind("crying-child", "A child asks for repairs all the time, and has a small budget from now on.", "Look at that node: cable, switch, socket buffer, processor."),
-    EventKind("crying-child-over", "That child asks no more than others."),
+    EventKind("crying-child-over", "That child asks no more than others, or was released by `pgm ctl`."),
     EventKind("parent-changed", "Another parent is asked for repairs, since the one before gave no answer, or a better one is back; many changes are told together.", "See whether the parent that was left runs."),
     EventKind("storm-brake", "More NAKs came than their budget allows; the rest is dropped, and comes again.", "Find who asks: pgm status; put a repairer or aggregator in between, or raise child_nak_rte."),
     EventKind("late-join", "A late joiner learnt from where on the stream can still be had, or that nobody keeps it.", "Put a repairer on the segment or above it, or raise its cache_secs and cache_bytes."),
@@ -68,6 +68,7 @@ _ROWS = (
     EventKind("recorder-died", "The process that writes the archive died and is begun anew; what it had not written is recorded as lost.", "See who killed it: the kernel where memory is short (journalctl -k), or what it said on standard error."),
     EventKind("recorder-failed", "The process that writes the archive died too often: recording has ended, repairs go on.", "Mend what its last words name, and start the node anew."),
     EventKind("element-stuck", "An element's acks of an acknowledged stream stand still, and those below it are waited for no longer.", "Look at that element and its children (pgm status), and for somebody who sends acks in its name."),
+    EventKind("setting-changed", "Somebody changed a setting of this node while it ran, by `pgm ctl`."),
     EventKind("session-evicted", "An element had more sources than max_sessions; the one silent for longest had to go.", "Raise max_sessions."),
     EventKind("session-expired", "An element has forgotten a source that was silent, and that nobody asked for, for session_expiry."),
 )  # fmt: skip

@@ -18,16 +18,30 @@ class Pacer:
 
     def __init__(self, parameters: Parameters) -> None:
         rate = parameters.txw_max_rte
-        packet_ns = Bucket(rate, 0).cost_ns(parameters.max_tpdu) + 1
+        self._parameters = parameters
         self._slack_ns = min(parameters.txw_slack_ivl, parameters.txw_burst_ivl // 2)
-        burst_ns = max(parameters.txw_burst_ivl, packet_ns + self._slack_ns)
-        self._all = Bucket(rate, burst_ns)
-        self._peak = Bucket(rate * parameters.txw_peak_ratio, parameters.txw_peak_ivl)
         self._packet = parameters.max_tpdu
-        share = max(1, round(rate * parameters.rdata_share))
-        self._repairs = Bucket(share, self._repair_burst_ns(share, burst_ns * rate, parameters))
+        self._all, self._peak, self._repairs = (Bucket(*size) for size in self._sizes(rate))
         self._peak_ratio = parameters.txw_peak_ratio
         self._packets = _packet_bucket(parameters)
+        self._set_longest_train(rate)
+
+    def _sizes(self, rate: int) -> list[tuple[int, int]]:
+        """Rate and burst in ns of the buckets for all together, for their peaks, and for repairs."""
+        parameters = self._parameters
+        packet_ns = Bucket(rate, 0).cost_ns(parameters.max_tpdu) + 1
+        burst_ns = max(parameters.txw_burst_ivl, packet_ns + self._slack_ns)
+        share = max(1, round(rate * parameters.rdata_share))
+        return [
+            (rate, burst_ns),
+            (rate * parameters.txw_peak_ratio, parameters.txw_peak_ivl),
+            (share, self._repair_burst_ns(share, burst_ns * rate, parameters)),
+        ]
+
+    def set_rate(self, rate: int, now_ns: int) -> None:
+        """From now on this is the rate of all together, and repairs have their share of it."""
+        for bucket, (changed, burst_ns) in zip((self._all, self._peak, self._repairs), self._sizes(rate), strict=True):
+            bucket.change(changed, burst_ns, now_ns)
         self._set_longest_train(rate)
 
     def _set_longest_train(self, rate: int) -> None:

@@ -34,6 +34,12 @@ class Bucket:
         """Take units, whether they are there or not."""
         self.full_at_ns = max(self.full_at_ns, now_ns) + self.cost_ns(amount)
 
+    def change(self, rate: int, burst_ns: int, now_ns: int) -> None:
+        """From now on another size. What was taken and is not back is owed at the new rate, up to an empty bucket."""
+        owed = max(0, self.full_at_ns - now_ns) * self.rate // SECOND
+        self.rate, self.burst_ns = rate, burst_ns
+        self.full_at_ns = now_ns + min(burst_ns, self.cost_ns(owed))
+
     def take(self, amount: int, now_ns: int) -> bool:
         """Take units if they are there."""
         if self.ready_at(amount) > now_ns:

@@ -121,6 +121,28 @@ class SourceCore:
         return self._parameters
 
     @property
+    def rate(self) -> int:
+        """Octets a second at which it sends at most: what was set, or less while it slows down by itself."""
+        return self._pacer.rate
+
+    @property
+    def rate_set(self) -> int:
+        """Octets a second that it was allowed: txw_max_rte, or what `set_rate` said since."""
+        return self._yielding.most
+
+    def set_rate(self, rate: int, now_ns: int) -> None:
+        """Send at this rate from now on, repairs and all; the window and whoever listens were made for txw_max_rte at most."""
+        self._pacer.set_rate(rate, now_ns)
+        self._yielding.limit_to(rate)
+        self._pacer.go_at(self._yielding.rate)
+        self.quiet_until_ns = 0
+
+    def release(self, child: Nla, now_ns: int) -> int:
+        """Give a child that asks all the time its normal budget back; says in how many sessions it had a small one."""
+        self.quiet_until_ns = 0
+        return int(self._brakes.release(child, now_ns))
+
+    @property
     def room_octets(self) -> int:
         """Octets that may be submitted before the application should wait."""
         return self._parameters.txw_unsent_bytes - self.window.unsent_octets
@@ -394,7 +416,7 @@ class SourceCore:
         return effects
 
     def _go_at(self, rate: int) -> Effects:
-        fastest, was_fastest = self._parameters.txw_max_rte, self._pacer.rate == self._parameters.txw_max_rte
+        fastest, was_fastest = self._yielding.most, self._pacer.rate == self._yielding.most
         self.counters.rate_cuts += rate < self._pacer.rate
         self._pacer.go_at(rate)
         if was_fastest:

@@ -25,7 +25,7 @@ class Yielding:
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
-        self.rate = parameters.txw_max_rte
+        self.rate = self.most = parameters.txw_max_rte
         self._asked = self._sent = self._octets = 0
         self._sent_before = 0  # in the last interval in which anything was
         self._reviewed_at_ns = -parameters.txw_yield_ivl
@@ -38,6 +38,12 @@ class Yielding:
         """Note data, repairs too: a source that only repairs goes as fast as it repairs."""
         self._sent += packets
         self._octets += octets
+
+    def limit_to(self, most: int) -> None:
+        """From now on the rate is `most` where nobody asks for too much; one that is lower grows as before."""
+        if self.rate == self.most or self.rate > most:
+            self.rate = most
+        self.most = most
 
     def review(self, now_ns: int) -> bool:
         """Choose the rate anew if an interval is over; says whether it is another one."""
@@ -56,7 +62,7 @@ class Yielding:
             left = min(1 - 1 / _CUT_BY, max(1 / _MOST_CUT, 1 - self._asked / max(1, sent)))
             self.rate = max(min(parameters.txw_min_rte, self.rate), int(reached * left))
         elif self._asked * _CALM <= bearable:
-            self.rate = min(parameters.txw_max_rte, self.rate + parameters.txw_max_rte // _GROW_BY)
+            self.rate = min(self.most, self.rate + self.most // _GROW_BY)
         self._sent_before = self._sent or self._sent_before
         self._asked = self._sent = self._octets = 0
         return self.rate != before

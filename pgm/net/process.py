@@ -12,10 +12,11 @@ from pgm.core.arena import Arena
 from pgm.core.channel import Segment
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
+from pgm.net.answering import start_answering
 from pgm.net.driver import Driver
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
-from pgm.net.status import keep_rates, serve_status, snapshot_of, status_path
+from pgm.net.status import snapshot_of
 from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
@@ -66,10 +67,8 @@ async def run_element(
     try:
         with observing(plan, driver.core, started_ns, time.time_ns()) as driver.observer:
             async with open_plain_nursery() as nursery:
-                path = status_path(plan.topology, plan.name)
-                await nursery.start(serve_status, path, lambda: snapshot_of(plan, driver, started_ns))
+                await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
                 nursery.start_soon(driver.run)
-                nursery.start_soon(keep_rates, driver)
                 await nursery.start(cancel_on_signal, nursery.cancel_scope)
                 log("ready", f"{plan.role.value} {plan.name} runs")
         return snapshot_of(plan, driver, started_ns)

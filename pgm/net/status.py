@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from pgm.core.interface import Core
 from pgm.errors import ProcessError
 from pgm.net.driver import Driver
 from pgm.net.link import Link
+from pgm.net.unix_sockets import listening
 from pgm.telemetry.rates import SAMPLE_IVL, Rates
 from pgm.telemetry.snapshot import Snapshot, take_snapshot
 from pgm.topology.node_plan import NodePlan
@@ -91,16 +91,7 @@ async def serve_status(
 
     Raises `ProcessError` where somebody answers already, or where there can be no socket.
     """
-    try:
-        _prepare(path)
-        sock = await _bound(path)
-    except OSError as error:
-        raise ProcessError(
-            f"cannot make the status socket {path}: {error.strerror or error}",
-            remedy="set PGM_RUNTIME_DIR (for `pgm demo` TMPDIR) to a folder with a short path in which this user may write",
-        ) from error
-    try:
-        listener = trio.SocketListener(sock)
+    async with listening(path, "status") as sock:
 
         async def answer(stream: trio.SocketStream) -> None:
             async with stream:
@@ -111,52 +102,7 @@ async def serve_status(
                         return  # whoever asked has gone
 
         task_status.started()
-        await trio.serve_listeners(answer, [listener])
-    finally:
-        sock.close()
-        _remove(path)
-
-
-async def _bound(path: Path) -> trio.socket.SocketType:
-    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        await sock.bind(str(path))
-        _restrict(path)
-        sock.listen(16)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _restrict(path: Path) -> None:
-    path.chmod(stat.S_IRUSR | stat.S_IWUSR)
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
-def _prepare(path: Path) -> None:
-    """Make the folder; refuse a socket on which somebody answers, remove one on which nobody does."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.parent.stat().st_uid not in (os.geteuid(), 0):
-        raise ProcessError(
-            f"{path.parent} belongs to another user",
-            remedy="set PGM_RUNTIME_DIR, or XDG_RUNTIME_DIR, to a folder of your own",
-        )
-    if not path.exists():
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-            return
-    raise ProcessError(
-        f"a process for this node is already running: {path} answers",
-        remedy="stop it first, or set PGM_RUNTIME_DIR to run two trees of one name",
-    )
+        await trio.serve_listeners(answer, [trio.SocketListener(sock)])
 
 
 def ask_status(path: Path) -> Snapshot:

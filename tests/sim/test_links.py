@@ -49,6 +49,19 @@ def test_link_loses_what_it_was_told_to(impairment):
     assert abs((sent - came) / sent - 0.1) < 0.01
 
 
+def test_injected_losses_that_are_changed_count_on():
+    """From the next packet on, also within what was drawn ahead."""
+    injector = Injector(Impairment(loss=1.0), "seed")
+    assert injector.draw(100).all()
+    injector.change(Impairment())
+    assert injector.draw(5000) is None
+    injector.change(Impairment(loss=0.1))
+    for _ in range(100):
+        injector.draw(100)
+    assert injector.seen == 15_100
+    assert abs((injector.lost - 100) / 10_000 - 0.1) < 0.02
+
+
 def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
     """The thousandth packet of a link is lost or not, whether it comes alone or in a train."""
     setup = LinkSetup(impairment=Impairment(loss=0.2))

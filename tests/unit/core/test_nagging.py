@@ -95,6 +95,22 @@ def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
     assert not brakes.handle_deadline(begun)
 
 
+def test_a_crying_child_that_is_released_has_its_normal_budget_until_it_is_found_out_anew():
+    counters = Counters()
+    brakes = Brakes(parameters(**SOON), counters)
+    assert not brakes.release("10.0.0.1", 0)
+    crying(brakes, "10.0.0.1", 2 * CHECK)
+    brakes.handle_deadline(2 * CHECK)
+    assert brakes.is_crying("10.0.0.1")
+    assert brakes.release("10.0.0.1", 2 * CHECK)
+    assert not brakes.release("10.0.0.1", 2 * CHECK)
+    (notice,) = brakes.handle_deadline(2 * CHECK)
+    assert (notice.code, brakes.crying) == ("crying-child-over", ())
+    assert crying(brakes, "10.0.0.1", 2 * CHECK + WINDOW, since=2 * CHECK) == WINDOW // (10 * MS)
+    crying(brakes, "10.0.0.1", 4 * CHECK, since=2 * CHECK + WINDOW)
+    assert (brakes.is_crying("10.0.0.1"), counters.children_crying) == (True, 2)
+
+
 def test_a_quiet_child_is_released_without_asking_for_it():
     brakes = Brakes(parameters(**SOON), Counters())
     crying(brakes, "baby", 2 * CHECK)

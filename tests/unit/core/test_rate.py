@@ -2,6 +2,7 @@
 
 import random
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,3 +180,43 @@ def test_timers_of_a_millisecond_keep_the_rate(rate):
         pacer.data_sent(pacer.train_octets, now)
         sent += pacer.train_octets
     assert 0.98 * 3 * rate <= sent <= 1.02 * 3 * rate
+
+
+@pytest.mark.rfc("SRC-03", "SRC-05")
+@given(settings=pacers(), seed=st.integers(0, 1 << 30))
+def test_a_rate_that_is_changed_holds_from_then_on(settings, seed):
+    """Whatever was sent before at another one, and repairs have their share of the new one."""
+    rng = random.Random(seed)
+    pacer, now = Pacer(settings), SECOND
+    for rate in rng.choices([1000, 125_000, 25_000_000, 1_250_000_000], k=4):
+        pacer.set_rate(rate, now)
+        fresh = Pacer(attrs.evolve(settings, txw_max_rte=rate))
+        everything, repairs = [], []
+        for _ in range(15):
+            octets = rng.randint(100, pacer.train_octets)
+            if rng.random() < 0.5:
+                now = max(now, pacer.repair_ready_at(octets))
+                octets = min(octets, pacer.repair_room(now))
+                assert octets >= min(100, settings.max_tpdu)
+                pacer.repair_sent(octets, now)
+                repairs.append((now, octets))
+            else:
+                now = max(now, pacer.data_ready_at(octets))
+                pacer.data_sent(octets, now)
+            everything.append((now, octets))
+        assert pacer.rate == rate
+        assert (pacer.train_octets, pacer.repair_octets) == (fresh.train_octets, fresh.repair_octets)
+        for bucket, taken in ((fresh._all, everything), (fresh._repairs, repairs)):
+            assert_within(taken, bucket.rate, bucket.burst_ns)
+
+
+def test_nobody_waits_longer_at_a_new_rate_than_for_one_bucket():
+    """A packet at 8 kbit/s is paid for in a second and a half, and no more once the rate is another."""
+    pacer = Pacer(parameters(txw_max_rte=1000))
+    pacer.data_sent(1472, SECOND)
+    assert pacer.data_ready_at(1472) > 2 * SECOND
+    pacer.set_rate(25_000_000, SECOND)
+    assert pacer.data_ready_at(1472) <= SECOND
+    pacer.data_sent(pacer.train_octets, SECOND)
+    pacer.set_rate(1000, SECOND)
+    assert SECOND < pacer.data_ready_at(1472) <= 3 * SECOND

@@ -112,3 +112,38 @@ def test_a_source_sends_less_while_it_is_asked_for_much_and_as_much_as_before_af
     assert after == pytest.approx(FASTEST, rel=0.1)
     assert (fell, rose) == (["slower"], ["as-before"])
     assert core.counters.rate_cuts >= 2
+
+
+def test_a_rate_that_was_set_is_the_whole_from_then_on():
+    """One at which it yields stays, unless it is above; it grows back to what was set."""
+    made = Yielding(parameters(**SETTINGS))
+    made.limit_to(FASTEST // 2)
+    assert made.rate == FASTEST // 2
+    made.limit_to(FASTEST)
+    assert made.rate == FASTEST
+    made.review(0)
+    made.sent(1000, FASTEST)
+    made.asked(60)
+    made.review(100 * MS)
+    assert made.rate == 750_000
+    made.limit_to(800_000)
+    assert made.rate == 750_000
+    for number in range(2, 20):
+        made.sent(1000, FASTEST)
+        made.review(number * 100 * MS)
+    assert made.rate == made.most == 800_000
+    made.limit_to(FASTEST // 4)
+    assert made.rate == FASTEST // 4
+
+
+def test_a_source_goes_at_the_rate_that_was_set_and_says_when_it_yields():
+    core = source(**{**SETTINGS, "txw_burst_ivl": MS})
+    assert (core.rate, core.rate_set) == (FASTEST, FASTEST)
+    core.set_rate(FASTEST // 2, START)
+    assert (core.rate, core.rate_set) == (FASTEST // 2, FASTEST // 2)
+    core.submit([payload_of(sqn, 1000) for sqn in range(1200)])
+    now = START
+    while now < START + SECOND:
+        core.handle_deadline(now)
+        now = max(now + 1, core.deadline_ns)
+    assert 0.45 * FASTEST < core.counters.odata_octets < 0.51 * FASTEST

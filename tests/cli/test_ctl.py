@@ -1,0 +1,212 @@
+"""`pgm ctl` on nodes that run: what it changes holds, what it cannot change it says why, and nonsense harms nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgm.core.effects import Effect, Effects, Notice
+from pgm.errors import ProcessError, UnitError, UsageError
+from pgm.net.control import ask_control, control_path
+from pgm.net.driver import Driver
+from pgm.net.settings import SETTINGS, Settings
+from pgm.parameters import ROWS
+from pgm.topology.load import loads
+from pgm.topology.plan import plan_node
+from pgm.units import parse_rate
+from tests.cli.command import Ended, invoked
+from tests.cli.test_json import documented
+from tests.net.lab import ROOT
+from tests.net.places import Place, one_segment
+from tests.net.processes import Processes, count, processes
+from tests.unit.core.sources import source
+
+RATE = "16Mbit/s"
+PAGE = (ROOT / "docs/operations.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Processes]:
+    """A source that never stops sending, and a receiver that loses some of it."""
+    place = Place.new()
+    text = one_segment(place, loss='{ loss = "5%" }', rate=RATE, parameters='nagging_window_ivl = "0s"')
+    with processes(text, f"t{place.number}") as running:
+        running.start_all(["desk-1"])
+        running.start("source", "--generate", "100000000")
+        running.until("desk-1", lambda one: count(one, "delivered_packets"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PGM_RUNTIME_DIR", str(running.folder))
+            yield running
+
+
+def ctl(tree: Processes, node: str, *words: str) -> Ended:
+    return invoked("ctl", tree.file, "--node", node, *words)
+
+
+def per_second(tree: Processes, least: float, counter: str) -> float:
+    """What the source sends in a second, over a time in which its counter grows by so much."""
+    first = tree.status("source")
+    then = tree.until("source", lambda one: count(one, counter) - count(first, counter) >= least)
+    return (count(then, counter) - count(first, counter)) / (then["uptime_s"] - first["uptime_s"])
+
+
+def test_a_rate_is_changed_while_the_source_sends(tree: Processes) -> None:
+    """Lower at once, and back to what the file says; both are said on the source's own output and counted."""
+    slow = parse_rate("2Mbit/s")
+    changed = ctl(tree, "source", "set", "rate=2Mbit/s")
+    assert (changed.code, changed.out) == (0, f"source: rate = 2Mbit/s, was {RATE}\n"), changed
+    tree.running["source"].line_with(f"setting-changed: rate = 2Mbit/s, was {RATE}, by process ")
+    assert per_second(tree, slow / 8, "odata_octets") < 1.1 * slow
+    assert "2Mbit/s" in ctl(tree, "source", "get").out
+    again = ctl(tree, "source", "set", "rate=start", "--json").json
+    documented("ctl set", again)
+    documented("ctl set.changed[]", again["changed"][0])
+    documented("ctl.settings[]", again["settings"][0])
+    tree.until("source", lambda one: count(one, "settings_changed") == 2)
+    assert per_second(tree, 4 * slow / 8, "odata_octets") > 1.5 * slow
+
+
+def test_injected_losses_are_changed_and_ended(tree: Processes) -> None:
+    """A receiver that loses nothing any more asks for nothing any more."""
+    assert tree.status("desk-1")["counters"]["injected_losses"]
+    done = ctl(tree, "desk-*", "set", "loss=off", "--segment", "lan")
+    assert done.out == "desk-1: loss on lan = 0%, was 5%\ndesk-1: burst_loss on lan = 0%, was 0%\n"
+    lost = count(tree.status("desk-1"), "injected_losses")
+    first = count(tree.status("desk-1"), "delivered_packets")
+    then = tree.until("desk-1", lambda one: count(one, "delivered_packets") > first + 300)
+    assert count(then, "injected_losses") == lost
+    assert then["segments"][0]["injected"]["asked"] == 0
+    ctl(tree, "desk-1", "set", "loss=3%", "burst_loss=1%", "burst_length=4")
+    then = tree.until("desk-1", lambda one: count(one, "injected_losses") > lost + 10)
+    assert then["segments"][0]["injected"]["asked"] == pytest.approx(1 - 0.97 * 0.99)
+
+
+def test_what_is_in_force_is_told_for_all_nodes_and_by_name(tree: Processes) -> None:
+    rows = {row["node"]: row for row in map(json.loads, invoked("ctl", tree.file, "--json").out.splitlines())}
+    assert set(rows) == {"source", "desk-1"}
+    documented("ctl get", rows["source"])
+    assert {row["name"] for row in rows["source"]["settings"]} == set(SETTINGS)
+    named = invoked("ctl", tree.name, "--node", "source", "get", "txw_secs", "--stream", "s")
+    assert "txw_secs: cannot be changed while it runs: windows, caches and tables get their size" in named.out
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "code", "says"),
+    [
+        ("source", ("set", "rate=17Mbit/s"), 2, f"were made at the start for {RATE}"),
+        ("source", ("set", "rate=fast"), 2, "is not a rate"),
+        ("source", ("set", "rate=1Mbit/s", "txw_secs=1s"), 2, "get their size at the start"),
+        ("source", ("set", "nak_bo_ivl=1ms"), 2, "timers of several nodes fit each other"),
+        ("source", ("set", "so_rcvbuf=1MiB"), 2, "sockets are opened with it"),
+        ("source", ("set", "rats=1Mbit/s"), 2, "did you mean 'rate'?"),
+        ("source", ("set", "rate"), 2, "as in: set rate=20Mbit/s"),
+        ("source", ("set", "rate=1Mbit/s", "--stream", "t"), 2, "has no stream 't'"),
+        ("source", ("get", "group"), 2, "there is no setting 'group'"),
+        ("source", ("release", "10.0.0.1"), 2, "there is nobody to release"),
+        ("source", ("release",), 2, "say whom to release"),
+        ("desk-1", ("set", "rate=1Mbit/s"), 2, "a rate is a source's"),
+        ("desk-1", ("set", "loss=200%"), 2, "more than everything"),
+        ("desk-1", ("set", "burst_length=nan"), 2, "mean length of bursts"),
+        ("desk-1", ("set", "loss=1%", "--segment", "roof"), 2, "is not on a segment 'roof'"),
+        ("desk-1", ("release", "10.0.0.1"), 2, "name the node it asks"),
+        ("desk-9", ("get",), 1, "these run: desk-1, source"),
+    ],
+)
+def test_what_cannot_be_changed_says_why_and_changes_nothing(
+    tree: Processes, node: str, words: tuple[str, ...], code: int, says: str
+) -> None:
+    before = {name: _values(tree, name) for name in ("source", "desk-1")}
+    ctl(tree, node, *words).complains(code, says)
+    assert {name: _values(tree, name) for name in ("source", "desk-1")} == before
+
+
+def _values(tree: Processes, node: str) -> object:
+    return ask_control(control_path(tree.name, node), {"do": "get"})["settings"]
+
+
+@pytest.mark.parametrize("line", [b"\xff\n", b"[" * 4000 + b"\n", b"1\n", b"{}\n", b'{"do": 7}\n', b"x" * 5000, b"\n"])
+def test_nonsense_is_answered_and_counted_and_harms_nobody(tree: Processes, line: bytes) -> None:
+    refused = count(tree.status("desk-1"), "control_refused")
+    path = control_path(tree.name, "desk-1")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.connect(str(path))
+        sock.sendall(line)
+        answer = json.loads(sock.makefile().readline())
+    assert answer["error"]["remedy"]
+    assert count(tree.status("desk-1"), "control_refused") == refused + 1
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_who_asks_nothing_does_not_keep_others_waiting_for_ever(tree: Processes) -> None:
+    """Silent askers are given up in turn, and one that has gone at once."""
+    path = str(control_path(tree.name, "desk-1"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.connect(path)
+        for _ in range(8):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+                gone.connect(path)
+                gone.sendall(b'{"do": "get"}\n')
+        assert ask_control(Path(path), {"do": "get"})["node"] == "desk-1"
+
+
+def test_where_nothing_runs_and_what_is_told_of_nobody(
+    tree: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoked("ctl", tree.file, "set", "rate=1Mbit/s").complains(2, "say which node's settings to change")
+    monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
+    invoked("ctl", tree.file).complains(1, "no node of", "start one with")
+    with pytest.raises(ProcessError, match="no answer from"):
+        ask_control(tmp_path / "nobody.ctl", {"do": "get"})
+
+
+class _Taking:
+    """An application that is told of what befalls."""
+
+    def take(self, effect: Effect) -> None:
+        assert isinstance(effect, Notice)
+
+    def after(self) -> Effects:
+        return ()
+
+
+SETTINGS_OF_A_SOURCE = Settings(
+    plan_node(loads(one_segment(Place(1))), "source"), Driver(source(), (), _Taking())
+)  # for every example the same
+_JSON = st.recursive(
+    st.none()
+    | st.sampled_from(["1Mbit/s", "1%", "start", "off", "s", "lan"])
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_NAMES = st.sampled_from([*SETTINGS, "txw_secs", "so_rcvbuf", "nagging_policy", "x"]) | st.text(max_size=5)
+
+
+@given(
+    request=st.dictionaries(
+        st.sampled_from(["do", "settings", "names", "stream", "segment", "child"]),
+        st.sampled_from(["get", "set", "release"]) | st.dictionaries(_NAMES, _JSON, max_size=3) | _JSON,
+    )
+)
+def test_any_request_is_answered_or_refused_in_words(request: dict[str, Any]) -> None:
+    with contextlib.suppress(UsageError, UnitError):
+        assert SETTINGS_OF_A_SOURCE.answer(request, "somebody")["node"] == "source"
+
+
+def test_the_page_lists_the_settings() -> None:
+    assert re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", PAGE, re.MULTILINE) == [
+        (name, who, what) for name, (who, what) in SETTINGS.items()
+    ]
+    assert not set(SETTINGS) & set(ROWS)
