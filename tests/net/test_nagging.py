@@ -37,8 +37,7 @@ def _release(tree: Processes, baby: str) -> None:
 def _is_released(path: Path, baby: str) -> bool:
     try:
         return ask_control(path, {"do": "release", "child": baby})["sessions"] == 1
-    except UsageError as error:  # it has calmed down for a moment
-        assert "there is nobody to release" in str(error)
+    except UsageError:  # it has calmed down for a moment
         return False
 
 
