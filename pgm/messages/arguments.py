@@ -76,7 +76,8 @@ def _table(names: Names, count: int, what: str) -> tuple[tuple[str, ...], Indexe
                 f"{len(indexes)} places in a table of {len(table)} {what}s for {count} messages",
                 remedy="give each message one place, from 0 on, or -1 for none",
             )
-        return table, (indexes.astype(np.int64) + 1).astype(f"<u{width_of(len(table))}")
+        # In the narrow type at once: -1 is its greatest number, and 0 follows that.
+        return table, np.add(indexes, 1, dtype=f"<u{width_of(len(table))}", casting="unsafe")
     if len(names) != count:
         raise UsageError(
             f"{len(names)} {what}s for {count} messages", remedy=f"give one {what} for all, or one for each"

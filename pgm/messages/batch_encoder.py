@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
 
-from pgm.messages.batch_format import MOST_MESSAGES, TIME_OCTETS, compose, head, read_layout, table_octets, width_of
+from pgm.messages.batch_format import (
+    MOST_MESSAGES,
+    TIME_OCTETS,
+    Layout,
+    compose,
+    head,
+    read_layout,
+    table_octets,
+    width_of,
+)
 from pgm.messages.columns import MIXED, Columns, Indexes, Octets
 
 _ROWS_OCTETS = 512 * 1024  # built at a time: what a processor's cache keeps until it is copied into the window
+_WORD_OCTETS = 8  # full batches are padded to a multiple of this, which packets are summed faster by
+_TIME_ITEM_OCTETS = 8
 _TABLE_SHARE = 8  # a table of up to an eighth of a packet goes into every packet as it is
 _FRONT_OCTETS = 40  # at most, of a batch without tables: keys, counts and heads
 _OFFSET_OCTETS = 4
@@ -32,13 +44,13 @@ def _front(at_us: int | None) -> int:
     return _FRONT_OCTETS if at_us is None else _FRONT_OCTETS + TIME_OCTETS
 
 
-def _table_length(columns: Columns) -> int:
-    return len(table_octets("subjects", columns.subjects)) + len(table_octets("nodes", columns.nodes))
+def _table_length(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> int:
+    return len(table_octets("subjects", subjects)) + len(table_octets("nodes", nodes))
 
 
 def _fits_everywhere(columns: Columns, room: int) -> bool:
     """Whether the tables are small enough to be repeated in every packet."""
-    return not (columns.subjects or columns.nodes) or _table_length(columns) <= room // _TABLE_SHARE
+    return not (columns.subjects or columns.nodes) or _table_length(columns.subjects, columns.nodes) <= room // _TABLE_SHARE
 
 
 def _index_width(indexes: Indexes | int, names: Sequence[str]) -> int:
@@ -47,22 +59,15 @@ def _index_width(indexes: Indexes | int, names: Sequence[str]) -> int:
 
 def _pack_equal(columns: Columns, room: int, at_us: int | None) -> Iterator[Octets | list[bytes]]:
     """Messages of one size with tables that every packet repeats: all full packets look alike."""
-    each = columns.size + _index_width(columns.subject, columns.subjects) + _index_width(columns.to, columns.nodes)
-    front = _front(at_us) + sum(_TABLE_KEYS_OCTETS.values()) + _table_length(columns)
-    count = max(1, min(MOST_MESSAGES, (room - front) // each))
-    while (
-        count < MOST_MESSAGES
-        and count < columns.count
-        and len(compose(columns.part(0, count + 1), at_us=at_us)) <= room
-    ):
-        count += 1
+    names = columns.subjects, _plan_of(columns.subject), columns.nodes, _plan_of(columns.to)
+    layout = _fullest(columns.size, *names, room, at_us is not None)
+    count = layout.count
     full = columns.count // count
     if full > 1:
-        template = compose(columns.part(0, count), at_us=at_us)
-        at_once = max(1, _ROWS_OCTETS // len(template))
+        at_once = max(1, _ROWS_OCTETS // layout.octets)
         for first in range(0, full, at_once):
             end = min(first + at_once, full)
-            yield _filled(template, columns.part(first * count, end * count), end - first)
+            yield _filled(layout, columns.part(first * count, end * count), end - first, at_us)
     else:
         full = 0
     rest = [columns.part(at, min(at + count, columns.count)) for at in range(full * count, columns.count, count)]
@@ -70,16 +75,53 @@ def _pack_equal(columns: Columns, room: int, at_us: int | None) -> Iterator[Octe
         yield [compose(part, at_us=at_us) for part in rest]
 
 
-def _filled(template: bytes, columns: Columns, batches: int) -> Octets:
-    """So many batches like `template`, with these messages in them."""
-    layout = read_layout(template)
-    rows = np.empty((batches, len(template)), np.uint8)
-    rows[:] = np.frombuffer(template, np.uint8)
-    rows[:, layout.data.begin : layout.data.end] = columns.data[: columns.octets].reshape(batches, -1)
+def _plan_of(indexes: Indexes | int) -> int | None:
+    """What all messages have of a table, or None where each has its own."""
+    return indexes if isinstance(indexes, int) else None
+
+
+@functools.lru_cache(maxsize=64)
+def _fullest(
+    size: int,
+    subjects: tuple[str, ...],
+    subject: int | None,
+    nodes: tuple[str, ...],
+    to: int | None,
+    room: int,
+    has_time: bool,
+) -> Layout:
+    """How the batch is built that has as many messages of one size as `room` takes. None stands for one index for each message."""
+    at_us = 0 if has_time else None
+
+    def batch_of(count: int, pad_to: int = 0) -> bytes:
+        each = [np.zeros(count, np.uint8) if one is None else one for one in (subject, to)]
+        columns = Columns(count, np.zeros(count * size, np.uint8), size, None, subjects, each[0], nodes, each[1])
+        return compose(columns, pad_to, at_us)
+
+    front = _front(at_us) + sum(_TABLE_KEYS_OCTETS.values()) + _table_length(subjects, nodes)
+    indexes = sum(width_of(len(names)) for names, one in ((subjects, subject), (nodes, to)) if one is None)
+    count = max(1, min(MOST_MESSAGES, (room - front) // (size + indexes)))
+    while count < MOST_MESSAGES and len(batch_of(count + 1)) <= room:
+        count += 1
+    octets = len(batch_of(count))
+    padded = -(-octets // _WORD_OCTETS) * _WORD_OCTETS
+    return read_layout(batch_of(count, padded if padded <= room else 0))
+
+
+def _filled(layout: Layout, columns: Columns, batches: int, at_us: int | None) -> Octets:
+    """So many batches of this layout, with these messages in them, filled at a time."""
+    rows = np.empty((batches, layout.octets), np.uint8)
+    begin = layout.data.begin
+    end = begin + layout.count * layout.size
+    rows[:, :begin] = layout.sample[:begin]
+    rows[:, begin:end] = columns.data[: columns.octets].reshape(batches, -1)
+    rows[:, end:] = 0
     for place, indexes in ((layout.subject, columns.subject), (layout.to, columns.to)):
         if not isinstance(place, int) and not isinstance(indexes, int):
             items = indexes.astype(place.dtype).view(np.uint8)
             rows[:, place.begin : place.end] = items.reshape(batches, -1)
+    if layout.at is not None and at_us is not None:
+        rows[:, layout.at.begin : layout.at.end] = np.frombuffer(at_us.to_bytes(_TIME_ITEM_OCTETS, "big"), np.uint8)
     return rows
 
 
