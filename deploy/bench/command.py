@@ -21,6 +21,7 @@ from deploy.bench.lan import MOST_RECEIVERS
 from deploy.bench.latency import latency
 from deploy.bench.machine import complaint, describe
 from deploy.bench.messages import messages
+from deploy.bench.pacing import pacing
 from deploy.bench.peers.messages import NUMBER_OCTETS
 from deploy.bench.plot import plot, require_matplotlib
 from deploy.bench.ratios import Ratios, ratios_of
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
     "latency": latency,
     "repair": repair,
     "relay": relay,
+    "pacing": pacing,
     "idle": idle,
     "scale": scale,
     "messages": messages,
@@ -164,6 +166,13 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
     help="How many receivers are simulated, in scale.",
 )
 @click.option(
+    "--rates",
+    callback=partial(_read_all, parse_rate),
+    default="1Mbit/s,100Mbit/s,1Gbit/s,4Gbit/s",
+    show_default=True,
+    help="What a source is told to keep, in pacing.",
+)
+@click.option(
     "--file-size",
     "file_sizes",
     callback=partial(_read_all, parse_octets),
@@ -190,7 +199,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 )
 @command
 def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:
-    """Measure throughput, latency, repair, relay, idle, scale, messages, record or files: throughput, latency and repair if none is named.
+    """Measure throughput, latency, repair, relay, pacing, idle, scale, messages, record or files: throughput, latency and repair if none is named.
 
     Contenders run one after the other on the same path with the same socket buffers, sender and receiver in a process
     each: pgm on its drivers, plain sockets as the limit and as the naive bound, and OpenPGM and ZeroMQ where they are

@@ -15,6 +15,10 @@ _DRAWN = {
     "latency": ("p50_us", "round trip, us (p50; the line reaches to p99)", "size"),
     "repair": ("mb_per_s", "MB/s", "part"),
     "relay": ("mb_per_s", "MB/s without loss", "layout"),
+    "messages": ("messages_per_s", "messages/s without loss", "mtu"),
+    "pacing": ("sender_share", "the sender's share of a core", "rate"),
+    "record": ("mb_per_s", "MB/s", "part"),
+    "files": ("seconds", "seconds", "size"),
     "idle": ("cpu_share", "share of a core", "contender"),
     "scale": ("cpu_s", "CPU seconds", "receivers"),
 }

@@ -36,6 +36,7 @@ class Settings:
     simulated: tuple[int, ...] = (100, 1000, 10_000)
     file_sizes: tuple[int, ...] = (10**9,)  # octets
     file_receivers: int = 4
+    rates: tuple[int, ...] = (125_000, 12_500_000, 125_000_000, 500_000_000)  # octets a second
     uftp_rates: tuple[int, ...] = (10**8, 2 * 10**8, 4 * 10**8)  # octets a second
     folder: Path = Path("/tmp")  # for files of this run
     say: Callable[[str], None] = print  # a line of progress

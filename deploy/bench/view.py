@@ -89,6 +89,15 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f")),
         _MEMORY,
     ),
+    "pacing": (
+        Field("rate", lambda row: str(row["rate"])),
+        Field("Mbit/s", number("mbit_per_s", ",.2f")),
+        Field("off", number("off", "+.2%")),
+        Field("longest burst, ms", number("burst_ms", ",.2f")),
+        Field("allowed", number("allowed_ms", ",.2f")),
+        Field("of a core, sender", number("sender_share", ".1%")),
+        Field("lost", number("lost"), 1),
+    ),
     "idle": (
         Field("of a core", number("cpu_share", ".2%")),
         Field("MB of memory", number("peak_mb", ".0f")),

@@ -67,6 +67,11 @@ class Pacer:
         return max(min(burst // share, SECOND), Bucket(share, 0).cost_ns(parameters.max_tpdu) + 1)
 
     @property
+    def burst_ns(self) -> int:
+        """What may go at once after a pause, as time at the rate."""
+        return self._all.burst_ns
+
+    @property
     def rate(self) -> int:
         """Octets a second of all together."""
         return self._all.rate

@@ -50,7 +50,8 @@ def _table_length(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> int:
 
 def _fits_everywhere(columns: Columns, room: int) -> bool:
     """Whether the tables are small enough to be repeated in every packet."""
-    return not (columns.subjects or columns.nodes) or _table_length(columns.subjects, columns.nodes) <= room // _TABLE_SHARE
+    has_names = bool(columns.subjects or columns.nodes)
+    return not has_names or _table_length(columns.subjects, columns.nodes) <= room // _TABLE_SHARE
 
 
 def _index_width(indexes: Indexes | int, names: Sequence[str]) -> int:

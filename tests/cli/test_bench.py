@@ -146,6 +146,16 @@ def test_relays_in_the_path() -> None:
     assert 0 < rows[1]["wanted"] < 0.8
 
 
+def test_rates_and_bursts() -> None:
+    rows, _ = rows_of(bench("pacing", "--rates", "10Mbit/s,400Mbit/s", "--window", "8MiB", "--json"))
+    assert [row["rate"] for row in rows] == ["10Mbit/s", "400Mbit/s"]
+    for row in rows:
+        documented("bench pacing", row)
+        assert row["mbit_per_s"] < float(row["rate"].removesuffix("Mbit/s")) * 1.05
+        assert row["burst_ms"] > 0
+        assert row["allowed_ms"] >= 5
+
+
 def test_idle_roles() -> None:
     rows, _ = rows_of(bench("idle", "--json"))
     assert {row["contender"] for row in rows} == {"ours-source", "ours-receiver", "ours-aggregator", "ours-repairer"}
@@ -186,7 +196,8 @@ def test_more_receivers() -> None:
 
 def test_a_picture(tmp_path: Path) -> None:
     file = tmp_path / "out.png"
-    bench("idle", "latency", "--contenders", "raw-blocking", "--plot", str(file), "--path", "loopback")
+    line = ("--rates", "10Mbit/s", "--contenders", "raw-blocking", "--plot", str(file), "--path", "loopback")
+    bench("idle", "latency", "pacing", *line)
     assert file.read_bytes().startswith(b"\x89PNG")
 
 

@@ -10,6 +10,7 @@ import trio
 
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.limits import limited_by
+from deploy.bench.peers.arrivals import Arrivals
 from deploy.bench.peers.messages import PROBE, Maker, Tally
 from deploy.bench.peers.pace import Pace
 from deploy.bench.ratios import ratios_of
@@ -95,6 +96,15 @@ def test_a_rate_that_was_lucky_once_is_not_a_result() -> None:
 
     maximum = found(Flaky(capacity=80_000, fastest=100_000), runs=4)
     assert maximum.median is None or maximum.median.messages_per_s <= 40_001
+
+
+def test_bursts_are_told_from_a_steady_stream() -> None:
+    steady, bursts = Arrivals(1_000_000), Arrivals(1_000_000)
+    for number in range(10):
+        steady.add(1000, 10**9 + number * 10**6)
+        bursts.add(1000, 10**9 + number // 5 * 5 * 10**6)
+    assert (steady.burst_ns, bursts.burst_ns) == (10**6, 5 * 10**6)
+    assert steady.later_octets / ((steady.last_ns - steady.first_ns) / 1e9) == 1_000_000
 
 
 def test_a_receiver_that_takes_longer_than_the_sender_has_not_kept_up() -> None:
