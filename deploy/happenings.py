@@ -9,6 +9,7 @@ import attrs
 from deploy.output import log, remedy
 from pgm.core.effects import Closed, Notice, Opened
 from pgm.core.events import EVENTS, Happening, id_of
+from pgm.telemetry.snapshot import event_row
 from pgm.wire.formats import tsi_text
 
 
@@ -35,6 +36,7 @@ class Happenings:
     """Events by id; as many as the table has, however long it goes on."""
 
     _counts: dict[str, _Count] = attrs.field(factory=dict)
+    _last: dict[str, Any] | None = None
 
     def say(self, item: Happening) -> None:
         """Log an event, with its remedy when it is the first of its kind."""
@@ -52,7 +54,12 @@ class Happenings:
         """Count an event; returns how often it has occurred."""
         count = self._counts.setdefault(found, _Count())
         count.times, count.text = count.times + 1, text
+        self._last = event_row(found, text)
         return count.times
+
+    def last(self) -> dict[str, Any] | None:
+        """The last one, for the node's status."""
+        return self._last
 
     def rows(self) -> list[dict[str, Any]]:
         """For --json: a row for each id."""

@@ -103,6 +103,7 @@ async def record_node(
         recorder.counters = core.counters
         application = _Recording(core, recorder, until_closed, events)
         driver = Driver(core, links, application, rest_ivl=plan.parameters.rx_rest_ivl)
+        driver.last_event = events.last
         await stack.enter_async_context(driven(driver, plan))
         snapshot = await _until_done(plan, driver, application)
     snapshot["counters"] = core.counters.snapshot()  # with what was recorded at the end

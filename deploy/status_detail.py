@@ -20,11 +20,18 @@ def print_details(rows: list[dict[str, Any]], *, clear: bool) -> None:
     for row in rows:
         memory, up = row["rss_bytes"] / 1e6, row["uptime_s"]
         terminal.print(f"{row['role']} {row['node']}: up {up:.0f} s, {memory:.0f} MB, {row['cpu_s']:.1f} s of CPU time")
+        event = row.get("last_event")
+        if event:
+            terminal.print(f"last event, {_clock(event['at_s'])}: {event['id']}: {event['text']}", markup=False)
         for title, columns, cells in _tables(row):
             if cells:
                 terminal.print()
                 terminal.print(table(title, columns, cells, terminal.width))
         terminal.print()
+
+
+def _clock(at_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at_s))
 
 
 def _tables(row: dict[str, Any]) -> Iterator[_Table]:
@@ -124,7 +131,7 @@ def _rates(rates: dict[str, Any]) -> _Table:
             f"{name.replace('_', ' ')}, {window}",
             f"{one['per_s']:,.0f}",
             f"{one['peak_per_s']:,.0f}",
-            "-" if one["peak_at"] is None else time.strftime("%H:%M:%S", time.localtime(one["peak_at"])),
+            "-" if one["peak_at"] is None else _clock(one["peak_at"]),
         ]
         for name, windows in rates.items()
         for window, one in windows.items()

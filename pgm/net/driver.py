@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import trio
 
@@ -68,6 +68,7 @@ class Driver:
         self._application = application
         self.observer: Observer | None = None  # writes telemetry
         self.rates: Rates | None = None  # where somebody reads the counters regularly
+        self.last_event: Callable[[], dict[str, Any] | None] = lambda: None  # of whoever says events
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on

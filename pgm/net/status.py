@@ -73,7 +73,8 @@ def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]
 def snapshot_of(plan: NodePlan, driver: Driver, started_ns: int) -> Snapshot:
     """The snapshot of a running node."""
     core: Core = driver.core
-    return take_snapshot(plan, core, driver.now_ns(), started_ns, describe_links(list(driver.links)), driver.rates)
+    links = describe_links(list(driver.links))
+    return take_snapshot(plan, core, driver.now_ns(), started_ns, links, driver.rates, driver.last_event())
 
 
 async def keep_rates(driver: Driver) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,12 @@ def take_snapshot(
     started_ns: int,
     segments: list[dict[str, Any]],
     rates: Rates | None = None,
+    last_event: dict[str, Any] | None = None,
 ) -> Snapshot:
-    """The snapshot of a node. `segments` is what its driver knows of its links, a row each; `rates` what was read so far."""
+    """The snapshot of a node. `segments` is what its driver knows of its links, a row each; `rates` what was read so far.
+
+    `last_event` is a row of `event_row`.
+    """
     sessions = [_session(plan, row) for row in core.status(now_ns)]  # which also brings counters up to date
     return {
         "topology": plan.topology,
@@ -40,9 +45,15 @@ def take_snapshot(
         "cpu_s": round(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), 3),
         "counters": core.counters.snapshot(),
         "rates": {} if rates is None else rates.snapshot(),
+        "last_event": last_event,
         "sessions": sessions,
         "segments": segments,
     }
+
+
+def event_row(found: str, text: str) -> dict[str, Any]:
+    """An event that was just said: its id of docs/events.md, its words, and when, in seconds since 1970."""
+    return {"id": found, "text": text, "at_s": round(time.time(), 3)}
 
 
 def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:

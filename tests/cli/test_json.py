@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from deploy.workload import digest
+from pgm.core.events import EVENTS
 from tests.cli.command import carried, command, environment, invoked, marked, pgm
 from tests.net.lab import ROOT
 from tests.net.places import Place, one_segment
@@ -166,6 +167,10 @@ def _is_told_in_detail(text: str, rows: Mapping[str, Any]) -> None:
             assert all(child["address"] in told for child in session["askers"])
         assert all(f"{key} " in told for key in row["counters"] if key != "rejects")
     assert "delivered packets, 5min" in told
+    event = rows["receiver-1-1"]["last_event"]
+    documented("status.last_event", event)
+    assert event["id"] in EVENTS
+    assert f": {event['id']}: {' '.join(event['text'].split())}" in told
     assert rows["receiver-1-1"]["sessions"][0]["counts"]["delivered_packets"] == 500
     assert rows["receiver-1-1"]["sessions"][0]["source"] == "source"
 
