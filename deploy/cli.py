@@ -34,6 +34,7 @@ _COMMANDS = {
     "tune": ("deploy.tune", "Find timers by simulating the tree with the losses that telemetry shows."),
     "bench": ("deploy.bench.command", "Measure how fast this is here, beside plain sockets, OpenPGM and ZeroMQ."),
     "status": ("deploy.status", "Show what the running nodes of a topology have counted."),
+    "top": ("deploy.watch.top", "Watch the running nodes on a live screen."),
     "monitor": ("deploy.watch.monitor", "Serve what running nodes have counted over HTTP, to browsers and Prometheus."),
     "ctl": ("deploy.ctl", "Change settings of running nodes: a rate, injected losses, small budgets."),
     "render": ("deploy.render", "Write systemd units and kernel settings for the nodes of a topology."),

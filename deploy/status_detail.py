@@ -6,6 +6,9 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rich.console import RenderableType
+from rich.text import Text
+
 from deploy.tables import Column, console, table
 from pgm.core.counters import ROWS
 
@@ -18,16 +21,22 @@ def print_details(rows: list[dict[str, Any]], *, clear: bool) -> None:
     if clear:
         terminal.clear()
     for row in rows:
-        memory, up = row["rss_bytes"] / 1e6, row["uptime_s"]
-        terminal.print(f"{row['role']} {row['node']}: up {up:.0f} s, {memory:.0f} MB, {row['cpu_s']:.1f} s of CPU time")
-        event = row.get("last_event")
-        if event:
-            terminal.print(f"last event, {_clock(event['at_s'])}: {event['id']}: {event['text']}", markup=False)
-        for title, columns, cells in _tables(row):
-            if cells:
-                terminal.print()
-                terminal.print(table(title, columns, cells, terminal.width))
-        terminal.print()
+        for part in details(row, terminal.width):
+            terminal.print(part)
+
+
+def details(row: dict[str, Any], width: int) -> Iterator[RenderableType]:
+    """The snapshot of one node, as lines and tables that are `width` wide at most."""
+    memory, up = row["rss_bytes"] / 1e6, row["uptime_s"]
+    yield Text(f"{row['role']} {row['node']}: up {up:.0f} s, {memory:.0f} MB, {row['cpu_s']:.1f} s of CPU time")
+    event = row.get("last_event")
+    if event:
+        yield Text(f"last event, {_clock(event['at_s'])}: {event['id']}: {event['text']}")
+    for title, columns, cells in _tables(row):
+        if cells:
+            yield Text()
+            yield table(title, columns, cells, width)
+    yield Text()
 
 
 def _clock(at_s: float) -> str:
@@ -70,8 +79,8 @@ def _sessions(sessions: Iterable[dict[str, Any]]) -> _Table:
         ]
         for one in sessions
     ]
-    headings = ("tsi", "state", "window", "missing", "owed", "held octets", "asks", "silent for")
-    return "sessions", _headed("stream", *headings), cells
+    ranks = {"tsi": 5, "state": 0, "window": 0, "missing": 0, "owed": 2, "held octets": 4, "asks": 1, "silent for": 3}
+    return "sessions", [Column("stream"), *(Column(heading, rank) for heading, rank in ranks.items())], cells
 
 
 def _shares(sessions: Iterable[dict[str, Any]]) -> _Table:

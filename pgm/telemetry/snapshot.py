@@ -57,9 +57,10 @@ def event_row(found: str, text: str) -> dict[str, Any]:
 
 
 def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:
-    """A session, with the name of its stream, and of the stream's source if there is only one."""
+    """A session, with the name and framing of its stream, and the stream's source if there is only one."""
     stream = next((one for one in plan.streams if one.data_port == row.data_port), None)
     names = {"stream": "" if stream is None else stream.name, "source": (stream and stream.source) or ""}
+    names["framing"] = "" if stream is None else stream.framing
     return names | attrs.asdict(row)
 
 
