@@ -224,7 +224,7 @@ class Parameters:
     ab_hold_ivl: int = _ivl(10 * MILLISECOND, ("receiver", "repairer"), "-", "The same where several lines bring a stream: how long a gap waits for the line that is behind, unless all have passed it. Longer than lines differ.", high=60 * SECOND)
     nak_rpt_ivl: int = _ivl(50 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for an NCF before the NAK is repeated.", low=MILLISECOND, high=60 * SECOND)
     nak_rdata_ivl: int = _ivl(200 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for RDATA after an NCF: covers a parent that must ask its own parent first.", low=MILLISECOND, high=60 * SECOND)
-    nak_rdata_min_ivl: int = _ivl(3600 * SECOND, ("receiver", "repairer"), "6.3", "What nak_rdata_ivl may shrink to while repairs come sooner than it says; as long as nak_rdata_ivl or longer: it does not shrink. Where repairs get lost too, twice rdata_ignore_ivl, so that no repeat is taken for an echo.", low=MILLISECOND)
+    nak_rdata_min_ivl: int = _ivl(40 * MILLISECOND, ("receiver", "repairer"), "6.3", "What nak_rdata_ivl may shrink to while repairs come sooner than it says; as long as nak_rdata_ivl or longer: it does not shrink. Where repairs get lost too, twice rdata_ignore_ivl, so that no repeat is taken for an echo.", low=MILLISECOND)
     nak_max_ivl: int = _ivl(SECOND, _ASKERS, "6.3", "What nak_rpt_ivl and nak_rdata_ivl may grow to while answers take longer than they say. Soon enough after an outage, rare enough for a parent that is overloaded.", low=MILLISECOND, high=60 * SECOND)
     nak_ncf_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without an NCF before the packet is given up.", low=1, high=10_000)
     nak_data_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without RDATA before the packet is given up.", low=1, high=10_000)
@@ -395,6 +395,7 @@ def _timers(inputs: ProfileInputs, *, floor: int) -> dict[str, Any]:
         "reorder_ivl": max(MILLISECOND, inputs.rtt // 4),
         "nak_rpt_ivl": rpt,
         "nak_rdata_ivl": rdata,
+        "nak_rdata_min_ivl": rdata // 5,
         "nak_ncf_retries": retries,
         "nak_data_retries": max(3, min(10_000, inputs.repair_budget // rdata)),
         "rdata_hold_ivl": min(SECOND, max(MILLISECOND, inputs.rtt // 4)),

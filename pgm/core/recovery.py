@@ -434,7 +434,7 @@ class Recovery:
         """
         if found.first < self.kept_before:
             return False
-        if found.end > trail or found.ncf_retries + found.data_retries < _OLD_TRIES:
+        if found.end > trail or found.ncf_retries + found.data_waits < _OLD_TRIES:
             return False
         return now_ns - self.old_repair_ns >= _OLD_TRIES * self._parameters.nak_rdata_ivl
 

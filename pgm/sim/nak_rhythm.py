@@ -5,7 +5,8 @@ is missing there, and keeps per missing sqn two instants: before the first the r
 second it must have asked or been told.
 
 * After a NAK of its own, or of another receiver, it waits NAK_RPT_IVL.
-* After an NCF it waits NAK_RDATA_IVL; a NAK heard while it does so starts that wait anew.
+* After an NCF it waits NAK_RDATA_IVL; a NAK heard while it does so starts that wait anew. Once repairs were measured that
+  interval follows what they take: the session says how long it is now, and has to stay between its bounds.
 * A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL, or `ab_hold_ivl` where
   there are several lines. While answers are late
   a wait may last up to `nak_max_ivl`.
@@ -32,7 +33,7 @@ from pgm.sim.checker import Checker
 from pgm.sim.node import Node
 from pgm.units import MICROSECOND, NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
-from pgm.wire.options import ParityPrm, find
+from pgm.wire.options import Fin, ParityPrm, Rst, find
 from pgm.wire.packets import Nak, Spm
 from pgm.wire.serial import unwrap
 from pgm.wire.train import Data, Train
@@ -68,6 +69,8 @@ class _Ear:
     waits: dict[int, _Wait] = attrs.field(factory=dict)
     due: list[tuple[int, int]] = attrs.field(factory=list)  # (ask_by_ns, sqn), stale entries included
     fresh: list[tuple[int, int]] = attrs.field(factory=list)  # spans that may be new gaps
+    heard: list[tuple[int, int]] = attrs.field(factory=list)  # what now waits for data, by which interval
+    leaves: bool = False  # whether the source has said its end, since when waits may be cut short
     promised: list[int] = attrs.field(factory=list)  # sqns in them that an NCF showed and promised at once
 
     @property
@@ -99,6 +102,18 @@ class _Ear:
         is_silenced = session.path.spm is not None and not session.may_ask
         is_told = session.nak_bo_ivl_ns > self.limits.nak_bo_ivl
         return is_silenced or is_told or session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
+
+    @property
+    def data_ivl(self) -> int:
+        """How long it waits for a repair now. By what repairs take, within the bounds of its parameters."""
+        session = self.core.sessions.get(self.tsi)
+        if session is None:
+            return self.limits.nak_rdata_ivl
+        limits, ivl = self.limits, session.intervals_ns[1]
+        least, most = min(limits.nak_rdata_ivl, limits.nak_rdata_min_ivl), max(limits.nak_rdata_ivl, limits.nak_max_ivl)
+        if not least <= ivl <= most:
+            self.node.fail(f"waits {ivl} ns for repairs, which is beyond its bounds")
+        return ivl
 
     @property
     def bo_ivl(self) -> int:
@@ -163,6 +178,7 @@ class NakRhythm(Checker):
                 self._reaches(ear, first, first + item.count)
             elif isinstance(item, Spm):
                 self._heard_path(ear)
+                ear.leaves = ear.leaves or any(find(item.options, kind) is not None for kind in (Fin, Rst))
                 lead = ear.unwrapped([item.lead])[0]
                 self._reaches(ear, lead + 1, lead + 1)
             elif isinstance(item, Nak):
@@ -206,19 +222,40 @@ class NakRhythm(Checker):
         wait.is_promised = wait.is_promised and now_ns < wait.not_before_ns
         served_ns = ear.slept_from_ns if ear.resumed_ns == now_ns else now_ns - self.world.timer_slack_ns
         may_wait_for_data = served_ns <= wait.promised_until_ns
+        data_ivl = ear.data_ivl
         if wait.is_promised:
-            self._wait(ear, sqn, wait, _least_wait(limits), limits.nak_rdata_ivl)
+            self._wait(ear, sqn, wait, data_ivl, data_ivl)
         else:
-            least = min(limits.nak_rpt_ivl, _least_wait(limits)) if may_wait_for_data else limits.nak_rpt_ivl
+            least = min(limits.nak_rpt_ivl, data_ivl) if may_wait_for_data else limits.nak_rpt_ivl
             self._wait(ear, sqn, wait, least, limits.nak_rpt_ivl)
         if may_wait_for_data:
-            wait.promised_until_ns = now_ns + limits.nak_rdata_ivl
-            ear.set(sqn, wait, wait.promised_until_ns + limits.nak_bo_ivl)
+            wait.promised_until_ns = now_ns + data_ivl
+            ear.set(sqn, wait, now_ns + max(data_ivl, limits.nak_rpt_ivl) + limits.nak_bo_ivl)
+            ear.heard.append((sqn, data_ivl))
 
     def _promised(self, ear: _Ear, sqn: int, wait: _Wait) -> None:
         wait.is_promised = True
-        self._wait(ear, sqn, wait, _least_wait(ear.limits), ear.limits.nak_rdata_ivl)
-        wait.promised_until_ns = self.world.now_ns + ear.limits.nak_rdata_ivl
+        data_ivl = ear.data_ivl
+        self._wait(ear, sqn, wait, data_ivl, data_ivl)
+        wait.promised_until_ns = self.world.now_ns + data_ivl
+        ear.heard.append((sqn, data_ivl))
+
+    def _measured(self, ear: _Ear) -> None:
+        """A repair in the same train may have changed the interval before or after it was used: both readings stand."""
+        now_ns, ivl = self.world.now_ns, ear.data_ivl
+        for sqn, before in ear.heard:
+            wait = ear.waits.get(sqn)
+            if wait is None or ivl == before:
+                continue
+            wait.not_before_ns = min(wait.not_before_ns, now_ns + ivl)
+            if ivl > before:
+                wait.promised_until_ns = max(wait.promised_until_ns, now_ns + ivl)
+                ear.set(sqn, wait, max(wait.ask_by_ns, now_ns + ivl + ear.limits.nak_bo_ivl))
+        ear.heard.clear()
+        if ear.leaves:
+            for wait in ear.waits.values():
+                if wait.is_promised:
+                    wait.not_before_ns = min(wait.not_before_ns, now_ns + ivl)
 
     def _wait(self, ear: _Ear, sqn: int, wait: _Wait, least: int, most: int) -> None:
         wait.not_before_ns = self.world.now_ns + least
@@ -255,6 +292,8 @@ class NakRhythm(Checker):
         for ear in self._ears[node.index].values():
             if ear.fresh:
                 self._find(ear)
+            if ear.heard or ear.leaves:
+                self._measured(ear)
             if ear.is_busy:
                 ear.busy_ns = self.world.now_ns
             if ear.is_patient:
@@ -293,8 +332,3 @@ class NakRhythm(Checker):
                 ear.set(sqn, wait, now_ns + patience)
             else:
                 ear.node.fail(f"{sqn} is missing, a NAK was due {now_ns - at_ns} ns ago")
-
-
-def _least_wait(limits: Parameters) -> int:
-    """The least time that a repair is waited for, once repairs were measured."""
-    return min(limits.nak_rdata_ivl, limits.nak_rdata_min_ivl)
