@@ -72,6 +72,11 @@ def shown(static: Static) -> str:
     return " ".join(capture.get().split())
 
 
+def keys(pilot: Pilot[None]) -> set[str]:
+    """What the line of keys says that they do."""
+    return {one.description for one in pilot.app.query_one(Footer).query("FooterKey")}  # type: ignore[attr-defined]
+
+
 async def until(pilot: Pilot[None], holds: Callable[[], object]) -> None:
     """Let the screen live until something holds."""
     deadline = time.monotonic() + PATIENCE_S
@@ -96,8 +101,7 @@ async def _drive(tree: Processes) -> None:
         assert desk["NAKs sent"] == f"{counters['nak_sqns']:,}"
         assert desk["repairs"] == f"{counters['repaired_sqns']:,}"
         assert "opened: session" in desk["last event"]
-        bindings = pilot.app.query_one(Footer).query("FooterKey")
-        assert {"quit", "detail", "sort by", "reverse"} <= {one.description for one in bindings}  # type: ignore[attr-defined]
+        await until(pilot, lambda: {"quit", "detail", "sort by", "reverse"} <= keys(pilot))
         tree.start("desk-2")
         await until(pilot, lambda: [row[0] for row in rows(app)] == ["source", "desk-1", "desk-2"])
         tree.running["desk-2"].kill()
@@ -120,7 +124,7 @@ async def _look_into(pilot: Pilot[None], tree: Processes) -> None:
     await until(pilot, lambda: f"s of source delivered packets {MESSAGES + 50}" in shown(detail))
     assert "pgm recv --lines 'pgm://" in shown(detail)
     await pilot.press("escape")
-    assert not isinstance(pilot.app.screen, NodeScreen)
+    await until(pilot, lambda: not isinstance(pilot.app.screen, NodeScreen))
 
 
 async def _sort(pilot: Pilot[None], heads: list[str]) -> None:
@@ -128,13 +132,13 @@ async def _sort(pilot: Pilot[None], heads: list[str]) -> None:
     assert isinstance(app, TopApp)
     names = lambda: [row[0] for row in rows(app)]  # noqa: E731
     await pilot.press("right")
-    assert names() == ["desk-1", "desk-2", "source"]
+    await until(pilot, lambda: names() == ["desk-1", "desk-2", "source"])
     await pilot.press("r")
-    assert names() == ["source", "desk-2", "desk-1"]
+    await until(pilot, lambda: names() == ["source", "desk-2", "desk-1"])
     await pilot.press(*["right"] * heads.index("in/s"))
-    assert names() == ["desk-1", "desk-2", "source"]
+    await until(pilot, lambda: names() == ["desk-1", "desk-2", "source"])
     await pilot.press("t")
-    assert names() == ["source", "desk-1", "desk-2"]
+    await until(pilot, lambda: names() == ["source", "desk-1", "desk-2"])
 
 
 def test_on_a_terminal_and_what_it_says_to_copy(tree: Processes) -> None:
