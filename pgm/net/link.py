@@ -34,6 +34,7 @@ _ANCILLARY = socket.CMSG_SPACE(4) * 2
 _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
 _U32 = struct.Struct("=I")
+_MASK = 0xFFFFFFFF
 _TRUNCATED = int(socket.MSG_TRUNC)  # the flags themselves compute in Python
 _DONTWAIT = int(socket.MSG_DONTWAIT)
 # What a driver refuses for a while and what it never will: a full queue, and everything else.
@@ -202,6 +203,8 @@ class Link:
         while length <= most:
             asked = min(MOST, (most - length) // stride + 1)
             found = many.read(sock, asked)
+            if found.drops is not None:
+                self._note_drops(sock, found.drops)
             fits = self._fitting(found, first)
             room[length : length + fits * stride].reshape(fits, stride)[:] = found.rows[:fits, :stride]
             length += fits * stride
@@ -290,10 +293,14 @@ class Link:
             if level == SOL_UDP and kind == UDP_GRO:
                 stride = _INT.unpack(octets)[0]
             elif level == socket.SOL_SOCKET and kind == SO_RXQ_OVFL:
-                total = _U32.unpack(octets)[0]
-                self.counters.socket_drops += (total - self._kernel_drops.get(sock, 0)) & 0xFFFFFFFF
-                self._kernel_drops[sock] = total
+                self._note_drops(sock, _U32.unpack(octets)[0])
         return stride
+
+    def _note_drops(self, sock: socket.socket, total: int) -> None:
+        more = (total - self._kernel_drops.get(sock, 0)) & _MASK
+        if more <= _MASK >> 1:  # else it came with an earlier packet than the newest number
+            self.counters.socket_drops += more
+            self._kernel_drops[sock] = total
 
     # Out
 

@@ -18,12 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.core.arena import ROOM
+from pgm.net.sockets import SO_RXQ_OVFL
 from pgm.wire.train import Octets
 
 MOST = 64  # datagrams a call
 _NAME_OCTETS = 28  # of sockaddr_in6, the longest
 _HEADER = struct.Struct("@Nii")  # cmsghdr
 _CONTROL_OCTETS = socket.CMSG_SPACE(4) * 2
+# What comes beside every packet once the kernel has dropped one: their number so far, and nothing else.
+_DROPS = np.frombuffer(_HEADER.pack(socket.CMSG_LEN(4), socket.SOL_SOCKET, SO_RXQ_OVFL), np.uint8)
 
 
 class _IoVec(ctypes.Structure):
@@ -60,7 +63,8 @@ class Found:
     rows: Octets  # (count, ROOM)
     lengths: npt.NDArray[np.uint32]
     names: Octets  # (count, 28), sockaddr
-    is_odd: npt.NDArray[np.bool_]  # came with something beside it, or cut off
+    is_odd: npt.NDArray[np.bool_]  # came with more beside it than the number of packets dropped so far, or cut off
+    drops: int | None  # that number, where the kernel says it
     _controls: Octets
     _control_lengths: npt.NDArray[np.uint64]
 
@@ -127,12 +131,27 @@ class ManyReads:
                 raise OSError(number, os.strerror(number))
             count = 0
         headers = headers[:count]
-        is_odd = (headers["control_length"] > 0) | (headers["flags"] & int(socket.MSG_TRUNC) != 0)
+        control_lengths = headers["control_length"]
+        is_odd, drops = control_lengths > 0, None
+        if is_odd.any():
+            is_odd, drops = self._told_of_drops(control_lengths)
+        is_odd |= headers["flags"] & int(socket.MSG_TRUNC) != 0
         return Found(
             self._rows[:count],
             self._lengths[:count],
             self._names[:count],
             is_odd,
+            drops,
             self._controls[:count],
-            headers["control_length"],
+            control_lengths,
         )
+
+    def _told_of_drops(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_], int | None]:
+        """Which datagrams came with something else than the number of those dropped, and the newest such number."""
+        controls = self._controls[: len(lengths)]
+        tells = (lengths == socket.CMSG_SPACE(4)) & (controls[:, : len(_DROPS)] == _DROPS).all(axis=1)
+        told = np.flatnonzero(tells)
+        if not len(told):
+            return lengths > 0, None
+        number = controls[told[-1], len(_DROPS) : len(_DROPS) + 4].tobytes()
+        return (lengths > 0) & ~tells, int.from_bytes(number, sys.byteorder)

@@ -14,6 +14,7 @@ import pgm
 from pgm.core.arena import ROOM, Arena
 from pgm.net.driver import DRAIN_TRAINS
 from pgm.net.link import Link
+from pgm.net.many import ManyReads
 from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
 from pgm.parameters import Parameters
 from pgm.topology.load import loads
@@ -127,6 +128,33 @@ def test_what_is_read_fits_the_chunk(place: Place) -> None:
     finally:
         receiver.close()
     assert [packet for _, _, cut in found for packet in cut] == sent
+
+
+def test_packets_that_tell_of_drops_still_come_many_by_a_call(place: Place) -> None:
+    """Once the kernel has dropped a packet it tells of that beside every later one: read one by one, more would be dropped."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    receiver = Link(plan.segments[0], 0, Parameters(gro=False, so_rcvbuf=65_536), Arena(), None)
+    many = ManyReads.or_none()
+    assert many is not None
+    to = (plan.segments[0].group, plan.segments[0].port)
+    try:
+        with sender(place.address(1)) as one:
+            for packet in packets([1000] * 500):
+                one.sendto(packet, to)
+            came = sum(len(cut) for _, _, cut in read_all(receiver))
+            assert came < 500
+            for packet in packets([1000] * 20):
+                one.sendto(packet, to)
+            found = many.read(receiver.inputs[0], 20)
+            assert found.drops == 500 - came
+            assert len(found) == 20
+            assert not found.is_odd.any()
+            for packet in packets([1000] * 20):
+                one.sendto(packet, to)
+            assert [len(cut) for _, _, cut in read_all(receiver)] == [20]
+        assert receiver.counters.socket_drops == 500 - came
+    finally:
+        receiver.close()
 
 
 def test_nothing_octets_and_own_echoes_do_not_end_a_train(link: Link, place: Place) -> None:
