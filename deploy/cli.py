@@ -37,6 +37,10 @@ _COMMANDS = {
     "top": ("deploy.watch.top", "Watch the running nodes on a live screen."),
     "monitor": ("deploy.watch.monitor", "Serve what running nodes have counted over HTTP, to browsers and Prometheus."),
     "ctl": ("deploy.ctl", "Change settings of running nodes: a rate, injected losses, small budgets."),
+    "doctor": (
+        "deploy.doctor.command",
+        "Check this machine for the nodes of a topology: kernel, interfaces, what is installed.",
+    ),
     "render": ("deploy.render", "Write systemd units and kernel settings for the nodes of a topology."),
 }
 

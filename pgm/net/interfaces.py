@@ -71,6 +71,19 @@ def find_interface(spec: str, family: int, address: str | None, *, is_unicast: b
     return Interface(chosen.name, chosen.index, address or str(chosen.address), str(chosen.network))
 
 
+def is_own_address(address: str) -> bool:
+    """Whether an address is one of this host's; all of 127/8 is."""
+    wanted = ipaddress.ip_address(address)
+    return (wanted.version == 4 and wanted.is_loopback) or any(one.address == wanted for one in _local_addresses())
+
+
+def multicast_interfaces() -> list[str]:
+    """The interfaces that are up and can do multicast, without loopback."""
+    names = dict.fromkeys(one.name for one in _local_addresses())
+    wanted = _IFF_UP | _IFF_MULTICAST
+    return [name for name in names if _flags(name) & (wanted | _IFF_LOOPBACK) == wanted]
+
+
 def _matches(local: _Local, spec: str) -> bool:
     if local.name == spec:
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,15 @@ def test_what_is_in_force_is_told_for_all_nodes_and_by_name(tree: Processes) -> 
     assert {row["name"] for row in rows["source"]["settings"]} == set(SETTINGS)
     named = invoked("ctl", tree.name, "--node", "source", "get", "txw_secs", "--stream", "s")
     assert "txw_secs: cannot be changed while it runs: windows, caches and tables get their size" in named.out
+
+
+def test_the_examples_of_the_page(tree: Processes) -> None:
+    """As they stand there, with the names of this tree; a rate above that of its file is none of it."""
+    block = next(one for one in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if "pgm ctl" in one)
+    here = {"tree.toml": str(tree.file), "exchange": "source", "rate=20Mbit/s": "rate=2Mbit/s"}
+    for line in block.splitlines():
+        done = invoked(*[here.get(word, word) for word in shlex.split(line, comments=True)[1:]])
+        assert (done.code, bool(done.out)) == (0, True), done
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,142 @@
+"""`pgm doctor`: checks of this machine for the nodes of a topology."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import attrs
+import click
+
+from deploy.codes import EXIT_FAILED
+from deploy.doctor.findings import Finding, Level, lines_of
+from deploy.doctor.machine import check_machine
+from deploy.doctor.network import Use, check_interfaces, check_nodes, runs_here, uses_of
+from deploy.doctor.probe import probe
+from deploy.output import command, print_json, warn
+from pgm.errors import UsageError
+from pgm.net.interfaces import multicast_interfaces
+from pgm.topology.check import load_checked
+from pgm.topology.node_plan import NodePlan
+from pgm.topology.plan import plan_all, plan_node
+
+_LONGEST_S = 3600.0  # of listening
+_MOST_NAMES = 8  # of nodes of other machines
+
+
+@attrs.frozen
+class Patients:
+    """The nodes that are looked at, those of other machines, and what the tree wants of each segment."""
+
+    plans: list[NodePlan]
+    elsewhere: list[str]
+    uses: dict[str, Use]
+
+
+def patients_of(file: Path, nodes: tuple[str, ...]) -> Patients:
+    """Of a file: the named nodes, or those whose addresses this machine has. Raises `TopologyError`, `UsageError`."""
+    topology = load_checked(file)
+    everybody = plan_all(topology)
+    chosen = [plan_node(topology, name) for name in nodes] or list(everybody.values())
+    here = [plan for plan in chosen if nodes or runs_here(plan)]
+    if not here:
+        raise UsageError(
+            f"no node of {file} has an address of this machine",
+            remedy="name one with --node to see what it lacks here, or run this where the nodes are",
+        )
+    names = {plan.name for plan in here}
+    uses = uses_of(everybody | {plan.name: plan for plan in here})
+    return Patients(here, [plan.name for plan in chosen if plan.name not in names], uses)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given several times.")
+@click.option("--all", "shows_all", is_flag=True, help="Show what is well too; without it the rest alone.")
+@click.option(
+    "--probe", "probes", is_flag=True, help="Send a few packets on each segment too, and see whether they come back."
+)
+@click.option(
+    "--listen",
+    type=click.FloatRange(0, _LONGEST_S),
+    default=0.0,
+    metavar="SECONDS",
+    help="With --probe: go on for so long, or until Ctrl-C, and say which other machines that probe meanwhile are heard.",
+)
+@command
+def doctor(
+    file: Path | None, nodes: tuple[str, ...], shows_all: bool, probes: bool, listen: float, as_json: bool
+) -> None:
+    """Check this machine for the nodes of a topology FILE that it has the addresses of.
+
+    \b
+    pgm doctor                              # without a file: the machine alone
+    pgm doctor tree.toml
+    pgm doctor tree.toml --node desk-7 --all
+    pgm doctor tree.toml --probe --listen 10 # on several machines
+    pgm doctor tree.toml --json | jq '.checks[] | select(.level != "ok")'
+
+    Opens each node's sockets as the node would, and closes them. Looks at buffers and other limits of the kernel,
+    interfaces, MTU, routes, offloads, pause frames, snooping bridges, reverse path filters, memory, folders,
+    clocks, processors and what is installed. Says what was found, what is wanted, and the command that mends it.
+    With --probe it sends multicast on the segments, which nodes that run count as rejected packets.
+    An advice is for speed or for rare losses; with a fault a node does not start, or loses packets.
+
+    Exits with 0 without a fault, else with 1.
+    """
+    if listen and not probes:
+        raise UsageError("--listen goes with --probe", remedy="as in: pgm doctor tree.toml --probe --listen 10")
+    if file is None and (nodes or probes):
+        raise UsageError(
+            "nodes and segments are those of a topology file", remedy="as in: pgm doctor tree.toml --node desk-7"
+        )
+    patients = Patients([], [], {}) if file is None else patients_of(file, nodes)
+    findings = list(check_machine(patients.plans))
+    findings += check_nodes(patients.plans, patients.uses) if file else check_interfaces(multicast_interfaces())
+    if probes:
+        findings += _probed(patients, listen)
+    faults = sum(one.level is Level.FAULT for one in findings)
+    if as_json:
+        print_json(_as_json(patients, findings))
+    else:
+        _print(patients, findings, shows_all=shows_all)
+    if faults:
+        sys.exit(EXIT_FAILED)
+
+
+def _probed(patients: Patients, listen_s: float) -> list[Finding]:
+    found = {one.name: one for plan in patients.plans for one in plan.segments if one.peers is None}
+    return list(probe({one: patients.uses[name].packet for name, one in found.items()}, listen_s, _heard))
+
+
+def _heard(segment: str, host: str) -> None:
+    warn(f"heard {host} on {segment}")
+
+
+def _as_json(patients: Patients, findings: list[Finding]) -> dict[str, object]:
+    rows = [{**attrs.asdict(one), "level": one.level.value} for one in findings]
+    return {
+        "ok": all(one.level is not Level.FAULT for one in findings),
+        "nodes": [plan.name for plan in patients.plans],
+        "elsewhere": patients.elsewhere,
+        "checks": rows,
+    }
+
+
+def _print(patients: Patients, findings: list[Finding], *, shows_all: bool) -> None:
+    order = (Level.OK, Level.ADVICE, Level.FAULT)
+    lines = sorted(lines_of(findings), key=lambda line: order.index(line.finding.level))
+    for line in lines:
+        one = line.finding
+        if one.level is Level.OK and not shows_all:
+            continue
+        wanted = f"; wanted: {one.wanted}" if one.wanted else ""
+        print(f"{one.level.value}: {one.check} ({line.about}): {one.found}{wanted}")
+        if one.remedy:
+            print(f"  remedy: {one.remedy}")
+    counts = {level: sum(line.finding.level is level for line in lines) for level in order}
+    print(f"{counts[Level.OK]} ok, advice: {counts[Level.ADVICE]}, faults: {counts[Level.FAULT]}")
+    if patients.elsewhere:
+        more = len(patients.elsewhere) - _MOST_NAMES
+        named = ", ".join(patients.elsewhere[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        warn(f"not checked, since their addresses are not this machine's: {named}")

@@ -1,0 +1,242 @@
+"""Checks of the machine as a whole: what the kernel grants, memory, clocks, processors, what is installed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from deploy.doctor import readings
+from deploy.doctor.findings import Finding, advice, fault, ok
+from deploy.render import memory_of
+from pgm.errors import TransportError
+from pgm.net.control import control_path
+from pgm.net.raw import PROTOCOL, open_raw
+from pgm.net.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
+from pgm.net.status import runtime_dir
+from pgm.parameters import Parameters
+from pgm.topology.node_plan import NodePlan
+from pgm.units import MIB, MILLISECOND, SECOND, format_octets
+
+HERE = "this machine"
+# A process may be kept from its socket for so long by others: a buffer that holds less loses packets now and then.
+_AWAY_NS = 10 * MILLISECOND
+_DESCRIPTORS = 64  # of a node beside its links: standard streams, the driver's, answers, files that it writes
+_DESCRIPTORS_PER_LINK = 4
+_LONGEST_PATH = 107  # octets of a Unix socket's path
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})  # a reading is a system call, and more
+
+
+def check_machine(plans: Sequence[NodePlan]) -> Iterator[Finding]:
+    """All of them, for these nodes; without any for one with default parameters."""
+    limits = [plan.parameters for plan in plans] or [Parameters()]
+    yield from _buffers(limits)
+    yield from _kernel(plans, limits)
+    yield _descriptors(plans)
+    if plans:
+        yield from _memory(plans)
+        yield from _folders(plans)
+    yield from _clocks()
+    yield _governor()
+    yield from _packages(plans)
+    yield _raw(plans)
+
+
+def _buffers(limits: Sequence[Parameters]) -> Iterator[Finding]:
+    wanted = max(one.so_rcvbuf for one in limits)
+    rate = max(one.txw_max_rte for one in limits)
+    granted = _granted(SO_RCVBUFFORCE, socket.SO_RCVBUF, wanted)
+    yield _buffer("receive buffer", "rmem_max", wanted, granted, rate)
+    wanted = max(one.so_sndbuf for one in limits)
+    yield _buffer("send buffer", "wmem_max", wanted, _granted(SO_SNDBUFFORCE, socket.SO_SNDBUF, wanted), 0)
+
+
+def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> Finding:
+    """Of one direction; with a rate in octets a second, how long what is granted holds the stream."""
+    most = readings.sysctl(f"net.core.{key}")
+    most = granted if most is None else most
+    by_force = " by privilege" if granted > most else ""
+    held = f": {granted * SECOND / rate / MILLISECOND:.3g} ms of the stream" if rate else ""
+    found = f"{key} {format_octets(most)}, this user gets {format_octets(granted)}{by_force}{held}"
+    if most >= wanted:
+        return ok(check, HERE, found, format_octets(wanted))
+    judged = fault if granted * SECOND < rate * _AWAY_NS else advice
+    remedy = f"sysctl -w net.core.{key}={wanted}; pgm render writes a file for it"
+    return judged(check, HERE, found, format_octets(wanted), remedy)
+
+
+def _granted(by_force: int, option: int, wanted: int) -> int:
+    """What a socket of this user gets, asked for as a node asks; the kernel doubles it for its own use."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, by_force, wanted)
+        except OSError:
+            sock.setsockopt(socket.SOL_SOCKET, option, wanted)
+        return sock.getsockopt(socket.SOL_SOCKET, option) // 2
+
+
+def _kernel(plans: Sequence[NodePlan], limits: Sequence[Parameters]) -> Iterator[Finding]:
+    sockets = sum(1 if one.peers is not None else 2 for plan in plans for one in plan.segments) or 2
+    wanted = sockets * max(one.so_rcvbuf for one in limits)
+    pages = readings.read("/proc/sys/net/ipv4/udp_mem")
+    if pages is not None:
+        most = int(pages.split()[2]) * _PAGE
+        found = f"udp_mem lets all sockets hold {most // MIB} MiB"
+        text = f"{wanted // MIB} MiB for {sockets} full ones"
+        low = max(1, wanted // _PAGE)
+        remedy = f'sysctl -w net.ipv4.udp_mem="{low} {low + low // 3} {2 * low}"'
+        yield (
+            ok("memory of sockets", HERE, found, text)
+            if most >= wanted
+            else advice("memory of sockets", HERE, found, text, remedy)
+        )
+    members = readings.sysctl("net.ipv4.igmp_max_memberships")
+    if members is not None:
+        found, text = f"igmp_max_memberships {members}", "1: every socket joins one group"
+        remedy = "sysctl -w net.ipv4.igmp_max_memberships=20"
+        yield ok("memberships", HERE, found, text) if members else fault("memberships", HERE, found, text, remedy)
+    dropped = readings.udp_counter("RcvbufErrors")
+    if dropped is not None:
+        found = f"{dropped:,} packets dropped since a socket was full, since the machine began"
+        remedy = (
+            "pgm status --detail tells of which node (socket_drops); give it a larger so_rcvbuf, or more of a processor"
+        )
+        yield ok("full sockets", HERE, found, "0") if not dropped else advice("full sockets", HERE, found, "0", remedy)
+    dropped = readings.backlog_drops()
+    if dropped is not None:
+        found = f"{dropped:,} packets dropped before they came to a socket"
+        remedy = f"sysctl -w net.core.netdev_max_backlog={4 * (readings.sysctl('net.core.netdev_max_backlog') or 1000)}"
+        yield ok("backlog", HERE, found, "0") if not dropped else advice("backlog", HERE, found, "0", remedy)
+
+
+def _descriptors(plans: Sequence[NodePlan]) -> Finding:
+    wanted = _DESCRIPTORS + _DESCRIPTORS_PER_LINK * max((len(plan.segments) for plan in plans), default=1)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found, text = f"{soft:,} open files a process", f"{wanted}"
+    if soft in (resource.RLIM_INFINITY, -1) or soft >= wanted:
+        return ok("open files", HERE, found, text)
+    return fault("open files", HERE, found, text, f"ulimit -n {wanted}; in a unit LimitNOFILE={wanted}")
+
+
+def _memory(plans: Sequence[NodePlan]) -> Iterator[Finding]:
+    most = readings.memory()
+    if most is None:
+        return
+    wanted = sum(memory_of(plan) for plan in plans)
+    found, text = (
+        f"{most // MIB:,} MiB",
+        f"{wanted // MIB:,} MiB if every window and cache of {len(plans)} nodes is full",
+    )
+    remedy = "fewer nodes here, or smaller windows and caches: txw_secs, cache_bytes, rxw_bytes, inbox_bytes"
+    yield ok("memory", HERE, found, text) if most >= wanted else advice("memory", HERE, found, text, remedy)
+
+
+def _folders(plans: Sequence[NodePlan]) -> Iterator[Finding]:
+    topology = plans[0].topology
+    longest = max((control_path(topology, plan.name) for plan in plans), key=lambda path: len(os.fsencode(path)))
+    length = len(os.fsencode(longest)) + 1  # the status socket's is one longer
+    folder, remedy = (
+        runtime_dir(topology),
+        "set PGM_RUNTIME_DIR to a folder with a short path in which this user may write",
+    )
+    if length > _LONGEST_PATH:
+        yield fault("status sockets", HERE, f"{length} octets of path under {folder}", f"{_LONGEST_PATH}", remedy)
+    elif not _may_write(folder):
+        yield fault(
+            "status sockets", HERE, f"nobody but others may write in {folder}", "a folder of this user's", remedy
+        )
+    else:
+        yield ok("status sockets", HERE, str(folder))
+    for plan in plans:
+        if plan.record_directory is not None:
+            yield _room(plan, Path(plan.record_directory))
+
+
+def _room(plan: NodePlan, folder: Path) -> Finding:
+    wanted = plan.parameters.record_bytes
+    text = f"{wanted // MIB:,} MiB, its record_bytes"
+    if not _may_write(folder):
+        return fault(
+            "archive",
+            plan.name,
+            f"this user may not write in {folder}",
+            text,
+            f"chown it, or name another folder in {plan.name}'s record",
+        )
+    free = shutil.disk_usage(_existing(folder)).free
+    found = f"{free // MIB:,} MiB free at {folder}"
+    remedy = f"make room, or give {plan.name} a smaller record_bytes"
+    return (
+        ok("archive", plan.name, found, text) if free >= wanted else advice("archive", plan.name, found, text, remedy)
+    )
+
+
+def _existing(folder: Path) -> Path:
+    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(_existing(folder), os.W_OK | os.X_OK)
+
+
+def _clocks() -> Iterator[Finding]:
+    name = readings.read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    if name is not None:
+        remedy = "boot with clocksource=tsc, or choose another clock for the virtual machine: every packet reads it"
+        yield (
+            ok("clock source", HERE, name)
+            if name not in _SLOW_CLOCKS
+            else advice("clock source", HERE, name, "tsc", remedy)
+        )
+    is_kept = readings.is_clock_kept()
+    if is_kept is not None:
+        found = "kept right" if is_kept else "nobody keeps it right"
+        remedy = (
+            "run chrony or another NTP client: telemetry and archives of several machines are laid side by side by it"
+        )
+        yield ok("clock", HERE, found) if is_kept else advice("clock", HERE, found, "synchronised", remedy)
+
+
+def _governor() -> Finding:
+    paths = sorted(Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    found = sorted({text for path in paths if (text := readings.read(path))})
+    if not found or found == ["performance"]:
+        return ok("processors", HERE, ", ".join(found) or "no governor to choose here")
+    remedy = "cpupower frequency-set -g performance: one that sleeps deep wakes late, and packets wait meanwhile"
+    return advice("processors", HERE, f"governor {', '.join(found)}", "performance", remedy)
+
+
+def _packages(plans: Sequence[NodePlan]) -> Iterator[Finding]:
+    records = any(plan.record_directory or plan.telemetry for plan in plans)
+    has_parity = any(plan.parameters_of(one).fec_group for plan in plans for one in plan.streams)
+    for name, extra, is_needed, what in (
+        ("zfec", "fec", has_parity, "parity"),
+        ("pyarrow", "arrow", records, "archives, telemetry and columns of messages"),
+        ("pyspark", "spark", False, "Spark"),
+    ):
+        remedy = f"pip install 'pgm-repair-network[{extra}]'"
+        if find_spec(name) is not None:
+            yield ok(name, HERE, f"installed, for {what}")
+        elif is_needed:
+            yield fault(name, HERE, "not installed", f"these nodes need it for {what}", remedy)
+        else:
+            yield ok(name, HERE, f"not installed; only {what} would need it")
+    if find_spec("pyspark") is not None and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        yield advice("java", HERE, "not found", "17 or later, for Spark", "apt-get install openjdk-17-jre-headless")
+
+
+def _raw(plans: Sequence[NodePlan]) -> Finding:
+    is_needed = any(one.transport == "ip" for plan in plans for one in plan.segments)
+    check, text = f"IP protocol {PROTOCOL}", 'for transport = "ip"'
+    try:
+        open_raw(socket.AF_INET, "any").close()
+    except TransportError as error:
+        if is_needed:
+            return fault(check, HERE, "this user may not", text, error.remedy)
+        return ok(check, HERE, f"this user may not; only needed {text}")
+    return ok(check, HERE, f"allowed, {text}")

@@ -1,0 +1,210 @@
+"""Checks of each node's segments, by opening its sockets as the node would, and of the interfaces that they use."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from deploy.doctor import readings
+from deploy.doctor.findings import Finding, advice, fault, ok
+from pgm.errors import ProcessError, TransportError
+from pgm.net.interfaces import Interface, find_interface, is_own_address
+from pgm.net.sockets import SegmentSockets, open_sockets
+from pgm.net.status import ask_status, status_path
+from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
+from pgm.units import format_rate
+
+_OVERHEAD = {
+    (4, "udp"): 28,
+    (6, "udp"): 48,
+    (4, "ip"): 24,
+    (6, "ip"): 48,
+}  # octets of the headers below PGM's, options too
+_STRICT = 1  # rp_filter
+_BUSY_SHARE = 0.8  # of a link, above which repairs and others have too little
+
+
+@attrs.frozen
+class Use:
+    """What nodes of the whole tree want of one segment. Rates are octets a second."""
+
+    packet: int
+    rate: int
+    addresses: tuple[str, ...]
+
+
+def uses_of(plans: Mapping[str, NodePlan]) -> dict[str, Use]:
+    """By segment, from the plans of all nodes, wherever they run."""
+    packets: dict[str, int] = {}
+    for plan in plans.values():
+        if plan.role is Role.SOURCE:
+            for stream in plan.streams:
+                octets = plan.parameters_of(stream).max_tpdu
+                packets[stream.name] = max(packets.get(stream.name, 0), octets)
+    found: dict[str, Use] = {}
+    for plan in plans.values():
+        packet = max((packets.get(stream.name, 0) for stream in plan.streams), default=0)
+        for one in plan.segments:
+            known = found.get(one.name, Use(0, 0, ()))
+            own = () if one.address is None else (one.address,)
+            found[one.name] = Use(
+                max(known.packet, packet), max(known.rate, plan.parameters.txw_max_rte), (*known.addresses, *own)
+            )
+    return found
+
+
+def runs_here(plan: NodePlan) -> bool:
+    """Whether a node's addresses are this machine's, or, where it has none, its interface."""
+    addresses = [one.address for one in plan.segments if one.address is not None]
+    if addresses:
+        return all(map(is_own_address, addresses))
+    try:
+        _interface_of(plan.segments[0])
+    except TransportError:
+        return False
+    return True
+
+
+def check_nodes(plans: Sequence[NodePlan], uses: Mapping[str, Use]) -> Iterator[Finding]:
+    """Open every node's sockets and look at the interfaces."""
+    seen: dict[tuple[str, str], SegmentPlan] = {}
+    for plan in plans:
+        for one in plan.segments:
+            try:
+                interface = _interface_of(one)
+            except TransportError as error:
+                yield fault("interface", f"{plan.name} on {one.name}", error.message, one.interface, error.remedy)
+                continue
+            yield from _opened(plan, one, interface)
+            seen.setdefault((interface.name, one.name), one)
+    for (name, segment), one in seen.items():
+        yield from _interface(name, _interface_of(one), one, uses[segment])
+
+
+def check_interfaces(names: Sequence[str]) -> Iterator[Finding]:
+    """What can be said of interfaces without a topology."""
+    for name in names:
+        yield ok("interface", name, f"up, MTU {readings.mtu_of(name)}")
+        yield from _card(name)
+
+
+def _interface_of(plan: SegmentPlan) -> Interface:
+    family = 6 if ":" in plan.group else 4
+    return find_interface(plan.interface, family, plan.address, is_unicast=plan.peers is not None)
+
+
+def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[Finding]:
+    subject = f"{plan.name} on {segment.name}"
+    try:
+        sockets = open_sockets(segment, plan.parameters)
+    except TransportError as error:
+        yield _not_opened(plan, segment, interface, error)
+        return
+    try:
+        yield ok("sockets", subject, f"{interface.name}: {segment.where}")
+        yield from _offload(plan, segment, sockets)
+    finally:
+        sockets.close()
+
+
+def _not_opened(plan: NodePlan, segment: SegmentPlan, interface: Interface, error: TransportError) -> Finding:
+    cause, subject = error.__cause__, f"{plan.name} on {segment.name}"
+    if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
+        try:
+            pid = ask_status(status_path(plan.topology, plan.name))["pid"]
+        except ProcessError:
+            family = 10 if ":" in interface.address else 2
+            holder = readings.holder_of(family, interface.address, segment.unicast_port)
+            who = "" if holder is None else f": process {holder.pid}, {holder.command[:60]}"
+            return fault("sockets", subject, f"{error.message}{who}", "free for this node", error.remedy)
+        return ok("sockets", subject, f"the node runs already, as process {pid}")
+    return fault("sockets", subject, error.message, segment.where, error.remedy)
+
+
+def _offload(plan: NodePlan, segment: SegmentPlan, sockets: SegmentSockets) -> Iterator[Finding]:
+    if segment.transport == "ip":
+        return
+    for name, has, wanted in (("GSO", sockets.gso, plan.parameters.gso), ("GRO", sockets.gro, plan.parameters.gro)):
+        if has:
+            yield ok(name, "UDP", "the kernel has it")
+        elif wanted:
+            remedy = "Linux 4.18 or later has GSO, 5.0 GRO: without them every packet is a system call"
+            yield advice(name, "UDP", "the kernel does not have it", "trains in one call", remedy)
+
+
+def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Use) -> Iterator[Finding]:
+    subject = f"{segment.name} by {name}"
+    version = 6 if ":" in interface.address else 4
+    mtu = readings.mtu_of(name)
+    wanted = use.packet + _OVERHEAD[version, segment.transport]
+    if mtu is not None:
+        found, text = f"{mtu}", f"{wanted}, for packets of {use.packet} octets"
+        remedy = f'ip link set {name} mtu {wanted}, on all hosts of the segment; or max_tpdu = "{mtu - wanted + use.packet}B" in the file'
+        yield ok("MTU", subject, found, text) if mtu >= wanted else fault("MTU", subject, found, text, remedy)
+    speed = readings.speed_of(name)
+    if speed is not None:
+        found, text = format_rate(speed), f"{format_rate(use.rate)} of the streams"
+        remedy = "a faster link, or a lower rate of the streams"
+        if use.rate > speed:
+            yield fault("speed", subject, found, text, remedy)
+        elif use.rate > _BUSY_SHARE * speed:
+            yield advice("speed", subject, found, f"{text}, and room for others", remedy)
+        else:
+            yield ok("speed", subject, found, text)
+    if version == 4 and segment.peers is None:
+        yield from _reverse_path(name, interface, segment, use)
+    if segment.peers is None:
+        yield from _bridge(name)
+    yield from _card(name)
+
+
+def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: Use) -> Iterator[Finding]:
+    modes = [readings.sysctl(f"net.ipv4.conf.{one}.rp_filter") for one in ("all", name)]
+    mode = max((one for one in modes if one is not None), default=0)
+    network = ipaddress.ip_network(interface.network) if interface.network is not None else None
+    strange = [one for one in use.addresses if network is not None and ipaddress.ip_address(one) not in network]
+    found = f"rp_filter {mode}"
+    if mode == _STRICT and strange:
+        remedy = f"sysctl -w net.ipv4.conf.{name}.rp_filter=2, or a route to them by {name}"
+        yield fault(
+            "reverse path",
+            f"{segment.name} by {name}",
+            f"{found}: what comes from {strange[0]} may be dropped",
+            "2, or senders of the interface's own network",
+            remedy,
+        )
+    else:
+        yield ok("reverse path", f"{segment.name} by {name}", found)
+
+
+def _bridge(name: str) -> Iterator[Finding]:
+    folder = readings.bridge_of(name)
+    if folder is None:
+        return
+    snoops, asks = readings.read(folder / "multicast_snooping"), readings.read(folder / "multicast_querier")
+    bridge = folder.resolve().parent.name
+    if snoops == "1" and asks == "0":
+        remedy = f"ip link set {bridge} type bridge mcast_querier 1, unless another one on the network asks; or mcast_snooping 0"
+        yield advice(
+            "IGMP snooping", name, f"bridge {bridge} snoops and does not ask", "a querier on every network", remedy
+        )
+    else:
+        yield ok("IGMP snooping", name, f"bridge {bridge}: snooping {snoops}, querier {asks}")
+
+
+def _card(name: str) -> Iterator[Finding]:
+    pause = readings.pause_of(name)
+    if pause is not None:
+        found = f"obeys {'them' if pause[0] else 'none'}, sends {'some' if pause[1] else 'none'}"
+        remedy = f"ethtool -A {name} rx off tx off, here and at the switch: one slow host would stop all"
+        yield advice("pause frames", name, found, "none", remedy) if any(pause) else ok("pause frames", name, found)
+    ring = readings.ring_of(name)
+    if ring is not None:
+        found, text = f"{ring[0]} packets", f"{ring[1]}, the most it has"
+        remedy = f"ethtool -G {name} rx {ring[1]}"
+        yield (
+            ok("receive ring", name, found) if ring[0] >= ring[1] else advice("receive ring", name, found, text, remedy)
+        )

@@ -1,0 +1,146 @@
+"""Multicast that is sent and heard: by this machine itself, and by others that probe at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+
+import attrs
+
+from deploy.doctor.findings import Finding, advice, fault, ok
+from pgm.errors import TransportError
+from pgm.net.interfaces import needs_scope
+from pgm.net.sockets import SegmentSockets, open_sockets, socket_name
+from pgm.parameters import Parameters
+from pgm.topology.node_plan import SegmentPlan
+
+PACKETS = 5
+_PATIENCE_S = 1.0  # for the own packets, which the kernel gives back at once
+_AGAIN_S = 0.25  # between two rounds while others are listened for
+_MOST_HOSTS = 64  # that are remembered
+_MARK = b"pgm-doctor"  # no PGM packet: nodes that run count it as rejected
+_SAID = re.compile(rb"pgm-doctor ([\w.-]{1,63}) ([0-9a-f]{16}) ")
+_LARGEST = 65_536
+OnHeard = Callable[[str, str], None]  # is told the segment and the host, once for each
+
+
+@attrs.define(eq=False)
+class _Probe:
+    """One segment, and what came of it."""
+
+    segment: SegmentPlan
+    sockets: SegmentSockets
+    packet: bytes
+    nonce: bytes
+    on_heard: OnHeard
+    sent: int = 0
+    back: int = 0
+    refused: str = ""
+    hosts: set[str] = attrs.field(factory=set)
+
+    def send(self, count: int) -> None:
+        """Send some packets to the group."""
+        is_raw = self.segment.transport == "ip"
+        to = socket_name(
+            self.segment.group, 0 if is_raw else self.segment.port, self.sockets.interface, self.sockets.family
+        )
+        for _ in range(count):
+            try:
+                self.sockets.own.sendto(self.packet, to)
+                self.sent += 1
+            except OSError as error:
+                self.refused = error.strerror or str(error)
+
+    def hear(self, sock: socket.socket) -> None:
+        """Read all that waits."""
+        while True:
+            try:
+                octets = sock.recv(_LARGEST)
+            except OSError:
+                return
+            found = _SAID.search(octets)
+            if found is None:
+                continue
+            if found[2] == self.nonce:
+                self.back += 1
+            elif (host := found[1].decode()) not in self.hosts and len(self.hosts) < _MOST_HOSTS:
+                self.hosts.add(host)
+                self.on_heard(self.segment.name, host)
+
+
+def probe(segments: Mapping[SegmentPlan, int], listen_s: float, on_heard: OnHeard) -> Iterator[Finding]:
+    """Send packets of so many octets on each segment and say what came back; hear others for so many seconds, or until Ctrl-C."""
+    probes: list[_Probe] = []
+    with ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for segment, packet in segments.items():
+            try:
+                one = _open(segment, packet, on_heard)
+            except TransportError as error:
+                yield fault("multicast", segment.name, f"not probed: {error.message}", segment.where, error.remedy)
+                continue
+            stack.callback(one.sockets.close)
+            assert one.sockets.group is not None
+            selector.register(one.sockets.group, selectors.EVENT_READ, one)
+            probes.append(one)
+        with contextlib.suppress(KeyboardInterrupt):  # enough listened
+            _exchange(selector, probes, listen_s)
+    for one in probes:
+        yield from _judged(one, is_listening=listen_s > 0)
+
+
+def _open(segment: SegmentPlan, packet: int, on_heard: OnHeard) -> _Probe:
+    """Sockets like those of a receiver that nobody addresses: beside whichever nodes run."""
+    heard = attrs.evolve(segment, address=None, upstream=True, downstream=False)
+    nonce = os.urandom(8).hex().encode()
+    host = re.sub(rb"[^\w.-]", b"-", socket.gethostname().encode())[:63] or b"-"
+    octets = b" ".join((_MARK, host, nonce, b"")).ljust(packet, b".")
+    return _Probe(segment, open_sockets(heard, Parameters(gro=False)), octets, nonce, on_heard)
+
+
+def _exchange(selector: selectors.BaseSelector, probes: Sequence[_Probe], listen_s: float) -> None:
+    begun = time.monotonic()
+    for one in probes:
+        one.send(PACKETS)
+    again, until = begun + _AGAIN_S, begun + max(listen_s, _PATIENCE_S)
+    while (now := time.monotonic()) < until:
+        if not listen_s and all(one.back >= one.sent for one in probes):
+            return
+        if listen_s and now >= again:
+            again = now + _AGAIN_S
+            for one in probes:
+                one.send(1)
+        for key, _ in selector.select(max(0.0, min(again if listen_s else until, until) - now)):
+            key.data.hear(key.fileobj)
+
+
+def _judged(one: _Probe, *, is_listening: bool) -> Iterator[Finding]:
+    segment = one.segment
+    name, text = segment.name, f"all that was sent to {segment.where}"
+    found = f"{one.back} of {one.sent} packets of {len(one.packet)} octets came back"
+    port = "ip protocol 113" if segment.transport == "ip" else f"udp dport {segment.port}"
+    family = "ip6" if needs_scope(segment.group) or ":" in segment.group else "ip"
+    remedy = f"allow it in the firewall: nft list ruleset; nft add rule inet filter input {family} daddr {segment.group} {port} accept"
+    if one.refused:
+        yield fault(
+            "multicast",
+            name,
+            f"not sent: {one.refused}",
+            text,
+            "look at the MTU, and at the firewall: nft list ruleset",
+        )
+    elif one.back < one.sent:
+        yield fault("multicast", name, found, text, remedy)
+    else:
+        yield ok("multicast", name, found, text)
+    if is_listening and one.hosts:
+        yield ok("other machines", name, f"heard {', '.join(sorted(one.hosts))}")
+    elif is_listening:
+        remedy = "run the same there at the same time; else look at VLANs, at IGMP snooping without a querier, at multicast_hops"
+        yield advice("other machines", name, "heard none", "those of the segment", remedy)

@@ -1,0 +1,172 @@
+"""What the kernel says: /proc, /sys, ioctl and sockets. Each reading is None where this machine has no such thing."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from pathlib import Path
+
+import attrs
+
+_SIOCGIFMTU = 0x8921
+_SIOCGIFINDEX = 0x8933
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_GRINGPARAM = 0x10
+_ETHTOOL_GPAUSEPARAM = 0x12
+_IFREQ = struct.Struct("16si20x")
+_IFREQ_POINTER = struct.Struct("16sP16x")
+_TIME_ERROR = 5  # of adjtimex: nobody keeps the clock right
+_TIMEX_OCTETS = 256  # more than struct timex has
+_LISTED = {socket.AF_INET: ("udp", "raw"), socket.AF_INET6: ("udp6", "raw6")}  # in /proc/net
+
+
+def read(path: str | Path) -> str | None:
+    """The text of a small file of the kernel's."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def sysctl(name: str) -> int | None:
+    """A setting of the kernel, the first number of several."""
+    text = read("/proc/sys/" + name.replace(".", "/"))
+    return None if not text else int(text.split()[0])
+
+
+def _ioctl(request: int, octets: bytes) -> bytes | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            return fcntl.ioctl(sock, request, octets)
+        except OSError:
+            return None
+
+
+def mtu_of(interface: str) -> int | None:
+    """Octets of the largest packet that an interface takes, IP header included."""
+    answer = _ioctl(_SIOCGIFMTU, _IFREQ.pack(interface.encode(), 0))
+    return None if answer is None else int(_IFREQ.unpack(answer)[1])
+
+
+def class_folder(interface: str) -> Path | None:
+    """The interface's folder in /sys, if that is of this network namespace: names may be the same in another one."""
+    answer = _ioctl(_SIOCGIFINDEX, _IFREQ.pack(interface.encode(), 0))
+    folder = Path("/sys/class/net") / interface
+    if answer is None or read(folder / "ifindex") != str(_IFREQ.unpack(answer)[1]):
+        return None
+    return folder
+
+
+def speed_of(interface: str) -> int | None:
+    """Octets a second of the link."""
+    folder = class_folder(interface)
+    text = None if folder is None else read(folder / "speed")  # Mbit/s
+    return int(text) * 1_000_000 // 8 if text and int(text) > 0 else None
+
+
+def _ethtool(interface: str, command: int, numbers: int) -> list[int] | None:
+    values = array.array("I", [command, *[0] * numbers])
+    address, _ = values.buffer_info()
+    if _ioctl(_SIOCETHTOOL, _IFREQ_POINTER.pack(interface.encode(), address)) is None:
+        return None
+    return list(values)[1:]
+
+
+def pause_of(interface: str) -> tuple[bool, bool] | None:
+    """Whether an interface obeys pause frames, and whether it sends some; what `ethtool -a` shows."""
+    values = _ethtool(interface, _ETHTOOL_GPAUSEPARAM, 3)  # autoneg, rx, tx
+    return None if values is None else (bool(values[1]), bool(values[2]))
+
+
+def ring_of(interface: str) -> tuple[int, int] | None:
+    """Packets that the receive ring of an interface has, and could have; what `ethtool -g` shows."""
+    values = _ethtool(interface, _ETHTOOL_GRINGPARAM, 8)  # most of rx, mini, jumbo, tx; then what they are
+    return None if values is None or not values[0] else (values[4], values[0])
+
+
+def bridge_of(interface: str) -> Path | None:
+    """The folder in /sys of the bridge that an interface is, or is a port of."""
+    folder = class_folder(interface)
+    if folder is None:
+        return None
+    for found in (folder / "bridge", folder / "master" / "bridge"):
+        if found.is_dir():
+            return found
+    return None
+
+
+def udp_counter(name: str) -> int | None:
+    """One of the counters of UDP since this network namespace began: `RcvbufErrors`."""
+    rows = [line.split()[1:] for line in (read("/proc/net/snmp") or "").splitlines() if line.startswith("Udp:")]
+    return int(dict(zip(*rows, strict=True))[name]) if len(rows) == 2 and name in rows[0] else None
+
+
+def backlog_drops() -> int | None:
+    """Packets that the kernel dropped between an interface and the sockets since the machine began."""
+    text = read("/proc/net/softnet_stat")
+    return None if text is None else sum(int(line.split()[1], 16) for line in text.splitlines())
+
+
+def memory() -> int | None:
+    """Octets of memory that processes here may have."""
+    text = read("/proc/meminfo")
+    if text is None:
+        return None
+    total = int(text.split("MemTotal:")[1].split()[0]) * 1024
+    limit = read("/sys/fs/cgroup/memory.max")
+    return min(total, int(limit)) if limit and limit.isdigit() else total
+
+
+def is_clock_kept() -> bool | None:
+    """Whether something keeps the clock right, as NTP does."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    state = libc.adjtimex(ctypes.create_string_buffer(_TIMEX_OCTETS))  # modes 0: reads
+    return None if state < 0 else state != _TIME_ERROR
+
+
+@attrs.frozen
+class Holder:
+    """A process that has a socket."""
+
+    pid: int
+    command: str
+
+
+def holder_of(family: int, address: str, port: int) -> Holder | None:
+    """Who has bound an address and a UDP port here; None where nobody does, or it is not ours to see."""
+    wanted = {
+        packed_text(family, address, port),
+        packed_text(family, "0.0.0.0" if family == socket.AF_INET else "::", port),
+    }
+    for name in _LISTED[socket.AddressFamily(family)][:1]:
+        for line in (read(f"/proc/net/{name}") or "").splitlines()[1:]:
+            fields = line.split()
+            if fields[1] in wanted:
+                found = _process_with(f"socket:[{fields[9]}]")
+                if found is not None:
+                    return found
+    return None
+
+
+def packed_text(family: int, address: str, port: int) -> str:
+    """An address and a port as /proc/net spells them: words of the host's order in hexadecimal."""
+    octets = socket.inet_pton(family, address.partition("%")[0])
+    words = struct.unpack(f"={len(octets) // 4}I", octets)
+    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
+
+
+def _process_with(link: str) -> Holder | None:
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if any(os.readlink(one) == link for one in (folder / "fd").iterdir()):
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                return Holder(int(folder.name), words)
+        except OSError:  # it has ended, or is somebody else's
+            continue
+    return None

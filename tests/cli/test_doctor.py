@@ -1,0 +1,219 @@
+"""`pgm doctor` on this machine, and on namespaces that lack something."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.doctor import readings
+from tests.cli.command import environment, invoked
+from tests.cli.test_json import documented
+from tests.net.lab import ROOT, Host, lab, needs_namespaces
+from tests.net.places import Place, one_segment
+from tests.net.processes import Process, processes
+
+PAGE = (ROOT / "docs/operations.md").read_text()
+TREE = """\
+version = 1
+name = "sick"
+[streams.s]
+data_port = 7500
+rate = "8Mbit/s"
+[segments.lan]
+group = "239.192.77.1"
+interface = "10.0.0.0/8"
+[nodes.source]
+role = "source"
+segment = "lan"
+address = "10.7.0.1"
+streams = ["s"]
+[nodes.relay]
+role = "aggregator"
+upstream = {{ segment = "lan", address = "{relay}" }}
+downstream = [{{ segment = "floor", address = "192.168.8.1" }}]
+parents = ["source"]
+[segments.floor]
+group = "239.192.77.2"
+interface = "192.168.8.0/24"
+[nodes."desk-*"]
+role = "receiver"
+segment = "floor"
+parents = ["relay"]
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    file = tmp_path / "tree.toml"
+    file.write_text(one_segment(Place.new()))
+    return file
+
+
+def by_check(found: Mapping[str, Any], subject: str = "") -> dict[str, dict[str, Any]]:
+    return {one["check"]: one for one in found["checks"] if subject in one["subject"]}
+
+
+def test_a_tree_on_loopback_has_no_fault_and_hears_its_own_multicast(tree: Path) -> None:
+    """Whatever the limits of the machine that tests it, none of them keeps this tree from working."""
+    found = invoked("doctor", tree, "--probe", "--json").json
+    documented("doctor", found)
+    for row in found["checks"]:
+        documented("doctor.checks[]", row)
+        assert row["level"] in ("ok", "advice"), row
+        assert bool(row["remedy"]) == (row["level"] == "advice"), row
+    assert (found["ok"], found["nodes"], found["elsewhere"]) == (True, ["source", "desk-1"], [])
+    rows = by_check(found)
+    assert rows["multicast"]["found"] == "5 of 5 packets of 1472 octets came back"
+    assert rows["MTU"]["found"] == str(readings.mtu_of("lo"))
+    most = int(Path("/proc/sys/net/core/rmem_max").read_text())
+    assert (rows["receive buffer"]["level"] == "ok") == (most >= 8 << 20)
+    assert rows["GSO"]["level"] == rows["sockets"]["level"] == "ok"
+
+
+def test_what_the_page_says_of_checks_is_what_there_is(tree: Path) -> None:
+    told = set(re.findall(r"^\| ([A-Za-z0-9 ]+) \| .* \| .* \|$", PAGE, re.MULTILINE)) - {"check", "setting"}
+    source = "".join(path.read_text() for path in (ROOT / "deploy/doctor").glob("*.py"))
+    made = set(re.findall(r'(?:ok|advice|fault|judged|_buffer)\(\s*"([^"]+)"', source))
+    assert told == made | {"GSO", "GRO", "zfec", "pyarrow", "pyspark", "IP protocol 113"}
+    assert set(by_check(invoked("doctor", tree, "--json").json)) <= told
+
+
+def test_the_examples_of_the_page(tree: Path) -> None:
+    block = next(one for one in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) if "pgm doctor" in one)
+    lines = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+    assert len(lines) == 5
+    for words in lines:
+        here = {"tree.toml": str(tree), "desk-7": "desk-1", "10": "0.1"}  # seconds
+        done = invoked(*[here.get(word, word) for word in words])
+        assert done.code == 0, done
+
+
+def test_people_read_what_is_not_well_and_all_where_they_ask(tree: Path) -> None:
+    short, whole = invoked("doctor", tree), invoked("doctor", tree, "--all")
+    assert (short.code, whole.code) == (0, 0)
+    assert "ok: sockets (source on lan, desk-1 on lan): lo: " in whole.out
+    assert "ok: " not in short.out.replace(" ok, advice", "")
+    assert re.fullmatch(r"\d+ ok, advice: \d+, faults: 0", short.out.splitlines()[-1])
+    assert short.out.splitlines()[-1] == whole.out.splitlines()[-1]
+
+
+def test_who_holds_the_port_is_named_and_a_node_that_runs_is_well() -> None:
+    place = Place.new()
+    with processes(one_segment(place), f"t{place.number}") as running, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGM_RUNTIME_DIR", str(running.folder))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+            other.bind((place.address(1), place.port))
+            process = running.start("desk-1")
+            process.line_with("ready:")
+            done = invoked("doctor", running.file, "--json")
+        assert done.code == 1
+        rows = by_check(done.json, "source on lan"), by_check(done.json, "desk-1 on lan")
+        assert rows[0]["sockets"]["level"] == "fault"
+        assert f"in use by another process: process {os.getpid()}, " in rows[0]["sockets"]["found"]
+        assert rows[1]["sockets"] == {
+            "check": "sockets",
+            "subject": "desk-1 on lan",
+            "level": "ok",
+            "found": f"the node runs already, as process {process.process.pid}",
+            "wanted": "",
+            "remedy": "",
+        }
+
+
+def test_a_buffer_that_holds_a_moment_of_the_stream_is_a_fault(tmp_path: Path) -> None:
+    """How much this machine grants is for the machine to say; no machine grants this."""
+    file = tmp_path / "tree.toml"
+    file.write_text(one_segment(Place.new(), rate="1000Gbit/s", parameters='so_rcvbuf = "1GiB", txw_bytes = "64MiB"'))
+    done = invoked("doctor", file)
+    row = by_check(invoked("doctor", file, "--json").json)["receive buffer"]
+    assert (done.code, row["level"]) == (1, "fault"), row
+    assert row["remedy"].startswith(f"sysctl -w net.core.rmem_max={1 << 30}")
+    assert f"fault: receive buffer (this machine): {row['found']}; wanted: 1GiB\n  remedy: {row['remedy']}" in done.out
+
+
+def test_wrong_words(tree: Path) -> None:
+    invoked("doctor", "--node", "desk-1").complains(2, "nodes and segments are those of a topology file")
+    invoked("doctor", tree, "--listen", "1").complains(2, "--listen goes with --probe")
+    invoked("doctor", ROOT / "deploy/topologies/trading-floor.toml").complains(2, "has an address of this machine")
+    alone = invoked("doctor", "--json").json
+    assert (alone["nodes"], "sockets" in by_check(alone)) == ([], False)
+
+
+def _start(host: Host, file: Path, *words: str, has_sys: bool = False) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "deploy", "doctor", str(file), *words, "--json"]
+    if has_sys:  # /sys of this namespace, as a machine of its own would have it
+        line = ["unshare", "-m", "sh", "-c", f"mount -t sysfs none /sys && exec {shlex.join(line)}"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(host.wrap(line), stdout=pipe, stderr=pipe, text=True, env=environment(), cwd=ROOT)
+
+
+def _found(process: subprocess.Popen[str], code: int) -> dict[str, Any]:
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, out + err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+@needs_namespaces
+def test_machines_that_lack_something(tmp_path: Path) -> None:
+    """A short MTU, a strict filter, a firewall and a bridge without a querier; then two machines that hear each other."""
+    file = tmp_path / "tree.toml"
+    file.write_text(TREE.format(relay="10.9.0.2"))
+    with lab() as net:
+        one, other = net.host("one"), net.host("other")
+        name, _ = net.join(one, "10.7.0.1/24", other, "10.7.0.2/24", mtu=1400)
+        one.run("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "1")
+        one.run("ip", "link", "set", name, "master", "br0")
+        one.run("sysctl", "-qw", f"net.ipv4.conf.{name}.rp_filter=1")
+        rules = "table inet f { chain i { type filter hook input priority 0; ip daddr 239.192.77.1 drop; }; }"
+        one.run("nft", rules)
+        found = _found(_start(one, file, "--node", "source", "--node", "relay", "--probe", has_sys=True), 1)
+        rows = by_check(found, "lan")
+        assert {key for key, row in rows.items() if row["level"] == "fault"} == {
+            "sockets",  # the relay has an address that is not of this machine
+            "MTU",
+            "reverse path",
+            "multicast",
+        }
+        assert (rows["MTU"]["found"], rows["MTU"]["remedy"].split(",")[0]) == ("1400", f"ip link set {name} mtu 1500")
+        assert "10.9.0.2 may be dropped" in rows["reverse path"]["found"]
+        assert rows["multicast"]["found"].startswith("0 of 5 packets")
+        assert "239.192.77.1 udp dport" in rows["multicast"]["remedy"]
+        assert by_check(found, name)["IGMP snooping"]["level"] == "advice"
+        floor = by_check(found, "relay on floor")["interface"]
+        assert (floor["level"], "no IPv4 interface matches" in floor["found"]) == ("fault", True)
+        one.run("nft", "flush ruleset")
+        one.run("ip", "link", "set", name, "nomaster")
+        one.run("sysctl", "-qw", f"net.ipv4.conf.{name}.rp_filter=0")
+        for host in (one, other):
+            host.run("ip", "link", "set", "mtu", "1500", "dev", name if host is one else "vone")
+        file.write_text(TREE.format(relay="10.7.0.2"))
+        started = [_listening(host, file) for host in (one, other)]
+        try:
+            for process in started:
+                process.line_with(f"heard {socket.gethostname()} on lan")
+            for process in started:
+                process.process.send_signal(signal.SIGINT)
+            for process, code in zip(started, (0, 1), strict=True):  # the other one is not the source
+                assert process.wait() == code, process.log
+                row = by_check(json.loads(process.printed[-1]), "lan")["other machines"]
+                assert row["found"] == f"heard {socket.gethostname()}"
+        finally:
+            for process in started:
+                process.close()
+
+
+def _listening(host: Host, file: Path) -> Process:
+    words = ["doctor", str(file), "--node", "source", "--probe", "--listen", "60", "--json"]
+    return Process(host.name, words, host)
