@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -12,7 +12,7 @@ from rich.text import Text
 from deploy.tables import Column, console, table
 from pgm.core.counters import ROWS
 
-_Table = tuple[str, list[Column], list[list[str]]]
+DetailTable: TypeAlias = tuple[str, list[Column], list[list[str]]]
 
 
 def print_details(rows: list[dict[str, Any]], *, clear: bool) -> None:
@@ -32,7 +32,7 @@ def details(row: dict[str, Any], width: int) -> Iterator[RenderableType]:
     event = row.get("last_event")
     if event:
         yield Text(f"last event, {_clock(event['at_s'])}: {event['id']}: {event['text']}")
-    for title, columns, cells in _tables(row):
+    for title, columns, cells in tables(row):
         if cells:
             yield Text()
             yield table(title, columns, cells, width)
@@ -43,7 +43,8 @@ def _clock(at_s: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at_s))
 
 
-def _tables(row: dict[str, Any]) -> Iterator[_Table]:
+def tables(row: dict[str, Any]) -> Iterator[DetailTable]:
+    """Every table of a node: its title, its columns, its cells. Some have no rows."""
     yield _sessions(row["sessions"])
     yield _shares(row["sessions"])
     yield _lines(row["sessions"])
@@ -64,7 +65,7 @@ def _headed(first: str, *others: str) -> list[Column]:
     return [Column(first), *(Column(heading) for heading in others)]
 
 
-def _sessions(sessions: Iterable[dict[str, Any]]) -> _Table:
+def _sessions(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
         [
             _name(one),
@@ -83,7 +84,7 @@ def _sessions(sessions: Iterable[dict[str, Any]]) -> _Table:
     return "sessions", [Column("stream"), *(Column(heading, rank) for heading, rank in ranks.items())], cells
 
 
-def _shares(sessions: Iterable[dict[str, Any]]) -> _Table:
+def _shares(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     """What each session has counted, a counter a row."""
     cells = [
         [_name(one), key.replace("_", " "), f"{value:,}"] for one in sessions for key, value in one["counts"].items()
@@ -91,7 +92,7 @@ def _shares(sessions: Iterable[dict[str, Any]]) -> _Table:
     return "counted by session", _headed("stream", "what", "count"), cells
 
 
-def _lines(sessions: Iterable[dict[str, Any]]) -> _Table:
+def _lines(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
         [
             _name(one),
@@ -108,7 +109,7 @@ def _lines(sessions: Iterable[dict[str, Any]]) -> _Table:
     return "lines", _headed("stream", "line", "packets", "first", "lost", "behind", "is"), cells
 
 
-def _askers(sessions: Iterable[dict[str, Any]]) -> _Table:
+def _askers(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
         [
             _name(one),
@@ -124,7 +125,7 @@ def _askers(sessions: Iterable[dict[str, Any]]) -> _Table:
     return "who asks", _headed("stream", "child", "NAKs", "packets asked for", "dropped", "all the time"), cells
 
 
-def _members(sessions: Iterable[dict[str, Any]]) -> _Table:
+def _members(sessions: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
         [_name(one), child, f"{sqn:,}", f"{one['lead'] - sqn:,}"]
         for one in sessions
@@ -134,7 +135,7 @@ def _members(sessions: Iterable[dict[str, Any]]) -> _Table:
     return "who has acknowledged what", _headed("stream", "child", "up to", "packets behind"), cells
 
 
-def _rates(rates: dict[str, Any]) -> _Table:
+def _rates(rates: dict[str, Any]) -> DetailTable:
     cells = [
         [
             f"{name.replace('_', ' ')}, {window}",
@@ -148,7 +149,7 @@ def _rates(rates: dict[str, Any]) -> _Table:
     return "per second", _headed("what, over", "now", "most", "at"), cells
 
 
-def _links(segments: Iterable[dict[str, Any]]) -> _Table:
+def _links(segments: Iterable[dict[str, Any]]) -> DetailTable:
     cells = [
         [one["segment"], one["group"], one["interface"], one["address"], f"{one['rcvbuf']:,}", f"{one['sndbuf']:,}"]
         for one in segments
@@ -156,7 +157,7 @@ def _links(segments: Iterable[dict[str, Any]]) -> _Table:
     return "segments", _headed("segment", "group", "interface", "address", "receive buffer", "send buffer"), cells
 
 
-def _counters(counters: dict[str, Any]) -> _Table:
+def _counters(counters: dict[str, Any]) -> DetailTable:
     docs = {row.name: (row.metadata["unit"], row.metadata["doc"]) for row in ROWS}
     cells = [[key, f"{value:,}", docs[key][0], docs[key][1]] for key, value in counters.items() if key in docs]
     cells += [[f"rejects: {key}", f"{value:,}", "packets", ""] for key, value in counters.get("rejects", {}).items()]

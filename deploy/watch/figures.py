@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import attrs
@@ -28,6 +28,11 @@ class Figure:
     def text(self, node: Seen) -> str:
         """The cell of a node."""
         return self.spell(self.value(node)) if self.words is None else self.words(node)
+
+    def number(self, node: Seen) -> float:
+        """The value for sums: 0 where there is none."""
+        found = self.value(node)
+        return found if isinstance(found, (int, float)) else 0.0
 
     @property
     def is_text(self) -> bool:
@@ -56,6 +61,11 @@ def _counter(node: Seen, *names: str) -> float | None:
         return None
     counters: dict[str, int] = node.snapshot["counters"]
     return sum(counters.get(name, 0) for name in names)
+
+
+def total_of(nodes: Iterable[Seen], name: str) -> float:
+    """A counter of all receivers among some nodes."""
+    return sum(_counter(node, name) or 0.0 for node in nodes if node.role == "receiver")
 
 
 def _rate(node: Seen, *names: str) -> float | None:
@@ -148,7 +158,7 @@ FIGURES = {
     "local": Figure("local", _local, _share, "Share of a receiver's repairs that its own segment's repairer sent.", 2),
     "missing": Figure("missing", _missing, _number, "Packets it lacks now.", 4),
     "lost": Figure("lost", _lost, _number, "Packets told to an application as lost."),
-    "event": Figure("last event", _event, _word, "What befell it last; [events.md](events.md) has the meaning.", 7),
+    "event": Figure("last event", _event, _word, "What befell it last; docs/events.md has the meanings.", 7),
 }
 
 

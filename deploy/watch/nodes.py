@@ -37,6 +37,15 @@ class State(enum.Enum):
     ABSENT = "not running"  # a topology file names it, and it has never answered
 
 
+@attrs.frozen
+class Place:
+    """A node's place on one segment. `side` is up, down or both, as the segment lies for the node; `address` may not be known."""
+
+    segment: str
+    side: str
+    address: str | None
+
+
 @attrs.define
 class Seen:
     """One node. `since_s` is when it came to its state, on the monotonic clock; `snapshot` the last that it gave."""
@@ -48,7 +57,7 @@ class Seen:
     since_s: float = 0.0
     snapshot: Snapshot | None = None
     planned_parents: tuple[str, ...] = ()  # addresses, where a file tells
-    planned_addresses: tuple[str, ...] = ()
+    planned_places: tuple[Place, ...] = ()
 
     @property
     def is_up(self) -> bool:
@@ -56,11 +65,12 @@ class Seen:
         return self.state is State.UP
 
     @property
-    def addresses(self) -> tuple[str, ...]:
-        """The node's own, on all of its segments."""
+    def places(self) -> tuple[Place, ...]:
+        """Where it sits, on each of its segments."""
         if self.snapshot is None:
-            return self.planned_addresses
-        return tuple(one["address"] for one in self.snapshot["segments"])
+            return self.planned_places
+        rows = self.snapshot["segments"]
+        return tuple(Place(one["segment"], one.get("side", "both"), one["address"]) for one in rows)
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -113,7 +123,7 @@ class Nodes:
                     plan.role.value,
                     since_s=self._clock(),
                     planned_parents=plan.parents,
-                    planned_addresses=tuple(one.address for one in plan.segments if one.address is not None),
+                    planned_places=tuple(Place(one.name, one.side, one.address) for one in plan.segments),
                 )
         else:
             folder = runtime_dir(wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import importlib.resources
 import time
 from collections.abc import Awaitable, Callable
 
@@ -13,16 +14,18 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deploy.watch.metrics import Metrics
 from deploy.watch.nodes import Nodes, State, View
+from deploy.watch.page import one_node, overview
 
 FRESH_S = 0.5  # so long an answer of the nodes is good for all who ask
 MOST_REQUESTS = 32  # under way at once; others are told to come again
 _OPEN = "/healthz"  # needs no token: it says nothing of the tree
+_FILES = {"monitor.css": "text/css", "monitor.js": "text/javascript"}
 _HEADERS = {
     b"cache-control": b"no-store",
     b"x-content-type-options": b"nosniff",
@@ -61,6 +64,25 @@ class Pages:
             if state is not State.UP
         }
         return JSONResponse({"nodes": view.snapshots, **others, "left_out": view.left_out})
+
+    async def overview(self, request: Request) -> Response:
+        """For people."""
+        return HTMLResponse(overview(await self.view()))
+
+    async def node(self, request: Request) -> Response:
+        """One node, for people."""
+        view = await self.view()
+        wanted = request.query_params.get("topology"), request.query_params.get("name")
+        node = next((one for one in view.nodes if (one.topology, one.name) == wanted), None)
+        if node is None:
+            return PlainTextResponse("there is no such node, or it was forgotten\n", 404)
+        return HTMLResponse(one_node(view, node))
+
+    async def file(self, request: Request) -> Response:
+        """Style and script of the pages."""
+        name = request.url.path.removeprefix("/")
+        text = importlib.resources.files("deploy").joinpath("templates", name).read_text()
+        return Response(text, media_type=_FILES[name])
 
     async def health(self, request: Request) -> Response:
         """That the monitor itself is there."""
@@ -130,6 +152,13 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def application(nodes: Nodes, token: str | None) -> ASGIApp:
     """The ASGI application."""
     pages = Pages(nodes)
-    endpoints: dict[str, Endpoint] = {"/metrics": pages.metrics, "/status.json": pages.status, _OPEN: pages.health}
+    endpoints: dict[str, Endpoint] = {
+        "/": pages.overview,
+        "/node": pages.node,
+        "/metrics": pages.metrics,
+        "/status.json": pages.status,
+        _OPEN: pages.health,
+        **{f"/{name}": pages.file for name in _FILES},
+    }
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
     return Starlette(routes=routes, middleware=[Middleware(Door, token=token)])

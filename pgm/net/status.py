@@ -50,6 +50,7 @@ def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]
     for link in links:
         row: dict[str, Any] = {
             "segment": link.plan.name,
+            "side": link.plan.side,
             "interface": link.sockets.interface.name,
             "address": link.segment.address,
             "group": link.plan.where,

@@ -17,7 +17,7 @@ from pgm.core.interface import Core
 from pgm.core.watch import Wait
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
-from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
+from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MICROSECOND
 from pgm.wire.formats import HEADER, Nla, PacketType, Tsi, tsi_text
 from pgm.wire.packets import Nak
@@ -65,7 +65,7 @@ class Observer:
         self._lines: dict[tuple[str, Tsi], _LineTold] = {}
         self._arrived: list[Event] = []  # until it is said by what
         for segment in plan.segments:
-            self._add("address", segment.name, peer=segment.address or "", cause=_sides(segment))
+            self._add("address", segment.name, peer=segment.address or "", cause=segment.side)
         if plan.role is not Role.SOURCE:
             for key in _TIMERS:
                 self._add("timer", cause=key, value_us=getattr(plan.parameters, key) // MICROSECOND)
@@ -251,10 +251,6 @@ class Observer:
         sums, self._sums = self._sums, {}
         for key, found in sums.items():
             self._tell_sum(key, found)
-
-
-def _sides(segment: SegmentPlan) -> str:
-    return "both" if segment.upstream == segment.downstream else "up" if segment.upstream else "down"
 
 
 @contextmanager

@@ -47,6 +47,11 @@ class SegmentPlan:
     peers: tuple[Address, ...] | None = None  # of a unicast leg: everybody else there; None on a multicast domain
 
     @property
+    def side(self) -> str:
+        """Where it lies for the node: up, down, or both."""
+        return "both" if self.upstream == self.downstream else "up" if self.upstream else "down"
+
+    @property
     def where(self) -> str:
         """Where what is for all goes, as people write it."""
         if self.peers is not None:

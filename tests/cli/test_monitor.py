@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import html
 import http.client
 import io
 import ipaddress
@@ -86,6 +87,7 @@ def test_what_nodes_have_counted_is_served(running: tuple[Processes, Process, Pr
     _says_what_status_says(tree, port)
     _says_the_counters_table(port)
     _does_what_the_page_says(port)
+    _shows_people(tree, port)
     _needs_its_token(guarded.first_printed()["port"])
     assert get(port, "/metrics", "POST")[0] == 405
     assert get(port, "/etc/passwd")[0] == 404
@@ -150,9 +152,34 @@ def _does_what_the_page_says(port: int) -> None:
     assert named <= types
 
 
+def _shows_people(tree: Processes, port: int) -> None:
+    """The tree, a page for each node, and what they are made of; nothing from elsewhere, and nothing a browser may mistake."""
+    status, headers, text = get(port, "/")
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "default-src 'none'" in headers["content-security-policy"]
+    page = text.decode()
+    links = [html.unescape(one) for one in re.findall(r'<a href="(/node[^"]*)"', page)]
+    assert [re.sub(".*name=", "", one) for one in links] == ["source", "desk-1"]
+    assert "//" not in page.replace("http-equiv", "")
+    for name, kind in (("monitor.css", "text/css"), ("monitor.js", "text/javascript")):
+        assert f'"/{name}"' in page
+        assert get(port, f"/{name}")[1]["content-type"].startswith(kind)
+    desk = get(port, links[1])[2].decode()
+    told = " ".join(re.sub("<[^>]*>", " ", desk).split())
+    assert f"delivered_packets {MESSAGES} packets {doc_of('delivered_packets')}" in told
+    assert tree.status("desk-1")["sessions"][0]["tsi"] in told
+    assert get(port, "/node?topology=x&name=desk-1")[0] == 404
+    assert get(port, "/node")[0] == 404
+
+
+def doc_of(counter: str) -> str:
+    """The words of a row of the counters' table."""
+    return next(row.metadata["doc"] for row in ROWS if row.name == counter)
+
+
 def _needs_its_token(port: int) -> None:
     basic = base64.b64encode(f"anybody:{TOKEN}".encode()).decode()
-    for path in ("/metrics", "/status.json", "/nothing"):
+    for path in ("/", "/node", "/monitor.js", "/metrics", "/status.json", "/nothing"):
         assert get(port, path)[0] == 401
         assert get(port, path, Authorization=f"Bearer {TOKEN}x")[0] == 401
         assert get(port, path, Authorization="Basic ?")[0] == 401

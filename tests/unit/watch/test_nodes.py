@@ -1,0 +1,113 @@
+"""Which nodes are known, for how long and how many, and what their counters add up to by stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from deploy.watch import nodes as watched
+from deploy.watch.metrics import Metrics
+from deploy.watch.nodes import GONE_KEPT_S, Nodes, Seen, State, View
+from pgm.net.status import serve_status, status_path
+from tests.folders import short_folder
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with short_folder() as made:
+        monkeypatch.setenv("PGM_RUNTIME_DIR", str(made))
+        yield made
+
+
+def snapshot(topology: str, node: str, **more: Any) -> dict[str, Any]:
+    """What a node says of itself."""
+    base = {
+        "topology": topology,
+        "node": node,
+        "role": "receiver",
+        "pid": 1,
+        "uptime_s": 1.0,
+        "rss_bytes": 1,
+        "cpu_s": 0.1,
+    }
+    return {**base, "counters": {}, "rates": {}, "sessions": [], "segments": [], **more}
+
+
+class Clock:
+    """Moves when it is told to."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_nodes_are_found_are_gone_and_are_forgotten(folder: Path) -> None:
+    clock = Clock()
+    nodes = Nodes(clock=clock)
+    assert nodes.look().nodes == ()
+
+    async def states() -> dict[str, State]:
+        view = await trio.to_thread.run_sync(nodes.look)
+        return {f"{one.topology}/{one.name}": one.state for one in view.nodes}
+
+    async with trio.open_nursery() as nursery:
+        for name in ("n10", "n9"):
+            path = status_path("a/b", name)
+            await nursery.start(serve_status, path, lambda name=name: snapshot("a/b", name))
+        await nursery.start(serve_status, status_path("odd", "x"), lambda: ["something", "else"])
+        (folder / "odd" / "left-behind.sock").touch()
+        assert await states() == {"a/b/n9": State.UP, "a/b/n10": State.UP, "odd/x": State.STUCK}
+        assert list(await states()) == ["a/b/n9", "a/b/n10", "odd/x"]
+        assert [one["node"] for one in (await trio.to_thread.run_sync(Nodes(["a/b"]).look)).snapshots] == ["n9", "n10"]
+        nursery.cancel_scope.cancel()
+    assert set((await states()).values()) == {State.GONE}
+    clock.now += GONE_KEPT_S + 1
+    assert await states() == {}
+
+
+@pytest.mark.usefixtures("folder")
+async def test_no_more_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "MOST_NODES", 2)
+    nodes = Nodes()
+    for names in ("abc", "def"):
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                await nursery.start(serve_status, status_path("t", name), lambda name=name: snapshot("t", name))
+            view = await trio.to_thread.run_sync(nodes.look)
+            assert len(view.snapshots) == 2
+            assert view.left_out == 1
+            assert len(view.nodes) == 2
+            nursery.cancel_scope.cancel()
+
+
+def session(tsi: str, stream: str = "s", **counts: int) -> dict[str, Any]:
+    """A session of a snapshot."""
+    return {"tsi": tsi, "stream": stream, "counts": counts, "missing_sqns": 1, "pending_sqns": 0, "held_octets": 2}
+
+
+def test_counters_of_a_stream_only_grow_while_its_sessions_come_and_go() -> None:
+    metrics = Metrics()
+
+    def total(state: State, pid: int, *sessions: dict[str, Any]) -> float | None:
+        one = Seen("t", "n", "receiver", state, 0.0, snapshot("t", "n", pid=pid, sessions=list(sessions)))
+        text, _ = metrics.render(View((one,), 0.0, 0.0))
+        for family in text_string_to_metric_families(text.decode()):
+            for sample in family.samples:
+                if sample.name == "pgm_stream_lost_sqns_total" and sample.labels["stream"] == "s":
+                    return sample.value
+        return None
+
+    assert total(State.UP, 1, session("a", lost_sqns=5)) == 5
+    assert total(State.UP, 1, session("a", lost_sqns=6), session("b", lost_sqns=1)) == 7
+    assert total(State.UP, 1, session("b", lost_sqns=2)) == 8, "what a counted is not forgotten with it"
+    assert total(State.STUCK, 1) is None
+    assert total(State.UP, 1) == 8
+    assert total(State.UP, 1, session("a", lost_sqns=1)) == 9, "a came again, from 0"
+    assert total(State.UP, 1, session("a", "other", lost_sqns=1)) == 9
+    assert total(State.UP, 2, session("a", lost_sqns=1)) == 1, "another process counts anew"
