@@ -179,6 +179,12 @@ def archive(
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key as PEM.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that clients must show.")
 @click.option(
+    "--files/--no-files",
+    default=True,
+    show_default=True,
+    help="Whether clients that see DIRECTORY may be told where in its files the rows are, and read them there.",
+)
+@click.option(
     "--publish", metavar="FILE", help="Publish what is put as the source --publish-node of this topology file."
 )
 @click.option("--publish-node", metavar="NODE", help="Name of that source.")
@@ -257,6 +263,7 @@ def _serve(
             publish=publish,
             published=options["publish_state"] or archives.directory / "published.json",
             where=where,
+            files=options["files"],
         )
     except (ArrowException, OSError) as error:
         raise ProcessError(

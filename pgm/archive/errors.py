@@ -51,3 +51,9 @@ class NotStaged(ArchiveError):
     """A batch is to be published whose rows are not, or no longer, here."""
 
     code = "PGM-ARCHIVE-STAGED"
+
+
+class NotInFiles(ArchiveError):
+    """Files are not what the range service says of them: another machine's, or replaced. It is asked for the rows instead."""
+
+    code = "PGM-ARCHIVE-FILES"

@@ -6,25 +6,9 @@ import json
 
 import attrs
 
+from pgm.archive.session import Session
 from pgm.core.path import Path
 from pgm.wire.formats import Tsi, tsi_text
-
-
-@attrs.frozen
-class Session:
-    """One session as its rows name it: the columns that are the same for all of them."""
-
-    tsi: str
-    epoch_us: int | None = None
-    stream: str | None = None
-    source: str | None = None
-    node: str = ""
-    segment: str | None = None
-
-    @property
-    def key(self) -> tuple[str, int | None]:
-        """What tells sessions apart."""
-        return self.tsi, self.epoch_us
 
 
 @attrs.frozen

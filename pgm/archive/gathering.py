@@ -9,11 +9,12 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
-from pgm.archive.feeds import Feed, Session
+from pgm.archive.feeds import Feed
 from pgm.archive.index import Key
 from pgm.archive.recovery import Log
 from pgm.archive.ring import Tally
 from pgm.archive.rows import Rows, batch_of, repaired_of, rows_of, rows_of_batch, rows_of_loss
+from pgm.archive.session import Session
 from pgm.archive.writer import ArchiveWriter, WriteFailed
 from pgm.core.effects import LossCause, Lost
 from pgm.core.fragments import LargeMessage, Messages, Reassembler

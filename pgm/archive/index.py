@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from pgm.archive.feeds import Session
 from pgm.archive.requests import Holding
 from pgm.archive.segment import Entry
+from pgm.archive.session import Session
 
 Key = tuple[str, int | None]
 

@@ -6,6 +6,7 @@ are errors.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,6 +165,15 @@ class Range:
     def is_over(self) -> bool:
         """Whether everything asked for was given."""
         return self.end is not None and self.at >= self.end
+
+    def spots(self, most: int) -> list[tuple[int, int, int, int, int]]:
+        """Where the first `most` batches of the range lie: segment, offset and octets, first sqn and the one behind the last."""
+        entries = itertools.islice(self.reader.entries(self.session, self.at), most)
+        return [
+            (one.segment, one.offset, one.octets, one.first, one.end)
+            for one in entries
+            if self.end is None or one.first < self.end
+        ]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows that are there now. Raises `RangeDropped`, `CorruptSegment`."""

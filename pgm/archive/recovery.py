@@ -29,7 +29,7 @@ def scan(file: SegmentFile, limit: int, index: Index, *, start: int = 0, verifie
         if entry is None:
             return offset + len(END_OF_STREAM), True
         if verifies:
-            file.octets_of(entry)
+            file.octets_of(entry.offset, entry.octets)
         index.add(entry)
         offset = entry.after
     return offset, False

@@ -14,6 +14,7 @@ from pgm.archive.errors import BadRequest
 
 ACTION_HOLDINGS = "holdings"
 ACTION_SQN_AT = "sqn_at"
+ACTION_FILES = "files"
 ACTION_PUBLISH = "publish_batch"
 ACTION_DISCARD = "discard_batch"
 ACTION_PUBLISHED = "published"

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgm.archive.feeds import Session
 from pgm.archive.schema import COLUMNS, STORED_SCHEMA
+from pgm.archive.session import Session
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.messages.batch_decoder import NO_TIME, Unpacked
 from pgm.wire.formats import PacketType

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
-from pgm.archive.feeds import Session
 from pgm.archive.schema import STORED_SCHEMA, check_version
+from pgm.archive.session import Session
 
 SUFFIX = ".arrows"
 _KEY = "pgm"
@@ -205,21 +205,33 @@ class SegmentFile:
             raise self.corrupt(offset, f"a batch of {octets} octets begins and {limit - offset} are there")
         return entry
 
-    def octets_of(self, entry: Entry) -> bytes:
+    def octets_of(self, offset: int, length: int) -> memoryview:
         """The octets of a batch, their checksum verified. Raises `CorruptSegment`."""
-        octets = self._read(entry.offset, entry.octets)
-        at = octets.find(_SUM_MARK, 0, _FIRST_READ) + len(_SUM_MARK)
-        view = memoryview(octets)
-        told = octets[at : at + _SUM_DIGITS]
+        view = memoryview(
+            pa.allocate_buffer(length)
+        )  # Arrow's memory comes back to the next batch, Python's to the kernel
+        try:
+            count = os.preadv(self._fd, [view], offset)
+        except OSError as error:
+            raise self.corrupt(offset, error.strerror or "it cannot be read") from error
+        at = bytes(view[:_FIRST_READ]).find(_SUM_MARK) + len(_SUM_MARK)
         found = zlib.crc32(view[at + _SUM_DIGITS :], zlib.crc32(b"0" * _SUM_DIGITS, zlib.crc32(view[:at])))
-        if len(octets) < entry.octets or told != b"%08x" % found:
-            raise self.corrupt(entry.offset, "the checksum of a batch is wrong")
-        return octets
+        if count < length or bytes(view[at : at + _SUM_DIGITS]) != b"%08x" % found:
+            raise self.corrupt(offset, "the checksum of a batch is wrong")
+        return view
 
     def batch_of(self, entry: Entry) -> pa.RecordBatch:
         """A batch as it is stored. Raises `CorruptSegment`."""
-        octets = self.octets_of(entry)
+        return self._batch_in(self.octets_of(entry.offset, entry.octets), entry.offset)
+
+    def batch_at(self, offset: int, octets: int) -> tuple[Entry, pa.RecordBatch]:
+        """A batch as it is stored, and what it says of itself. Raises `CorruptSegment`, also where no batch of that length lies."""
+        found = self.octets_of(offset, octets)
+        entry = self._entry_of(bytes(found[:_FIRST_READ]), offset, offset + octets)
+        return entry, self._batch_in(found, offset)
+
+    def _batch_in(self, octets: memoryview, offset: int) -> pa.RecordBatch:
         try:
             return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(octets)), STORED_SCHEMA)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise self.corrupt(entry.offset, f"a batch cannot be read: {error}") from None
+            raise self.corrupt(offset, f"a batch cannot be read: {error}") from None

@@ -22,10 +22,12 @@ import pyarrow.flight as flight
 
 from pgm.archive.collection import Archives
 from pgm.archive.errors import BadRequest, TooManyStreams
+from pgm.archive.joining import joined
 from pgm.archive.publications import Publications, Publish, Where
 from pgm.archive.reader import Range
 from pgm.archive.requests import (
     ACTION_DISCARD,
+    ACTION_FILES,
     ACTION_HOLDINGS,
     ACTION_PUBLISH,
     ACTION_PUBLISHED,
@@ -37,9 +39,7 @@ from pgm.errors import PgmError
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 
-# Smaller batches are joined up to these: each costs a reader some tenths of a millisecond.
-_JOINED_OCTETS = 1 << 20
-_JOINED_ROWS = 1 << 16
+_MOST_SPOTS = 4096  # in one answer: some 100 KB of JSON
 _TOKEN_SCHEME = "Bearer "
 
 
@@ -94,11 +94,13 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         publish: Publish | None = None,
         published: Path | None = None,
         where: Where | None = None,
+        files: bool = True,
     ) -> None:
-        """Listen; `published` is the file that remembers published batches, `where` says where the source is. Raises OSError, `ArchiveError` or `pa.ArrowException` where the address cannot be had."""
+        """Listen; `published` is the file that remembers published batches, `where` says where the source is, `files` whether clients may be told where rows lie. Raises OSError, `ArchiveError` or `pa.ArrowException` where the address cannot be had."""
         self._archives = archives
         self._parameters = parameters
         self._node = node
+        self._tells_files = files
         self._publications = Publications(publish, published, parameters, where=where) if publish is not None else None
         self._lock = threading.Lock()
         self._streams: Counter[str] = Counter()  # by client
@@ -125,7 +127,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     # What there is
 
     def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
-        """`holdings` or `sqn_at`."""
+        """One of `list_actions`."""
         with _telling():
             asked = read_json(action.body.to_pybytes())
             self._archives.refresh()
@@ -137,11 +139,14 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
                 }
             elif action.type == ACTION_SQN_AT:
                 found = {"sqns": self._sqns_at(asked)}
+            elif action.type == ACTION_FILES and self._tells_files:
+                wanted = self._archives.read(RangeRequest.from_bytes(action.body.to_pybytes()))
+                found = {"directory": str(wanted.reader.directory.resolve()), "spots": wanted.spots(_MOST_SPOTS)}
             elif action.type in (ACTION_PUBLISH, ACTION_DISCARD, ACTION_PUBLISHED):
                 found = self._publishing().do(action.type, asked)
             else:
                 raise BadRequest(
-                    f"there is no action {action.type!r}", remedy=f"ask for {ACTION_HOLDINGS} or {ACTION_SQN_AT}"
+                    f"there is no action {action.type!r} here", remedy=f"ask for {ACTION_HOLDINGS} or {ACTION_SQN_AT}"
                 )
         yield json.dumps(found).encode()
 
@@ -150,6 +155,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         return [
             (ACTION_HOLDINGS, "what is held of every session, as JSON"),
             (ACTION_SQN_AT, "the first sqn received at time_us or later, of every session or of one tsi"),
+            (ACTION_FILES, "where the rows of a ticket lie, for clients that see the directory"),
             (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
             (ACTION_DISCARD, "forget attempts"),
             (ACTION_PUBLISHED, "the last batch of every writer, and what came again after the service was killed"),
@@ -226,12 +232,12 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
     def _stream(self, context: Any, found: Range, is_tail: bool) -> Iterator[Any]:
         client = context.peer().rpartition(":")[0]
         with _telling(), self._one_of(client):
-            yield from _joined(found.batches())
+            yield from joined(found.batches())
             while is_tail and not found.is_over and not context.is_cancelled():
                 if self._ends.wait(self._parameters.archive_poll_ivl / SECOND):
                     return
                 if self._archives.refresh():
-                    yield from _joined(found.batches())
+                    yield from joined(found.batches())
 
     @contextmanager
     def _one_of(self, client: str) -> Iterator[None]:
@@ -310,26 +316,3 @@ def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
         if name not in ("tsi", "stream", "node"):
             raise BadRequest(f"sessions are not chosen by {name!r}", remedy="by tsi, stream or node")
     return all(holding[name] == value for name, value in asked.items())
-
-
-def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches joined, so that none costs more than its rows. What comes before an error is given before it."""
-    held: list[pa.RecordBatch] = []
-    octets = rows = 0
-    failure: PgmError | None = None
-    while True:
-        try:
-            batch = next(batches, None)
-        except PgmError as error:
-            batch, failure = None, error
-        if held and (batch is None or octets + batch.nbytes > _JOINED_OCTETS or rows + batch.num_rows > _JOINED_ROWS):
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, octets, rows = [], 0, 0
-        if batch is not None:
-            held.append(batch)
-            octets += batch.nbytes
-            rows += batch.num_rows
-        if failure is not None:
-            raise failure
-        if batch is None:
-            return

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from pgm.archive.committed import Committed, CommittedFile, read_committed
 from pgm.archive.errors import ArchiveError
-from pgm.archive.feeds import Session
 from pgm.archive.index import Index
 from pgm.archive.recovery import Log, recover
 from pgm.archive.segment import END_OF_STREAM, HEAD, Entry, encode, path_of
+from pgm.archive.session import Session
 from pgm.parameters import Parameters
 
 _MICROSECOND_NS = 1000

@@ -21,8 +21,9 @@ from typing import Any
 
 import attrs
 
-from pgm.archive.feeds import Feed, Session
+from pgm.archive.feeds import Feed
 from pgm.archive.ring import HELD, Item, Kind, Ring, cause_at
+from pgm.archive.session import Session
 from pgm.core.effects import Lost
 from pgm.errors import PgmError
 from pgm.parameters import Parameters

@@ -146,7 +146,7 @@ TABLE = (
     Option("stream", "streams", (READ,), _names, "all", "Only sessions of these streams."),
     Option("node", "nodes", (READ,), _names, "all", "Only what these nodes recorded."),
     Option("subjects", "subjects", (READ,), _names, "all", "Only messages with these subjects, `*` at the end of one for any rest. The services choose; losses come all the same."),
-    Option("columns", "columns", (READ,), _columns, "all", "Columns in the order wanted. What is not named is not read from the disk, nor sent."),
+    Option("columns", "columns", (READ,), _columns, "all", "Columns in the order wanted. What is not named is not sent."),
     Option("payload", "payload", (READ,), _bool, "true", "`false` leaves out the column `value`."),
     Option("startingOffsets", "starting", (READ,), _offsets, "earliest", "Where a batch or a new stream begins: `earliest`, `latest`, or JSON by TSI with sqns, -2 for earliest and -1 for latest. Sessions that the JSON does not name, and those that appear later, begin with the oldest sqn held."),
     Option("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Instead: the first row received at that time or later; milliseconds since 1970, or as in ISO 8601."),
@@ -156,6 +156,7 @@ TABLE = (
     Option("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "How many sqns, which are packets, a micro-batch has at most, if that is one for each session; sessions share it by how much they have."),
     Option("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Cut sessions into so many partitions at least."),
     Option("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Cut sessions into partitions of about so many octets on disk."),
+    Option("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files, where the service says that they are. What they read is checked; where anything differs, the service sends the rows."),
     Option("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "How long a service that does not answer, or has too many readers, is tried again, when no other one has the rows."),
     Option("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
     Option("writerId", "writer", (WRITE,), _text, "the query's id", "Under which name batches are told apart. The id of a streaming query stays with its checkpoint."),
@@ -188,6 +189,7 @@ class Options:
     most_offsets: int | None = None
     least_partitions: int = 1
     partition_octets: int = 1 << 26
+    local_files: bool = True
     retry_s: float = 10.0
     publish_stream: str = ""
     writer: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from pgm.archive.requests import RangeRequest
+from pgm.archive.errors import ArchiveError
+from pgm.archive.files import read_spots
+from pgm.archive.requests import ACTION_FILES, RangeRequest
 from pgm.archive.schema import check_version, plain
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.options import Options
-from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, Patience, open_range, told_by
+from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, Patience, ask, open_range, told_by
 from pgm.spark.sessions import Place, Session
 
 _log = logging.getLogger("pgm.spark")
@@ -125,9 +128,38 @@ class RangeReader:
         return [one for one in self._piece.places if one.oldest <= first and end <= one.next_sqn]
 
     def _read(self, place: Place) -> Iterator[pa.RecordBatch]:
+        """The rows from `_at` on: from the files where this process sees them, else from the service."""
+        if self._options.local_files:
+            yield from self._given(self._in_files(place), place)
+        if self._at < self._piece.end:
+            yield from self._given(self._sent(place), place)
+
+    def _given(self, batches: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.RecordBatch]:
+        """Batches as Spark wants them, mended; keeps `_at`."""
+        names = list(self._options.columns)
+        for batch in batches:
+            for part in self._filled(batch, place):
+                yield pa.RecordBatch.from_arrays([plain(part.column(name)) for name in names], names)
+            self._at = _behind(batch)
+
+    def _in_files(self, place: Place) -> Iterator[pa.RecordBatch]:
+        """As far as there are files here that are what the service says of them; nothing where there are none."""
+        request = attrs.evolve(self._request(place, self._at), encoded=True)
+        try:
+            while self._at < self._piece.end:
+                at = attrs.evolve(request, first=self._at)
+                told = ask(self._options, place.location, ACTION_FILES, json.loads(at.to_bytes()))
+                if not told["spots"]:
+                    return
+                yield from read_spots(told, at, self._at, self._piece.end)
+                self._at = min(told["spots"][-1][-1], self._piece.end)
+        except (RecorderRefused, RecorderDown, ArchiveError, OSError, KeyError, TypeError) as error:
+            _log.debug("%s is read through its service: %s", place.location, error)
+
+    def _sent(self, place: Place) -> Iterator[pa.RecordBatch]:
+        """What the service sends. Raises `pa.ArrowException`, OSError."""
         request = attrs.evolve(self._request(place, self._at), encoded=True)
         reader = open_range(self._options, place.location, request.to_bytes())
-        names = list(self._options.columns)
         try:
             check_version(reader.schema, place.location)
             while self._at < self._piece.end:
@@ -135,11 +167,8 @@ class RangeReader:
                     batch = reader.read_chunk().data
                 except StopIteration:
                     return
-                if not batch.num_rows:
-                    continue
-                for part in self._filled(batch, place):
-                    yield pa.RecordBatch.from_arrays([plain(part.column(name)) for name in names], names)
-                self._at = _behind(batch)
+                if batch.num_rows:
+                    yield batch
         finally:
             reader.cancel()
 

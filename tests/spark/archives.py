@@ -9,9 +9,9 @@ from pathlib import Path
 import attrs
 
 from pgm.archive.collection import Archives
-from pgm.archive.feeds import Session
 from pgm.archive.rows import Rows
 from pgm.archive.service import RangeService
+from pgm.archive.session import Session
 from pgm.archive.writer import ArchiveWriter
 from pgm.parameters import Parameters
 from pgm.units import SECOND

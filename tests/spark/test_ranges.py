@@ -50,7 +50,7 @@ def test_a_service_that_is_killed_in_the_middle_of_a_range(tmp_path: Path) -> No
             stack.callback(service.close)
             service.line_with("ready:")
             places.append((service, service.log.rpartition(" on ")[2].strip()))
-        chosen = options(f"{places[0][1]}|{places[1][1]}", columns="sqn,value")
+        chosen = options(f"{places[0][1]}|{places[1][1]}", columns="sqn,value", localFiles="false")
         (piece,) = pieces(chosen)
         found: list[int] = []
         for number, batch in enumerate(RangeReader(piece, chosen).batches()):
@@ -58,7 +58,7 @@ def test_a_service_that_is_killed_in_the_middle_of_a_range(tmp_path: Path) -> No
             if number == 0:
                 next(service for service, where in places if where == piece.places[0].location).kill()
         assert found == list(range(20_000))
-        alone = options(piece.places[0].location, columns="sqn,value")
+        alone = options(piece.places[0].location, columns="sqn,value", localFiles="false")
         with pytest.raises(RecorderDown, match="does not answer"):
             list(RangeReader(Piece(_session(piece), 0, 20_000, piece.places[:1]), alone).batches())
 

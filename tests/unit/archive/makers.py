@@ -10,10 +10,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pgm.archive.feeds import Session
 from pgm.archive.reader import ArchiveReader
 from pgm.archive.requests import RangeRequest
 from pgm.archive.rows import Rows, batch_of, rows_of, rows_of_loss
+from pgm.archive.session import Session
 from pgm.archive.writer import ArchiveWriter
 from pgm.core.fragments import Messages
 from pgm.parameters import Parameters

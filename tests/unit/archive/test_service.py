@@ -83,6 +83,7 @@ def test_holdings_ranges_and_times(writer: ArchiveWriter) -> None:
         assert {kind.type for kind in client.list_actions()} == {
             "holdings",
             "sqn_at",
+            "files",
             "publish_batch",
             "discard_batch",
             "published",
