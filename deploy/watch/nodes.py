@@ -139,7 +139,7 @@ class Nodes:
         """Ask every node; returns when all have answered, or two seconds were too short for the last of them."""
         began = self._clock()
         folders = _folders() if self._folders is None else self._folders
-        found = sorted({path for folder in folders for path in folder.glob(_SOCKETS)})
+        found = sorted({path for folder in folders for path in _sockets(folder)})
         asked = found[:MOST_NODES]
         with ThreadPoolExecutor(max(1, min(_ASKERS, len(asked)))) as pool:
             answers = dict(zip(asked, pool.map(_ask, asked), strict=True))
@@ -191,6 +191,13 @@ def _folders() -> list[Path]:
     try:
         return sorted(path for path in runtime_dir("x").parent.iterdir() if path.is_dir())
     except OSError:  # nothing has ever run
+        return []
+
+
+def _sockets(folder: Path) -> list[Path]:
+    try:
+        return list(folder.glob(_SOCKETS))
+    except OSError:  # it was removed just now
         return []
 
 

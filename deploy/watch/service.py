@@ -42,6 +42,8 @@ class Pages:
         self._metrics = Metrics()
         self._lock = trio.Lock()
         self._view: View | None = None
+        self._writing = trio.Lock()
+        self._written: tuple[View, str, tuple[bytes, str]] | None = None
 
     async def view(self) -> View:
         """All nodes, at most `FRESH_S` ago."""
@@ -51,8 +53,12 @@ class Pages:
             return self._view
 
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus."""
-        text, content_type = self._metrics.render(await self.view(), request.headers.get("accept", ""))
+        """For Prometheus. Written once for each view and what is accepted, since a thousand nodes take seconds."""
+        view, accept = await self.view(), request.headers.get("accept", "")
+        async with self._writing:
+            if self._written is None or self._written[0] is not view or self._written[1] != accept:
+                self._written = view, accept, await trio.to_thread.run_sync(self._metrics.render, view, accept)
+            text, content_type = self._written[2]
         return Response(text, headers={"content-type": content_type})
 
     async def status(self, request: Request) -> Response:
