@@ -145,7 +145,7 @@ def span(seconds: float) -> str:
 
 
 FIGURES = {
-    "topology": Figure("topology", lambda node: node.topology, _word, "Its tree.", 2),
+    "topology": Figure("topology", lambda node: node.topology, _word, "Its tree, where several run."),
     "node": Figure("node", lambda node: node.name, _word, "Its name in the topology."),
     "role": Figure("role", lambda node: node.role, _word, "What it does.", 3),
     "state": Figure("state", _up_s, _word, "How long it runs, or does not answer any more.", 6, _state),

@@ -6,6 +6,7 @@ The table is bounded by `MOST_NODES`. Who has answered once and does not any mor
 from __future__ import annotations
 
 import enum
+import errno
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from pgm.topology.plan import plan_all
 MOST_NODES = 1024  # asked at once; those over it are counted
 GONE_KEPT_S = 600.0  # longer than an alarm takes to notice
 _ASKERS = 32  # threads: a node that hangs holds one of them for two seconds
+_OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _SOCKETS = "*.sock"
 _MOST_NAMES = 10  # in a message
 _ROLES = ("source", "aggregator", "repairer", "receiver")  # down the tree
@@ -136,7 +138,10 @@ class Nodes:
         self._folders.append(folder)
 
     def look(self) -> View:
-        """Ask every node; returns when all have answered, or two seconds were too short for the last of them."""
+        """Ask every node; returns when all have answered, or two seconds were too short for the last of them.
+
+        Raises `OSError` where this process has no room for more sockets.
+        """
         began = self._clock()
         folders = _folders() if self._folders is None else self._folders
         found = sorted({path for folder in folders for path in _sockets(folder)})
@@ -197,7 +202,7 @@ def _folders() -> list[Path]:
 def _sockets(folder: Path) -> list[Path]:
     try:
         return list(folder.glob(_SOCKETS))
-    except OSError:  # it was removed just now
+    except FileNotFoundError:  # it was removed just now
         return []
 
 
@@ -209,5 +214,7 @@ def _ask(path: Path) -> Snapshot | State:
     try:
         snapshot = ask_status(path)
     except ProcessError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _OWN_LIMITS:
+            raise error.__cause__ from None  # it says nothing of the node
         return State.STUCK if isinstance(error.__cause__, TimeoutError) else State.GONE
     return snapshot if isinstance(snapshot, dict) and {"topology", "node", "role"} <= set(snapshot) else State.STUCK

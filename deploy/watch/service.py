@@ -167,4 +167,9 @@ def application(nodes: Nodes, token: str | None) -> ASGIApp:
         **{f"/{name}": pages.file for name in _FILES},
     }
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
-    return Starlette(routes=routes, middleware=[Middleware(Door, token=token)])
+    return Starlette(routes=routes, middleware=[Middleware(Door, token=token)], exception_handlers={OSError: _no_room})
+
+
+async def _no_room(_: Request, error: Exception) -> Response:
+    """The nodes could not be asked: too many connections are open, mostly."""
+    return PlainTextResponse(f"the nodes cannot be asked now: {error}\n", 503, {"retry-after": "1"})

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from starlette.requests import Request
 
-from deploy.watch import service
+from deploy.watch import nodes, service
 from deploy.watch.nodes import View
 from deploy.watch.service import Pages
+from pgm.errors import ProcessError
+from tests.folders import short_folder
 
 
 class Counted:
@@ -24,9 +28,34 @@ class Counted:
         return View((), time.monotonic(), 0.01)
 
 
+async def test_a_monitor_without_room_says_so_and_takes_no_node_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a flood of connections: the limit of open files is its own, not the nodes'."""
+
+    def refuse(path: Path) -> None:
+        raise ProcessError(f"no answer from {path}") from OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(nodes, "ask_status", refuse)
+    with short_folder() as folder:
+        monkeypatch.setenv("PGM_RUNTIME_DIR", str(folder))
+        (folder / "t").mkdir()
+        (folder / "t" / "n.sock").touch()
+        answers: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            answers.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": [], "query_string": b""}
+        await service.application(nodes.Nodes(), None)(scope, receive, send)
+    assert answers[0]["status"] == 503
+    assert b"Too many open files" in answers[1]["body"]
+
+
 async def test_many_requests_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes: Any = Counted()
-    pages = Pages(nodes)
+    counted: Any = Counted()
+    pages = Pages(counted)
     request = Request({"type": "http", "headers": []})
     answers = []
 
@@ -38,7 +67,7 @@ async def test_many_requests_are_one_look(monkeypatch: pytest.MonkeyPatch) -> No
             nursery.start_soon(ask)
     assert len(answers) == 20
     assert all(one is answers[0] for one in answers)
-    assert nodes.looks == 1
+    assert counted.looks == 1
     monkeypatch.setattr(service, "FRESH_S", 0.0)
     await ask()
-    assert nodes.looks == 2
+    assert counted.looks == 2
