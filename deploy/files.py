@@ -77,7 +77,7 @@ async def send_files(
     began = trio.current_time()
     gc.freeze()  # what was loaded stays: looking through it again and again takes a twentieth of the time
     events = Happenings()
-    async with open_source(target, node=node, stream=stream, on_notice=events.say) as source:
+    async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
         _complain(source.links)
         # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
         with trio.move_on_after(settle_s):
@@ -131,7 +131,7 @@ async def receive_files(
 ) -> None:
     """Receive files until the stream ends, or with `follow` for ever; adds an account for each stream."""
     gc.freeze()
-    async with open_receiver(target, node=node, stream=stream) as receiver:
+    async with open_receiver(target, node=node, stream=stream, answer="if-free") as receiver:
         _complain(receiver.links)
         who = node or f"{os.uname().nodename}:{os.getpid()}"
         first = await receiver.next_batch(wait_s)

@@ -67,7 +67,7 @@ class _Offer:
 
 async def _send(target: str, node: str | None, stream: str | None, offer: _Offer, settle_s: float) -> dict[str, Any]:
     meter, events = Meter("sent"), Happenings()
-    async with open_source(target, node=node, stream=stream, on_notice=events.say) as source:
+    async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
         for link in source.links:
             if link.sockets.buffers.complaint:
                 warn(link.sockets.buffers.complaint)
@@ -242,6 +242,7 @@ async def _receive(target: str, wish: _Wish, reception: Reception) -> None:
         subjects=wish.subjects or None,
         start=wish.start,
         on_notice=reception.notice,
+        answer="if-free",
         on_loss=wish.on_loss,
         slow=wish.slow,
     ) as receiver:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import attrs
+import trio
 
 from pgm.core.arena import Arena
 from pgm.core.effects import Notice
-from pgm.errors import UsageError
+from pgm.errors import ProcessError, UsageError
+from pgm.net.answering import start_answering
 from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver import Driver
@@ -27,6 +29,7 @@ from pgm.net.policies import Policies
 from pgm.net.receiver import Inbox, Receiver
 from pgm.net.source import Outbox, Source
 from pgm.net.starting import start_parameters
+from pgm.net.status import snapshot_of
 from pgm.parameters import ROWS, Parameters
 from pgm.telemetry.observer import observing
 from pgm.topology.check import load_checked
@@ -38,6 +41,7 @@ from pgm.wire.formats import Tsi
 
 Target: TypeAlias = str | Path | Topology | NodePlan
 
+_ANSWERS = ("no", "if-free", "yes")
 _SYSTEM_RANDOM = random.SystemRandom()
 
 
@@ -85,18 +89,43 @@ def _ignore(_: Notice) -> None:
 
 
 @asynccontextmanager
-async def driven(driver: Driver, plan: NodePlan | None = None) -> AsyncIterator[None]:
-    """Run a driver for the length of a block; its links are closed behind it. With a plan it writes the telemetry that this asks for."""
+async def driven(driver: Driver, plan: NodePlan | None = None, answer: str = "no") -> AsyncIterator[None]:
+    """Run a driver for the length of a block; its links are closed behind it. With a plan it writes the telemetry that this asks for.
+
+    `answer` says whether it answers `pgm status` and `pgm ctl` meanwhile, as `open_source` has it.
+    """
     watched = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
     try:
         with watched as driver.observer:
             async with open_plain_nursery() as nursery:
+                if plan is not None and answer != "no":
+                    await _answer(nursery, plan, driver, answer)
                 nursery.start_soon(driver.run)
                 yield
                 nursery.cancel_scope.cancel()
     finally:
         for link in driver.links:
             link.close()
+
+
+async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: Driver, answer: str) -> None:
+    started_ns = driver.now_ns()
+    try:
+        await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
+    except ProcessError:
+        if answer == "yes":
+            raise
+
+
+def _answer_of(answer: str, target: Target) -> str:
+    """What was said, if it can be. Raises `UsageError`."""
+    if answer not in _ANSWERS:
+        raise UsageError(f"answer={answer!r} is unknown", remedy=f"choose one of {', '.join(_ANSWERS)}")
+    if isinstance(target, str) and is_url(target):
+        if answer == "yes":
+            raise UsageError("an address names no node that could be asked", remedy="use a topology file")
+        return "no"
+    return answer
 
 
 @asynccontextmanager
@@ -106,22 +135,26 @@ async def open_source(
     node: str | None = None,
     stream: str | None = None,
     on_notice: Callable[[Notice], None] = _ignore,
+    answer: str = "no",
     seed: str | None = None,
     **parameters: Any,
 ) -> AsyncIterator[Source]:
     """Open a source of one stream: `async with pgm.open_source("tree.toml", node="exchange", stream="quotes")`.
 
+    With `answer="yes"` it answers `pgm status` and `pgm ctl` as a node of `pgm run` does, with "if-free" unless
+    another process of the node does already; what `pgm ctl` changes comes as a notice.
+
     Leaving the block sends what is left, says FIN, and serves repairs until nobody asks any more; leaving it by an
     exception cuts the stream short, which receivers are told. Raises `TopologyError`, `UsageError`, `TransportError`.
     """
-    plan = resolve(target, node, Role.SOURCE, parameters)
+    plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
     chosen = stream_of(plan, stream)
     links = open_links(plan, Arena(), seed)
     segments = [link.segment for link in links]
     core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
     outbox = Outbox(on_notice)
     driver = Driver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
-    async with driven(driver, plan):
+    async with driven(driver, plan, answer):
         outbox.packing = packing_of(core, plan, chosen)
         source = Source(core, outbox, driver)
         try:
@@ -144,6 +177,7 @@ async def open_receiver(
     on_loss: str = "report",
     slow: str = "block",
     on_notice: Callable[[Notice], None] = _ignore,
+    answer: str = "no",
     seed: str | None = None,
     **parameters: Any,
 ) -> AsyncIterator[Receiver]:
@@ -153,16 +187,16 @@ async def open_receiver(
     prefixes of the messages to take, all without it, none if it is empty. `subjects` is the same for streams with
     batches, by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`. `start` is where a late joiner begins: "now", "oldest",
     "last:1000" packets, "last:30s" or a sqn; None leaves it to the topology. `on_loss` is "report", "resync" (skip to the newest) or "raise"
-    (`LossError`); `slow` says what an application that falls behind by `inbox_bytes` does: "block", "drop-oldest", "drop-newest", "close". Raises `TopologyError`, `UsageError`, `TransportError`.
+    (`LossError`); `slow` says what an application that falls behind by `inbox_bytes` does: "block", "drop-oldest", "drop-newest", "close". `answer` is as in `open_source`. Raises `TopologyError`, `UsageError`, `TransportError`.
     """
-    policies = Policies.of(on_loss, slow)
+    policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = open_links(plan, Arena(), seed)
     core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
     inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
     driver = Driver(core, links, inbox, rest_ivl=plan.parameters.rx_rest_ivl)
-    async with driven(driver, plan):
+    async with driven(driver, plan, answer):
         if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             driver.lead = inbox.lead = Lead(links[0].inputs[0], partial(driver.read_for, inbox.take_alone))
         try:

@@ -7,14 +7,17 @@ import json
 import re
 import shlex
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pgm
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.control import ask_control, control_path
@@ -26,6 +29,7 @@ from pgm.topology.plan import plan_node
 from pgm.units import parse_rate
 from tests.cli.command import Ended, invoked
 from tests.cli.test_json import documented
+from tests.folders import short_folder
 from tests.net.lab import ROOT
 from tests.net.places import Place, one_segment
 from tests.net.processes import Processes, count, processes
@@ -220,3 +224,47 @@ def test_the_page_lists_the_settings() -> None:
         (name, who, what) for name, (who, what) in SETTINGS.items()
     ]
     assert not set(SETTINGS) & set(ROWS)
+
+
+async def test_a_program_answers_where_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings are changed as those of a node, which comes as a notice; a second process of the node lets the first one answer."""
+    place = Place.new()
+    file = tmp_path / "tree.toml"
+    file.write_text(one_segment(place))
+    notices: list[Notice] = []
+    with short_folder() as folder:
+        monkeypatch.setenv("PGM_RUNTIME_DIR", str(folder))
+        path = control_path(f"t{place.number}", "source")
+        async with pgm.open_source(file, node="source", answer="yes", on_notice=notices.append) as opened:
+            request = {"do": "set", "settings": {"rate": "1Mbit/s"}}
+            answer = await trio.to_thread.run_sync(ask_control, path, request)
+            assert answer["changed"][0]["new"] == "1Mbit/s"
+            assert (opened.counters.settings_changed, [one.code for one in notices]) == (1, ["setting-changed"])
+        assert not path.exists()
+        other = Place.new()
+        (again := tmp_path / "again.toml").write_text(
+            one_segment(other).replace(f"t{other.number}", f"t{place.number}")
+        )  # another tree of the same name
+        async with pgm.open_receiver(file, node="desk-1", answer="yes"):
+            async with pgm.open_receiver(again, node="desk-1", answer="if-free"):
+                path = control_path(f"t{place.number}", "desk-1")
+                assert (await trio.to_thread.run_sync(ask_control, path, {"do": "get"}))["role"] == "receiver"
+            with pytest.raises(ProcessError, match="already running"):
+                async with pgm.open_receiver(again, node="desk-1", answer="yes"):
+                    raise AssertionError("it was opened")
+        with pytest.raises(UsageError, match="is unknown"):
+            async with pgm.open_receiver(file, node="desk-1", answer="maybe"):
+                raise AssertionError("it was opened")
+        with pytest.raises(UsageError, match="names no node"):
+            async with pgm.open_receiver(place.url(), answer="yes"):
+                raise AssertionError("it was opened")
+
+
+def test_send_answers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place.new()
+    with processes(one_segment(place), f"t{place.number}") as running:
+        source = running.start("source", verb="send", stdin=subprocess.PIPE)
+        monkeypatch.setenv("PGM_RUNTIME_DIR", str(running.folder))
+        running.until("source", lambda one: one["role"] == "source")
+        assert invoked("ctl", running.name, "--node", "source", "set", "rate=1Mbit/s").code == 0
+        source.line_with("setting-changed: rate = 1Mbit/s")
