@@ -68,8 +68,9 @@ def _log(code: str, text: str) -> None:
     print(f"{code}: {text}", file=sys.stderr, flush=True)
 
 
-def _rows(spark: SparkSession, recorders: str) -> DataFrame:
+def _rows(spark: SparkSession, recorders: str, *, local: bool) -> DataFrame:
     source = spark.readStream.format("pgm").option("recorders", recorders).option("columns", "tsi,sqn,lost,value")
+    source = source.option("localFiles", str(local))
     return source.option("maxOffsetsPerTrigger", 3000).load().where("lost IS NULL")
 
 
@@ -86,13 +87,13 @@ def _is_over(query: StreamingQuery, messages: int) -> bool:
 
 
 def driver(recorders: str, sink: str, master: str, folder: Path, messages: int) -> None:
-    """Copy the archive to Parquet and to the sink; then print what the Parquet files have of each session."""
+    """Copy the archive to Parquet, from its files, and to the sink, as the service sends it; then print what the Parquet files have of each session."""
     settings = SETTINGS | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(folder / "spark")}
     spark = pgm.spark.register(pgm.spark.start("kills", master=master, settings=settings, quick=True))
-    rows = _rows(spark, recorders)
+    rows = _rows(spark, recorders, local=True)
     files = rows.select("tsi", "sqn", "value").writeStream.format("parquet").option("path", str(folder / "parquet"))
     first = files.option("checkpointLocation", str(folder / "first")).start()
-    put = rows.select("value").writeStream.format("pgm").option("recorders", sink)
+    put = _rows(spark, recorders, local=False).select("value").writeStream.format("pgm").option("recorders", sink)
     second = put.option("checkpointLocation", str(folder / "second")).start()
     print("running", flush=True)
     waits = _LEAST_POLL_S

@@ -32,6 +32,7 @@ from tests.spark.kill_parts import TSIS, value_of
 
 _PATIENCE_S = 1500.0
 _POLL_S = 0.1
+_PAUSE_S = 12.0  # between two kills, at most
 _MOST_STARTS = 20  # besides those after a kill: a query ends when its recorder is away for too long
 
 
@@ -146,19 +147,24 @@ class Campaign:
                 child.start()
         return False
 
-    def run(self, kills: int, victims: Sequence[str], say: Callable[[str], None]) -> None:
-        """Kill, and go on until the driver is done."""
+    def is_running(self) -> bool:
+        """Whether the queries of the driver that was started last have begun."""
+        driver = self.parts["driver"]
+        return driver.text().count("running\n") >= driver.starts
+
+    def run(self, kills: int, victims: Sequence[str], pause_s: float, say: Callable[[str], None]) -> None:
+        """Kill, and go on until the driver is done. With a short pause only while the queries run, for most of the time they would not."""
         until = time.monotonic() + _PATIENCE_S
-        due = time.monotonic() + self.rng.uniform(1, 15)
+        due = time.monotonic() + self.rng.uniform(0, pause_s)
         order = [victims[number % len(victims)] for number in range(kills)]
         self.rng.shuffle(order)
         while not self.revive():
             self.allow(1 - len(order) / (kills + 1))
             assert time.monotonic() < until, self.parts["driver"].text()[-3000:]
-            if order and time.monotonic() > due:
+            if order and time.monotonic() > due and (pause_s >= _PAUSE_S or self.is_running()):
                 if self.kill(order[-1]):
                     say(f"killed the {order.pop()}")
-                due = time.monotonic() + self.rng.uniform(0.2, 12)
+                due = time.monotonic() + self.rng.uniform(0, pause_s)
             time.sleep(_POLL_S)
         assert not order, f"the run was over before {order} were killed"
 
@@ -183,6 +189,7 @@ def campaign(
     on_cluster: bool,
     victims: Sequence[str],
     say: Callable[[str], None],
+    pause_s: float = _PAUSE_S,
 ) -> Counter[str]:
     """Run one and check it; returns what was killed how often."""
     with ExitStack() as stack:
@@ -198,7 +205,7 @@ def campaign(
         service = stack.enter_context(served(folder / "empty", publish=publish, published=folder / "published.json"))
         made.begin(at(service))
         try:
-            made.run(kills, victims, say)
+            made.run(kills, victims, pause_s, say)
             made.check()
         finally:
             for child in made.parts.values():

@@ -1,5 +1,8 @@
 """Rows a second from the range service into an aggregate, beside the same rows as Parquet and Spark's own source; and a micro-batch.
 
+`pgm` and `parquet`: the two columns of the aggregate, of rows that have all; `pgm_sent`: with rows that the service sends, instead of
+letting them be read from its files; `pgm_all` and `parquet_all`: an aggregate of all columns; `rate`: Spark's rate-micro-batch.
+
 python -m tests.spark.measure [--rows 3000000] [--size 70] [--runs 5]
 python -m tests.spark.measure --telemetry 10000000
 """
@@ -51,6 +54,12 @@ def fill(directory: Path, rows: int, size: int) -> None:
 def aggregate(frame: DataFrame) -> None:
     """Something that looks at every row's number and value."""
     frame.agg(F.count("sqn"), F.max("sqn"), F.sum(F.octet_length("value"))).collect()
+
+
+def aggregate_all(frame: DataFrame) -> None:
+    """Something that looks at every column of every row."""
+    others = [F.max(name) for name in frame.columns if name != "value"]
+    frame.agg(F.count("sqn"), F.sum(F.octet_length("value")), *others).collect()
 
 
 def rates(rows: int, runs: int, works: dict[str, Callable[[], object]]) -> dict[str, float]:
@@ -129,8 +138,11 @@ def main() -> None:
             service.line_with("ready:")
             where = service.log.rpartition(" on ")[2].strip()
             spark = pgm.spark.register(pgm.spark.start())
-            archive = spark.read.format("pgm").option("columns", "sqn,value").option("minPartitions", 2).load(where)
-            archive.write.parquet(str(folder / "parquet"))
+            source = spark.read.format("pgm").option("minPartitions", 2)
+            every = source.load(where)
+            archive = source.option("columns", "sqn,value").load(where)
+            sent = source.option("localFiles", "false").load(where)
+            every.write.parquet(str(folder / "parquet"))
             parquet = spark.read.parquet(str(folder / "parquet"))
             value = F.expr(f"repeat('x', {options.size})").cast("binary")
             own = spark.range(0, options.rows, 1, 2).select(F.col("id").alias("sqn"), value.alias("value"))
@@ -148,13 +160,19 @@ def main() -> None:
                 options.runs,
                 {
                     "pgm": lambda: aggregate(archive),
+                    "pgm_sent": lambda: aggregate(sent),
                     "parquet": lambda: aggregate(parquet),
                     "range": lambda: aggregate(own),
                     "rate": rate,
+                    "pgm_all": lambda: aggregate_all(every),
+                    "parquet_all": lambda: aggregate_all(parquet),
                 },
             )
-            print(json.dumps({"rows": options.rows, "size": options.size, "rows_per_s": found,
-                              "pgm_to_parquet": round(found["pgm"] / found["parquet"], 2),
+            ratios = {
+                f"{name}_to_parquet": round(found[name] / found[beside], 2)
+                for name, beside in (("pgm", "parquet"), ("pgm_sent", "parquet"), ("pgm_all", "parquet_all"))
+            }
+            print(json.dumps({"rows": options.rows, "size": options.size, "rows_per_s": found, **ratios,
                               "micro_batch_s": micro_batch(spark, where, folder)}))  # fmt: skip
             spark.stop()
             service.stop()

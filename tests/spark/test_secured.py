@@ -78,9 +78,11 @@ def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Pa
     sent: list[bytes] = []
     with _secured(keys, tmp_path, sent) as where:
         good = {"recorders": where, "tlsRootCerts": str(keys.authority), "tokenFile": str(tmp_path / "token")}
-        rows = spark.read.format("pgm").options(**good).option("columns", "sqn,value").load()
-        assert [row.sqn for row in rows.collect()] == list(range(500))
-        copied = spark.readStream.format("pgm").options(**good).option("columns", "value").load().writeStream
+        sending = good | {"localFiles": "false"}
+        for options in (good, sending):
+            rows = spark.read.format("pgm").options(**options).option("columns", "sqn,value").load()
+            assert [row.sqn for row in rows.collect()] == list(range(500))
+        copied = spark.readStream.format("pgm").options(**sending).option("columns", "value").load().writeStream
         query = copied.format("pgm").options(**good, checkpointLocation=str(tmp_path / "checkpoint"))
         query.trigger(availableNow=True).start().awaitTermination()
         assert [int.from_bytes(value[:8], "big") for value in sent] == list(range(500))
