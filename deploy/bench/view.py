@@ -74,6 +74,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("with", lambda row: str(row["part"])),
         Field("MB/s", number("mb_per_s", ",.1f")),
         Field("of lossless", number("goodput", ".0%")),
+        Field("held", number("held", ".0%")),
+        Field("lost then", number("held_lost")),
         Field("lost", number("lost")),
         Field("repaired", number("repaired")),
         Field("p50 ms", number("repair_p50_ms", ".2f"), 1),

@@ -22,9 +22,12 @@ from pgm.core.repair_table import RECEIVER, Interval, RepairEvent, RepairState, 
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
-from pgm.wire.options import MAX_NAK_LIST
+from pgm.wire.naks import LIST_SQNS
 
-_WAVES = 8  # in which what may be asked for at a time is asked for while there is more: large enough for trains of NAKs
+_WAVES = (
+    4  # in which what may be asked for at a time is asked for while there is more: each costs both ends as much as NAKs
+)
+_SEVERAL = 4  # lists, of which leaving out a part of one is no matter
 _ALIKE = 2  # tries by which ranges that become one may differ: none gains much patience by it
 _OLD_TRIES = 3  # for what only caches can have: one may be lost, one may cross a change of parent
 
@@ -77,7 +80,7 @@ class Step:
     @property
     def naks(self) -> list[list[int]]:
         """The same as one list of sqns for each NAK."""
-        return list(lists_of(self.spans, MAX_NAK_LIST + 1))
+        return list(lists_of(self.spans, LIST_SQNS))
 
 
 class Recovery:
@@ -341,15 +344,19 @@ class Recovery:
             ready = self._in_order(self._parked(trail), trail)
         self._look_at_ns = NEVER
         admitted: list[Missing] = []
-        room = self._room
+        room, taken = self._room, 0
         for found in ready:
             if room < self._worthwhile(found.count):
                 self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
                 break
             if found.count > room:
-                self.missing.within(found.first, found.first + room)
+                # Whole lists where there is room for several: what is left over would take a NAK of its own each time.
+                rest = (room + taken) % LIST_SQNS if room >= _SEVERAL * LIST_SQNS else 0
+                self.missing.within(found.first, found.first + room - rest)
                 self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                room = found.count
             room -= found.count
+            taken += found.count
             admitted.append(found)
         if self.budget is not None:
             self.budget.charge(sum(found.count for found in admitted), now_ns)
@@ -368,7 +375,7 @@ class Recovery:
     def _worthwhile(self, sqns: int) -> int:
         """Room that is worth waiting for, some whole lists: asking for what each repair makes room for would cost a NAK per repair."""
         most = self._parameters.nak_max_outstanding
-        return max(1, min(sqns, max(MAX_NAK_LIST + 1, most // _WAVES), most // 2))
+        return max(1, min(sqns, max(LIST_SQNS, most // _WAVES), most // 2))
 
     def _parked(self, trail: int) -> list[Missing]:
         """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""

@@ -55,7 +55,7 @@ class ReceiverWatch(_Watched):
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Look at the train, which the core then need not read again."""
-        for item in train.parse_untrusted()[0]:
+        for item in train.parse_runs_untrusted()[0]:
             if isinstance(item, Data):
                 self._see(item, now_ns)
         return super().receive(train, channel, peer, now_ns)
@@ -98,7 +98,7 @@ class SourceWatch(_Watched):
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Look for a NAK."""
         self._note_repairs_sent()
-        if not self._first_nak_ns and any(isinstance(item, Nak) for item in train.parse_untrusted()[0]):
+        if not self._first_nak_ns and any(isinstance(item, Nak) for item in train.parse_runs_untrusted()[0]):
             self._first_nak_ns = now_ns
         return super().receive(train, channel, peer, now_ns)
 
