@@ -94,23 +94,32 @@ def ctl(
     parameter's name says its value and why. A change is said on the node's own output and counted. Nodes are found as
     by `pgm status`. With --json there is one object per node and line. docs/operations.md has more.
 
-    Exits with 0 if every node did it, with 1 if one does not run, with 2 if one refuses.
+    Exits with 0 if every node did it, with 1 if one does not answer, with 2 if one refuses.
     """
     request = request_of(action, words, stream, segment)
     if action != "get" and not nodes:
         raise UsageError("say which node's settings to change", remedy="--node NAME, or --node '*' for all that run")
-    sockets = sockets_of(where)
-    for path in _chosen(where, sockets, nodes):
-        answer = ask_control(path, request)
+    silent = []
+    for name, path in _chosen(where, sockets_of(where), nodes).items():
+        try:
+            answer = ask_control(path, request)
+        except ProcessError:
+            silent.append(name)
+            continue
         if as_json:
             print_json(answer)
         else:
             _print(answer)
+    if silent:
+        raise ProcessError(
+            f"no answer from {', '.join(silent)}",
+            remedy=f"see whether it runs: pgm status {where}; what was killed leaves its socket, which goes when it is started anew",
+        )
 
 
-def _chosen(where: str, sockets: dict[str, Path], nodes: tuple[str, ...]) -> list[Path]:
+def _chosen(where: str, sockets: dict[str, Path], nodes: tuple[str, ...]) -> dict[str, Path]:
     if not nodes:
-        return list(sockets.values())
+        return sockets
     found: dict[str, Path] = {}
     for pattern in nodes:
         names = fnmatch.filter(sockets, pattern.replace("/", "_"))
@@ -118,7 +127,7 @@ def _chosen(where: str, sockets: dict[str, Path], nodes: tuple[str, ...]) -> lis
             running = ", ".join(list(sockets)[:12])
             raise ProcessError(f"no node {pattern} of {where} runs on this machine", remedy=f"these run: {running}")
         found |= {name: sockets[name] for name in names}
-    return list(found.values())
+    return found
 
 
 def _print(answer: dict[str, Any]) -> None:

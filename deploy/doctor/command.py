@@ -11,7 +11,7 @@ import click
 from deploy.codes import EXIT_FAILED
 from deploy.doctor.findings import Finding, Level, lines_of
 from deploy.doctor.machine import check_machine
-from deploy.doctor.network import Use, check_interfaces, check_nodes, runs_here, uses_of
+from deploy.doctor.network import Use, check_interfaces, check_nodes, has_interface, runs_here, uses_of
 from deploy.doctor.probe import probe
 from deploy.output import command, print_json, warn
 from pgm.errors import UsageError
@@ -105,7 +105,8 @@ def doctor(
 
 
 def _probed(patients: Patients, listen_s: float) -> list[Finding]:
-    found = {one.name: one for plan in patients.plans for one in plan.segments if one.peers is None}
+    segments = [one for plan in patients.plans for one in plan.segments]
+    found = {one.name: one for one in segments if one.peers is None and has_interface(one)}
     return list(probe({one: patients.uses[name].packet for name, one in found.items()}, listen_s, _heard))
 
 

@@ -61,7 +61,8 @@ def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> Findi
     most = readings.sysctl(f"net.core.{key}")
     most = granted if most is None else most
     by_force = " by privilege" if granted > most else ""
-    held = f": {granted * SECOND / rate / MILLISECOND:.3g} ms of the stream" if rate else ""
+    held_ms = granted * SECOND / rate / MILLISECOND if rate else 0.0
+    held = f": {held_ms:,.{0 if held_ms >= 100 else 1}f} ms of the stream" if rate else ""
     found = f"{key} {format_octets(most)}, this user gets {format_octets(granted)}{by_force}{held}"
     if most >= wanted:
         return ok(check, HERE, found, format_octets(wanted))

@@ -61,8 +61,13 @@ def runs_here(plan: NodePlan) -> bool:
     addresses = [one.address for one in plan.segments if one.address is not None]
     if addresses:
         return all(map(is_own_address, addresses))
+    return has_interface(plan.segments[0])
+
+
+def has_interface(segment: SegmentPlan) -> bool:
+    """Whether this machine has the interface of a segment, and it can be used."""
     try:
-        _interface_of(plan.segments[0])
+        _interface_of(segment)
     except TransportError:
         return False
     return True

@@ -64,8 +64,8 @@ def class_folder(interface: str) -> Path | None:
 def speed_of(interface: str) -> int | None:
     """Octets a second of the link."""
     folder = class_folder(interface)
-    text = None if folder is None else read(folder / "speed")  # Mbit/s
-    return int(text) * 1_000_000 // 8 if text and int(text) > 0 else None
+    text = None if folder is None else read(folder / "speed")  # Mbit/s; nobody knows it: -1, as a signed number or not
+    return int(text) * 1_000_000 // 8 if text and 0 < int(text) < 1 << 31 else None
 
 
 def _ethtool(interface: str, command: int, numbers: int) -> list[int] | None:

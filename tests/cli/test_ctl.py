@@ -172,6 +172,19 @@ def test_who_asks_nothing_does_not_keep_others_waiting_for_ever(tree: Processes)
         assert ask_control(Path(path), {"do": "get"})["node"] == "desk-1"
 
 
+def test_a_node_that_was_killed_keeps_nobody_from_asking_the_others(tree: Processes) -> None:
+    """Its socket is still there."""
+    dead = control_path(tree.name, "desk-0")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.bind(str(dead))
+    done = invoked("ctl", tree.file)
+    dead.unlink()
+    assert done.code == 1
+    assert "receiver desk-1" in done.out
+    assert "source source" in done.out
+    assert "no answer from desk-0" in done.err
+
+
 def test_where_nothing_runs_and_what_is_told_of_nobody(
     tree: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
