@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import attrs
 
 from deploy.output import log, remedy
-from pgm.core.effects import Closed, Notice, Opened
-from pgm.core.events import EVENTS, Happening, id_of
+from pgm.core.effects import Notice
+from pgm.core.events import EVENTS, Happening, id_of, text_of
 from pgm.telemetry.snapshot import event_row
-from pgm.wire.formats import tsi_text
-
-
-def text_of(item: Happening) -> str:
-    """What befell, in words."""
-    if isinstance(item, Notice):
-        return item.text
-    session = f"session {tsi_text(item.tsi)}"
-    if isinstance(item, Opened):
-        return f"{session} from {item.peer} at sqn {item.first}"
-    if isinstance(item, Closed):
-        return f"{session} at sqn {item.next_sqn}: {item.cause.value}"
-    return f"{session} sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}"
 
 
 @attrs.define
@@ -54,7 +42,7 @@ class Happenings:
         """Count an event; returns how often it has occurred."""
         count = self._counts.setdefault(found, _Count())
         count.times, count.text = count.times + 1, text
-        self._last = event_row(found, text)
+        self._last = event_row(found, text, time.time())
         return count.times
 
     def last(self) -> dict[str, Any] | None:

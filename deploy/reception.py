@@ -11,11 +11,11 @@ from typing import Any
 import attrs
 
 from deploy.formats import Writer
-from deploy.happenings import Happenings, text_of
+from deploy.happenings import Happenings
 from deploy.output import warn
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost, Notice, Opened
-from pgm.core.events import id_of
+from pgm.core.events import id_of, text_of
 from pgm.messages.objects import BadObject
 from pgm.net.items import AnyBatch, Batch, BatchItem, MultipartBatch
 from pgm.wire.formats import tsi_text

@@ -74,7 +74,6 @@ async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str |
     started = trio.current_time()
     events = Happenings()
     async with open_source(plan, stream=stream, seed=seed, on_notice=events.say) as source:
-        source.driver.last_event = events.last
         async with _answering(plan, source) as snapshot:
             if work.hold:
                 await _stdin_line()
@@ -165,7 +164,6 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str
     account = Account(work.size, work.data_seed)
     lost, events = 0, Happenings()
     async with open_receiver(plan, stream=stream, seed=seed, on_notice=events.say) as receiver:
-        receiver.driver.last_event = events.last
         async with _answering(plan, receiver) as snapshot:
             async for item in receiver.batches():
                 if isinstance(item, (Lost, Opened, Closed)):

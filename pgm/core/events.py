@@ -9,6 +9,7 @@ from __future__ import annotations
 import attrs
 
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
+from pgm.wire.formats import tsi_text
 
 Happening = Opened | Closed | Lost | Notice
 
@@ -83,6 +84,18 @@ def id_of(what: Happening) -> str:
     if isinstance(what, Opened):
         return "resumed" if what.resumed else "opened"
     return f"{'closed' if isinstance(what, Closed) else 'lost'}-{what.cause.value}"
+
+
+def text_of(item: Happening) -> str:
+    """What befell, in words."""
+    if isinstance(item, Notice):
+        return item.text
+    session = f"session {tsi_text(item.tsi)}"
+    if isinstance(item, Opened):
+        return f"{session} from {item.peer} at sqn {item.first}"
+    if isinstance(item, Closed):
+        return f"{session} at sqn {item.next_sqn}: {item.cause.value}"
+    return f"{session} sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}"
 
 
 def kind_of(what: Happening) -> EventKind:

@@ -16,13 +16,15 @@ from typing import Any, Protocol
 import trio
 
 from pgm.core.channel import Segment
-from pgm.core.effects import Effect, Effects, Send, alone
+from pgm.core.effects import Deliver, Effect, Effects, Send, alone
+from pgm.core.events import Happening, id_of, text_of
 from pgm.core.interface import Core
 from pgm.net.lead import Lead
 from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
 from pgm.net.nurseries import open_plain_nursery
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.rates import Rates
+from pgm.telemetry.snapshot import event_row
 from pgm.units import MIB, NEVER, SECOND
 from pgm.wire.train import Train
 
@@ -68,7 +70,8 @@ class Driver:
         self._application = application
         self.observer: Observer | None = None  # writes telemetry
         self.rates: Rates | None = None  # where somebody reads the counters regularly
-        self.last_event: Callable[[], dict[str, Any] | None] = lambda: None  # of whoever says events
+        self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or of whoever knows of more
+        self._happened: tuple[Happening, float] | None = None  # what befell a session last, and when
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
@@ -203,7 +206,7 @@ class Driver:
                 if isinstance(effect, Send):
                     self._send_control(effect)
                 else:
-                    self._application.take(effect)
+                    self._hand_over(effect)
             effects = self._application.after()
         self.poke()
 
@@ -212,7 +215,7 @@ class Driver:
             self.observer.performed(effects, self.now_ns())
         for effect in effects:
             if not isinstance(effect, Send):
-                self._application.take(effect)
+                self._hand_over(effect)
             elif effect.is_data:
                 await self._send_data(effect, 0, link, train)
             else:
@@ -220,6 +223,17 @@ class Driver:
         more = self._application.after()
         if more:
             self.perform_now(more)
+
+    def _hand_over(self, effect: Deliver | Happening) -> None:
+        if not isinstance(effect, Deliver):
+            self._happened = effect, time.time()
+        self._application.take(effect)
+
+    def _last_event(self) -> dict[str, Any] | None:
+        if self._happened is None:
+            return None
+        item, at_s = self._happened
+        return event_row(id_of(item), text_of(item), at_s)
 
     def _send_control(self, send: Send) -> None:
         try:

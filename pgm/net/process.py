@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import trio
 
@@ -19,7 +18,7 @@ from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.status import snapshot_of
 from pgm.telemetry.observer import observing
-from pgm.telemetry.snapshot import Snapshot, event_row
+from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 
 Log = Callable[[str, str], None]  # code, text
@@ -31,16 +30,10 @@ class _Element:
     def __init__(self, log: Log, record: Callable[[Effect], None] | None) -> None:
         self._log = log
         self._record = record
-        self._last: dict[str, Any] | None = None
-
-    def last_event(self) -> dict[str, Any] | None:
-        """What was said last."""
-        return self._last
 
     def take(self, effect: Effect) -> None:
         if isinstance(effect, Notice):
             self._log(effect.code, effect.text)
-            self._last = event_row(effect.code, effect.text)
         elif self._record is not None:
             self._record(effect)
 
@@ -61,10 +54,8 @@ async def run_element(
     """
     warm_octets = plan.parameters.warm_bytes if plan.role is Role.REPAIRER else 0
     links = open_links(plan, Arena(warm_octets=warm_octets), seed)
-    element = _Element(log, record)
     core = build(plan, [link.segment for link in links])
-    driver = Driver(core, links, element, rest_ivl=plan.parameters.rx_rest_ivl)
-    driver.last_event = element.last_event
+    driver = Driver(core, links, _Element(log, record), rest_ivl=plan.parameters.rx_rest_ivl)
     started_ns = driver.now_ns()
     for link in links:
         if link.sockets.buffers.complaint:

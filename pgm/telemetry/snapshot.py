@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +50,9 @@ def take_snapshot(
     }
 
 
-def event_row(found: str, text: str) -> dict[str, Any]:
-    """An event that was just said: its id of docs/events.md, its words, and when, in seconds since 1970."""
-    return {"id": found, "text": text, "at_s": round(time.time(), 3)}
+def event_row(found: str, text: str, at_s: float) -> dict[str, Any]:
+    """An event: its id of docs/events.md, its words, and when, in seconds since 1970."""
+    return {"id": found, "text": text, "at_s": round(at_s, 3)}
 
 
 def _session(plan: NodePlan, row: SessionStatus) -> dict[str, Any]:

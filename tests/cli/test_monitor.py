@@ -140,7 +140,7 @@ def _says_the_counters_table(port: int) -> None:
 def _does_what_the_page_says(port: int) -> None:
     """Its program runs, and every series that it names is there."""
     page = (ROOT / "docs/monitoring.md").read_text()
-    [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    _, program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert f"127.0.0.1:{DEFAULT_PORT}" in program
     told = io.StringIO()
     with contextlib.redirect_stdout(told):

@@ -153,6 +153,9 @@ def test_on_a_terminal_and_what_it_says_to_copy(tree: Processes) -> None:
     invoked("top").complains(2, "draws on a terminal", "pgm status FILE --watch")
     lines = [json.loads(line) for line in invoked("top", tree.name, "--json").out.splitlines()]
     assert [row["node"] for row in lines] == ["source", "desk-1"]
+    with blocking.open_receiver(tree.file, node="desk-3", answer="yes"):
+        tree.until("desk-3", lambda snapshot: (snapshot["last_event"] or {}).get("id") == "opened")
+        assert [one.name for one in Nodes().look().nodes if one.is_up] == ["source", "desk-1", "desk-3"]
     for name in ("source", "desk-1"):
         _listens_and_asks_for_nothing(tree, command_lines(tree.status(name)))
 
