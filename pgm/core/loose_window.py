@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pgm.core.effects import Deliver, Effect, LossCause, Lost
 from pgm.core.receive_window import ReceiveWindow
+from pgm.wire.train import Data
 
 
 class LooseWindow(ReceiveWindow):
@@ -12,6 +13,10 @@ class LooseWindow(ReceiveWindow):
     `next_sqn` is the first sqn of which nothing was said yet: everything below it was delivered or reported. Every sqn is
     delivered or reported lost exactly once, as in order.
     """
+
+    def hold_on(self, data: Data, first: int, now_ns: int) -> bool:
+        """Nothing waits for what is missing."""
+        return False
 
     def _deliver(self, *, is_last: bool) -> list[Effect]:
         effects: list[Effect] = []

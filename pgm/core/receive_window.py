@@ -88,6 +88,29 @@ class ReceiveWindow:
         counters.delivered_octets += octets - data.count * data.payload_at
         return Deliver(self._tsi, run)
 
+    def hold_on(self, data: Data, first: int, now_ns: int) -> bool:
+        """Keep what comes behind all that is known while what is next in order is missing, and there is room; says whether it did.
+
+        The same as `add` and `advance`, which delivers nothing then, in a fraction of their calls; nothing was taken where
+        it is not so plain.
+        """
+        arrivals, missing = self.arrivals, self._recovery.missing
+        if (
+            first < arrivals.end
+            or self.kept is not None
+            or len(missing) >= self._parameters.rxw_gaps
+            or missing.at(self.next_sqn) is None
+            or self._held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
+        ):
+            return False
+        if first > arrivals.end:
+            self._recovery.detect(arrivals.end, first, now_ns)
+        arrivals.end = first + data.count
+        self._held.add(data.run(first))
+        self._counters.received_packets += data.count
+        self._counters.received_octets += data.count * data.stride
+        return True
+
     def pass_alone(self, octets: int) -> bool:
         """Deliver the next packet in order, plain and of so many octets, to an application that takes it at once; says whether it may.
 

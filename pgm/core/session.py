@@ -146,12 +146,16 @@ class Session(ShortReceive):
             self._counters.jumps_rejected += data.count
             return ()
         if data.type is PacketType.ODATA and not data.options and trail <= first and not self._has_sequels:
-            delivered = self.window.pass_on(data, first)
-            if delivered is not None:
-                self.path.heard_at_ns = now_ns
+            window, path = self.window, self.path
+            delivered = window.pass_on(data, first)
+            may_hold = delivered is None and max(trail, path.trail) <= window.next_sqn
+            if delivered is not None or (may_hold and window.hold_on(data, first, now_ns)):
+                path.heard_at_ns = now_ns
                 self._asker.parents.heard(peer)
-                self.path.saw(end - 1, trail)
-                return (delivered,)
+                path.saw(end - 1, trail)
+                if delivered is not None:
+                    return (delivered,)
+                return self._ask(self._setup.segment, now_ns) if self._recovery.has_room_at_ns <= now_ns else ()
         effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
         if data.options:
             effects += self._note_start(data, first)

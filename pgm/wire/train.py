@@ -322,6 +322,9 @@ def _is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
     count, stride = rows.shape
     if stride < DATA_HEADER_OCTETS or rows[0, FLAGS_AT] & OPTIONS_PRESENT or any(residues.tolist()):
         return False
+    ends = (int.from_bytes(rows[at, SQN_AT:TRAIL_AT].tobytes(), "big") for at in (-1, 0))
+    if next(ends) - next(ends) != count - 1:
+        return False  # where some are missing: that is seen without looking at all of them
     heads = rows[:, :DATA_HEADER_OCTETS].tobytes()
     if 0 in memoryview(heads).cast("H")[checksum.CHECKSUM_AT // 2 :: DATA_HEADER_OCTETS // 2].tolist():
         return False

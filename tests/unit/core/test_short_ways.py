@@ -148,6 +148,7 @@ def test_what_comes_in_order_is_delivered_as_anything_else(history, first, has_e
         with pytest.MonkeyPatch.context() as patch:
             if not is_short:
                 patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
+                patch.setattr(ReceiveWindow, "hold_on", lambda *_: False)
             reader = kind(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload, takes=takes, **limits)
             network = Network(reader, first, has_epoch=has_epoch, joins=True)
             reader.hear(network.spm())
@@ -243,3 +244,18 @@ def test_a_whole_train_in_order_takes_the_short_way(monkeypatch):
         network.send(count)
         network.leave(0, 0, again=False)
     assert [deliver.run.count for deliver in taken] == [5, 1, 9]
+
+
+def test_what_comes_behind_a_gap_takes_the_short_way(monkeypatch):
+    """Also where it shows another gap; the first one is found the long way."""
+    taken = []
+    held = ReceiveWindow.hold_on
+    monkeypatch.setattr(ReceiveWindow, "hold_on", lambda *what: taken.append(held(*what)) or taken[-1])
+    reader = Reader()
+    network = Network(reader, 0, has_epoch=True, joins=True)
+    reader.hear(network.spm())
+    for lost in (0, 0b10, 0, 0b100):
+        network.send(5)
+        network.leave(0, lost, again=False)
+    assert taken == [False, True, True, True]
+    assert reader.core.counters.missing_sqns == 2
