@@ -24,8 +24,9 @@ def sockets_of(where: str) -> dict[str, Path]:
     """The control sockets of a tree, by node: of a file, or of a name under which nodes run. Raises `TopologyError`, `ProcessError`."""
     is_file = where.endswith(".toml") or Path(where).is_file()
     name = load_checked(Path(where)).name if is_file else where
-    folders = [runtime_dir(name), *sorted(Path(tempfile.gettempdir()).glob(f"{_DEMOS}/{Path(name).name}"))]
-    for folder in folders:
+    demos = Path(tempfile.gettempdir()).glob(f"{_DEMOS}/{Path(name).name}")
+    newest_first = sorted(demos, key=lambda folder: folder.stat().st_mtime, reverse=True)
+    for folder in (runtime_dir(name), *newest_first):
         found = {path.stem: path for path in sorted(folder.glob("*.ctl"))}
         if found:
             return found

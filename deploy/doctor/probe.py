@@ -21,7 +21,7 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import SegmentPlan
 
 PACKETS = 5
-_PATIENCE_S = 1.0  # for the own packets, which the kernel gives back at once
+_PATIENCE_S = 0.5  # for the own packets, which the kernel gives back at once
 _AGAIN_S = 0.25  # between two rounds while others are listened for
 _MOST_HOSTS = 64  # that are remembered
 _MARK = b"pgm-doctor"  # no PGM packet: nodes that run count it as rejected
@@ -108,7 +108,7 @@ def _exchange(selector: selectors.BaseSelector, probes: Sequence[_Probe], listen
     begun = time.monotonic()
     for one in probes:
         one.send(PACKETS)
-    again, until = begun + _AGAIN_S, begun + max(listen_s, _PATIENCE_S)
+    again, until = begun + _AGAIN_S, begun + (listen_s or _PATIENCE_S)
     while (now := time.monotonic()) < until:
         if not listen_s and all(one.back >= one.sent for one in probes):
             return

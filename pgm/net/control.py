@@ -23,8 +23,8 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 
 _MOST_OCTETS = 4096  # of a request: a few settings, each a short word
-_PATIENCE_S = 1.0  # for a request on its way and for its answer; the next asker waits meanwhile
-_ASK_TIMEOUT_S = 4.0  # that, for a few who are before us
+_PATIENCE_S = 0.5  # for a request on its way and for its answer; the next asker waits meanwhile
+_ASK_TIMEOUT_S = 3.0  # that, for a few who are before us
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid and gid, as SO_PEERCRED gives them
 
 
