@@ -179,6 +179,18 @@ class Source:
         """Wait until every member of an acknowledged stream has everything up to `sqn`; all that was accepted if None."""
         self._background.call(self._inner.stable, sqn)
 
+    @property
+    def rate(self) -> int:
+        """Octets a second at which it sends at most."""
+        return self._inner.rate
+
+    def set_rate(self, rate: str | int) -> None:
+        """From now on send at this rate at most, repairs included, as `pgm.Source.set_rate` has it."""
+        self._background.call(self._set_rate, rate)
+
+    async def _set_rate(self, rate: str | int) -> None:
+        self._inner.set_rate(rate)
+
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`."""
         self._background.call(self._advance_trail, sqn)

@@ -24,6 +24,7 @@ from pgm.net.link import open_links
 from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.policies import Policies
+from pgm.net.rate_setting import checked_rate
 from pgm.net.receiver import REPORTING, Inbox
 from pgm.net.starting import start_parameters
 from pgm.telemetry.observer import observing
@@ -105,6 +106,12 @@ class Source(SourceHandle[BusyPollDriver]):
         wanted = self._core.window.end - 1 if sqn is None else sqn
         while not self.is_stable(wanted):
             self._driver.spinner.turn()
+
+    def set_rate(self, rate: str | int) -> None:
+        """From now on send at this rate at most, as `pgm.Source.set_rate` has it."""
+        self._driver.require_usable()
+        self._core.set_rate(checked_rate(self._core, rate), time.monotonic_ns())
+        self._driver.spinner.expect_change()
 
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`, as a send returned it."""

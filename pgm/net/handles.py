@@ -121,6 +121,11 @@ class SourceHandle(_Handle[SourceCore, D]):
         return self._core.parameters
 
     @property
+    def rate(self) -> int:
+        """Octets a second at which it sends at most: as the topology or `set_rate` said, or less while it slows down by itself."""
+        return self._core.rate
+
+    @property
     def is_plain(self) -> bool:
         """Whether a message is a packet, or several, and nothing around it."""
         return self._packing is None

@@ -19,13 +19,13 @@ from pgm.errors import UnitError, UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.net.driver import Driver
 from pgm.net.link import Link
+from pgm.net.rate_setting import START, checked_rate
 from pgm.parameters import ROWS, Row, Unit
 from pgm.topology.node_plan import NodePlan
 from pgm.topology.problems import suggestion
 from pgm.topology.structure import IMPAIRMENT_KEYS
-from pgm.units import format_fraction, format_rate, parse_rate
+from pgm.units import format_fraction, format_rate
 
-START = "start"  # in place of a value: what it was at the start
 _OFF = "off"
 _LOSSES = ("loss", "burst_loss", "burst_length")
 _LONGEST = 60  # characters of what is quoted in an error
@@ -134,13 +134,7 @@ class Settings:
                 f"{self._plan.name} is {_a(self._plan.role.value)}, and a rate is a source's",
                 remedy="name the node that sends",
             )
-        least, most = ROWS["txw_max_rte"].low, core.parameters.txw_max_rte
-        rate = most if text == START else parse_rate(text)
-        if not least <= rate <= most:
-            raise UsageError(
-                f"rate = {format_rate(rate)} is out of range: windows, caches and budgets were made at the start for {format_rate(most)}",
-                remedy=f"choose from {format_rate(int(least))} to {format_rate(most)}, or write a higher rate in the file and start the tree anew",
-            )
+        rate = checked_rate(core, text)
 
         def make() -> None:
             core.set_rate(rate, self._driver.now_ns())

@@ -15,6 +15,7 @@ from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.driver import Driver
 from pgm.net.handles import SourceHandle, SourceOutbox
+from pgm.net.rate_setting import checked_rate
 from pgm.units import MICROSECOND
 
 # Sends between two checkpoints while there is room: a checkpoint costs more than a send.
@@ -178,6 +179,14 @@ class Source(SourceHandle[Driver]):
         while self.members < members:
             await self._outbox.wait()
         await trio.lowlevel.checkpoint()
+
+    def set_rate(self, rate: str | int) -> None:
+        """From now on send at this rate at most, repairs included: "20Mbit/s", octets a second, or "start" for that of the topology.
+
+        That is also the most that can be said, since windows and caches were made for it. Raises `UsageError`, `UnitError`.
+        """
+        self._core.set_rate(checked_rate(self._core, rate), Driver.now_ns())
+        self._driver.poke()
 
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`, as a send returned it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import pgm
 import pgm.blocking
 from pgm import Batch, CloseCause, Closed, Message, Opened
+from pgm.errors import UnitError
 from pgm.topology.load import loads
 from tests.net.listening import PATIENCE_S
 from tests.net.opened import messages_of_sizes, open_files
@@ -133,3 +135,23 @@ def test_a_blocking_loop_that_was_left_goes_on_where_it_stopped(place: Place) ->
             if len(got) == len(sent):
                 break
     assert got == sent
+
+
+@pytest.mark.parametrize("busy_poll", [False, True])
+def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool) -> None:
+    """Up to that of the topology, and what is sent takes at least as long as it must."""
+    topology = loads(one_segment(place, rate="400Mbit/s"))
+    options: dict[str, Any] = {"busy_poll": True} if busy_poll else {}
+    with pgm.blocking.open_source(topology, node="source", **options) as source:
+        assert source.rate == 50_000_000
+        source.set_rate("8Mbit/s")
+        assert source.rate == 1_000_000
+        began = time.monotonic()
+        source.send_batch(np.zeros((300, 1000), np.uint8))
+        source.flush()
+        assert time.monotonic() - began > 0.28  # 300 packets of 1024 octets, less what the bucket holds
+        for wrong in ("800Mbit/s", 1, "8"):
+            with pytest.raises((pgm.UsageError, UnitError)):
+                source.set_rate(wrong)
+        source.set_rate("start")
+        assert source.rate == 50_000_000
