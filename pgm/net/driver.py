@@ -95,7 +95,7 @@ class Driver:
 
     def poke(self) -> None:
         """Look at the core's deadline again: something outside of the driver has changed it."""
-        if self.core.deadline_ns < self._sleeping_until_ns:
+        if not self._wake.is_set() and self.core.deadline_ns < self._sleeping_until_ns:
             self._wake.set()
 
     @property
