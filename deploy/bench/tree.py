@@ -72,6 +72,8 @@ def chain(folder: Path, place: Place, role: str, buffer: int) -> Path:
     text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, place.hosts - 1)
     text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
     if role:
+        # The path is measured with its memory in use, as the source's is.
+        warm = 'warm_bytes = "256MiB", ' if role == "repairer" else ""
         text += _RELAY.format(
             name="relay",
             role=role,
@@ -80,7 +82,7 @@ def chain(folder: Path, place: Place, role: str, buffer: int) -> Path:
             down="segment-1",
             down_address=place.seat(1, 1).address,
             parent="source",
-            more=f'parameters = {{ so_rcvbuf = "{buffer}B", so_sndbuf = "{buffer}B", txw_max_rte = "100Gbit/s" }}\n',
+            more=f'parameters = {{ {warm}so_rcvbuf = "{buffer}B", so_sndbuf = "{buffer}B", txw_max_rte = "100Gbit/s" }}\n',
         )
     address = f'address = "{place.seat(place.hosts - 1, last).address}"\n'
     text += _RECEIVER.format(name="receiver", segment=f"segment-{last}", parent=parent, more=address)

@@ -21,7 +21,9 @@ from pgm.core.events import Happening, id_of, text_of
 from pgm.core.interface import Core
 from pgm.net.lead import Lead
 from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
+from pgm.net.moderation import Moderation
 from pgm.net.nurseries import open_plain_nursery
+from pgm.parameters import Parameters
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
@@ -57,13 +59,31 @@ def hear(core: Core, observer: Observer | None, link: Link, arrival: Arrival, no
     return effects
 
 
+def rests(parameters: Parameters) -> dict[str, int]:
+    """What a driver is told of how often to read."""
+    return {
+        "rest_ivl": parameters.rx_rest_ivl,
+        "bulk_ivl": parameters.rx_bulk_ivl,
+        "bulk_rte": parameters.rx_bulk_rte,
+    }
+
+
 class Driver:
     """Runs `core` on `links`. What is not for the network goes to `application`.
 
-    `rest_ivl` in ns is the parameter `rx_rest_ivl`.
+    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters `rx_rest_ivl`, `rx_bulk_ivl` and `rx_bulk_rte`.
     """
 
-    def __init__(self, core: Core, links: Sequence[Link], application: Application, *, rest_ivl: int = 0) -> None:
+    def __init__(
+        self,
+        core: Core,
+        links: Sequence[Link],
+        application: Application,
+        *,
+        rest_ivl: int = 0,
+        bulk_ivl: int = 0,
+        bulk_rte: int = 1,
+    ) -> None:
         self.core = core
         self._rest_ivl = rest_ivl
         self.links = links
@@ -77,8 +97,12 @@ class Driver:
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
         self.lead: Lead | None = None  # of a socket that is not always read by a task of this driver
         self._waits = 0  # tasks that wait for a link to take their data
+        self._moderations: dict[socket.socket, Moderation] = {}
         for link in links:
             link.counters = core.counters
+            for sock in link.inputs:
+                buffer = link.sockets.buffers.rcvbuf
+                self._moderations[sock] = Moderation(bulk_ivl, bulk_rte, buffer, core.counters)
 
     @staticmethod
     def now_ns() -> int:
@@ -137,6 +161,10 @@ class Driver:
             self.poke()
             if is_empty and self._rest_ivl:
                 await self._rest()
+            elif is_empty:
+                rest_ns = self._moderations[sock].rest_ns(self.now_ns())
+                if rest_ns:
+                    await trio.sleep(rest_ns / SECOND)
 
     async def _drain(self, link: Link, sock: socket.socket) -> bool:
         """Take what waits, up to what others may be made to wait for; says whether that was all."""
@@ -145,7 +173,7 @@ class Driver:
             arrival = link.read(sock)
             if arrival is None:
                 return True
-            effects = self._hear(link, arrival)
+            effects = self._hear(link, sock, arrival)
             if effects:
                 await self._perform(effects, link, arrival.train)
             if arrival.is_last:
@@ -155,7 +183,8 @@ class Driver:
                 break
         return False
 
-    def _hear(self, link: Link, arrival: Arrival) -> Effects:
+    def _hear(self, link: Link, sock: socket.socket, arrival: Arrival) -> Effects:
+        self._moderations[sock].read(arrival.train.length)
         return hear(self.core, self.observer, link, arrival, self.now_ns())
 
     def read_for(self, take: TakeAlone, gathers: bool) -> bool:
@@ -169,9 +198,14 @@ class Driver:
         while True:
             arrival = link.read(sock, gathers=gathers, take=take if self.observer is None else None)
             if arrival is not None:
-                self.perform_now(self._hear(link, arrival))
+                self.perform_now(self._hear(link, sock, arrival))
             if not link.holds(sock):
                 return self.core.counters.trains_in != before
+
+    def rest_s(self) -> float:
+        """For how many seconds the application leaves alone the socket that `lead` is about."""
+        assert self.lead is not None
+        return self._moderations[self.lead.sock].rest_ns(self.now_ns()) / SECOND
 
     async def _rest(self) -> None:
         """Leave the sockets alone for a while. All tasks of all nodes wake at the same times, and so less often."""

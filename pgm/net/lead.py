@@ -23,10 +23,12 @@ _READS_IN_A_ROW = 32
 class Lead:
     """Who reads one socket: the application while it waits, else the driver's task."""
 
-    def __init__(self, sock: socket.socket, read: Callable[[bool], bool]) -> None:
-        """`read` takes what waits, alone or with what is behind it, and says whether anything did."""
+    def __init__(self, sock: socket.socket, read: Callable[[bool], bool], rest_s: Callable[[], float]) -> None:
+        """`read` takes what waits, alone or with what is behind it, and says whether anything did; `rest_s` how long to sleep whatever comes."""
         self.sock = sock
         self._read = read
+        self._rest_s = rest_s
+        self._is_closed = False
         self._twin = os.dup(sock.fileno())
         self._resting: trio.lowlevel.Task | None = None  # the driver's
         self._reads = 0
@@ -34,6 +36,7 @@ class Lead:
 
     def close(self) -> None:
         """Wake who waits; nobody may come again."""
+        self._is_closed = True
         trio.lowlevel.notify_closing(self._twin)
         os.close(self._twin)
 
@@ -43,8 +46,12 @@ class Lead:
             self._reads += 1
             return
         self._reads, self.is_taken = 0, True
+        rest_s = self._rest_s()
         try:
-            await trio.lowlevel.wait_readable(self._twin)
+            if rest_s:
+                await trio.sleep(rest_s)
+            else:
+                await trio.lowlevel.wait_readable(self._twin)
         except trio.ClosedResourceError:
             return  # something came another way
         finally:
@@ -53,7 +60,7 @@ class Lead:
                 trio.lowlevel.reschedule(self._resting)
                 self._resting = None
         # After a pause a packet comes alone: what looks for more behind it would only make it late.
-        self._reads = self._read(False)
+        self._reads = not self._is_closed and self._read(rest_s > 0)
 
     def wake(self) -> None:
         """What the application waits for has come another way."""

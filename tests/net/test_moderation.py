@@ -1,0 +1,84 @@
+"""A node that receives much rests between reads: what comes is the same, and whoever receives little, or lacks something, does not wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import trio
+
+import pgm
+from pgm import Batch
+from pgm.core.counters import Counters
+from pgm.net.moderation import Moderation
+from pgm.units import MIB, MILLISECOND
+from tests.net.places import Place
+
+MUCH = 64_000_000  # octets a second
+IVL = 2 * MILLISECOND
+PATIENCE_S = 20.0
+
+
+def rests(moderation: Moderation, rate: int, *, begun_ns: int = 10**9, windows: int = 3) -> list[int]:
+    """What it says at the end of each of some windows of 10 ms, read each millisecond."""
+    said = []
+    for window in range(windows):
+        for step in range(1, 11):
+            moderation.read(rate // 1000)
+            rest_ns = moderation.rest_ns(begun_ns + (10 * window + step) * MILLISECOND)
+        said.append(rest_ns)
+    return said
+
+
+def test_only_much_is_moderated() -> None:
+    assert rests(Moderation(IVL, MUCH, 4 * MIB, Counters()), 2 * MUCH)[1:] == [IVL, IVL]
+    assert rests(Moderation(IVL, MUCH, 4 * MIB, Counters()), MUCH // 2) == [0, 0, 0]
+    assert rests(Moderation(0, MUCH, 4 * MIB, Counters()), 2 * MUCH) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(700_000_000, MIB * 10**9 // 700_000_000), (1_200_000_000, 0)])
+def test_a_rest_fills_no_more_than_a_quarter_of_the_buffer(rate: int, wanted: int) -> None:
+    assert rests(Moderation(IVL, MUCH, 4 * MIB, Counters()), rate)[-1] == wanted
+
+
+def test_nobody_rests_while_repairs_are_asked_for() -> None:
+    counters = Counters()
+    moderation = Moderation(IVL, MUCH, 4 * MIB, counters)
+    assert rests(moderation, 2 * MUCH)[-1] == IVL
+    counters.nak_packets += 1
+    assert rests(moderation, 2 * MUCH, begun_ns=2 * 10**9)[1:] == [IVL, IVL]  # the first window is over before
+    counters.nak_packets_in += 1
+    moderation.read(MUCH)
+    assert moderation.rest_ns(3 * 10**9) == 0
+
+
+def test_the_first_packet_after_a_pause_ends_it() -> None:
+    moderation = Moderation(IVL, MUCH, 4 * MIB, Counters())
+    assert rests(moderation, 2 * MUCH)[-1] == IVL
+    moderation.read(1472)
+    assert moderation.rest_ns(2 * 10**9) == 0
+
+
+async def test_what_comes_in_rests_is_all_there_in_order(place: Place) -> None:
+    """Long rests and a low threshold, so that any machine does rest."""
+    count = 40_000
+    numbers = np.arange(count, dtype=">u8").view(np.uint8).reshape(count, 8)
+    rows = np.hstack([numbers, np.zeros((count, 392), np.uint8)])
+    slow = {"rx_bulk_ivl": "20ms", "rx_bulk_rte": "1MB/s"}
+    source_url = place.url(fin_quiet_ivl="50ms", rate="160Mbit/s")
+    async with pgm.open_receiver(place.url(), **slow) as receiver, pgm.open_source(source_url) as source:
+        got, rested = [], 0.0
+
+        async def send() -> None:
+            for at in range(0, count, 1000):
+                await source.send_batch(rows[at : at + 1000])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            with trio.fail_after(PATIENCE_S):
+                while sum(map(len, got)) < count:
+                    item = await receiver.next_batch()
+                    rested = max(rested, receiver.driver.rest_s())
+                    if isinstance(item, Batch):
+                        got.append(np.ascontiguousarray(item.payloads[:, :8]).view(">u8")[:, 0])
+    assert np.array_equal(np.concatenate(got), np.arange(count))
+    assert rested > 0.001
