@@ -221,6 +221,11 @@ def test_columns_fit(width: int) -> None:
     assert ("event" in columns) == (width >= 160)
 
 
+def test_nodes_of_one_name_are_told_apart() -> None:
+    other = Seen("other tree", "desk-1")
+    assert list(chosen_columns([node("desk-1"), other], 40))[:2] == ["topology", "node"]
+
+
 def test_spans_and_the_table_of_the_page() -> None:
     assert [span(one) for one in (0, 59.4, 60, 7300, 200_000)] == ["0 s", "59 s", "1 min", "2 h", "2 d"]
     assert as_markdown() in (ROOT / "docs/monitoring.md").read_text()
