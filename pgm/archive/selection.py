@@ -37,8 +37,21 @@ class Selection:
 
     def of(self, stored: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch | None:
         """The rows of a stored batch with `first <= sqn < end`, losses cut to that; None if there are none."""
-        sqns = _numbers(stored.column("sqn"))
-        counts = _numbers(plain(stored.column("count")))
+        found = self._columns_of(stored, first, end)
+        if found is None:
+            return None
+        made = {name: self._as_served(column, name) for name, column in found.items()}
+        batch = pa.RecordBatch.from_arrays([made[name] for name in self._columns], schema=self.schema)
+        if self._subjects is not None:
+            batch = batch.filter(self._matching(made["subject"], made["lost"]))
+        return batch if batch.num_rows else None
+
+    def _columns_of(self, stored: pa.RecordBatch, first: int, end: int) -> dict[str, pa.Array] | None:
+        """The columns that must be looked at, cut to the range; None if nothing is in it."""
+        sqn, count = stored.column("sqn"), stored.column("count")
+        if sqn[0].as_py() >= first and sqn[-1].as_py() + count[-1].as_py() <= end:
+            return {name: stored.column(name) for name in self._wanted()}  # all of it, as a rule
+        sqns, counts = _numbers(sqn), _numbers(plain(count))
         low = int(np.searchsorted(sqns, first, "left"))
         if low and sqns[low - 1] + counts[low - 1] > first and not stored.column("value")[low - 1].is_valid:
             low -= 1  # a loss that reaches into the range
@@ -47,12 +60,7 @@ class Selection:
             return None
         sqns, counts = sqns[low:high], counts[low:high]
         cut = self._cut(stored.column("value")[high - 1].is_valid, sqns, counts, first, end)
-        made = {name: cut.get(name, stored.column(name).slice(low, high - low)) for name in self._wanted()}
-        made = {name: self._as_served(column, name) for name, column in made.items()}
-        batch = pa.RecordBatch.from_arrays([made[name] for name in self._columns], schema=self.schema)
-        if self._subjects is not None:
-            batch = batch.filter(self._matching(made["subject"], made["lost"]))
-        return batch if batch.num_rows else None
+        return {name: cut.get(name, stored.column(name).slice(low, high - low)) for name in self._wanted()}
 
     def _as_served(self, column: pa.Array, name: str) -> pa.Array:
         if not self._is_encoded:

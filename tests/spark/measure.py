@@ -62,20 +62,23 @@ def aggregate_all(frame: DataFrame) -> None:
     frame.agg(F.count("sqn"), F.sum(F.octet_length("value")), *others).collect()
 
 
-def rates(rows: int, runs: int, works: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Rows a second, medians; in turns, so that a busy machine is busy for all."""
+def rates(rows: int, runs: int, works: dict[str, Callable[[], object]]) -> tuple[dict[str, float], dict[str, float]]:
+    """Rows a second, and seconds of the processors, medians; in turns, so that a busy machine is busy for all."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
+    used: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(runs + 1):
         for name, work in works.items():
-            began = time.monotonic()
+            before, began = _used_s(), time.monotonic()
             work()
             if turn:
                 seconds[name].append(time.monotonic() - began)
+                used[name].append(_used_s() - before)
         print(
             f"turn {turn}: { ({name: round(times[-1], 2) for name, times in seconds.items() if times}) }",
             file=sys.stderr,
         )
-    return {name: round(rows / statistics.median(found)) for name, found in seconds.items()}
+    rate = {name: round(rows / statistics.median(found)) for name, found in seconds.items()}
+    return rate, {name: round(statistics.median(found), 2) for name, found in used.items()}
 
 
 def micro_batch(spark: SparkSession, where: str, folder: Path) -> float:
@@ -155,7 +158,7 @@ def main() -> None:
                     time.sleep(0.005)
                 query.stop()
 
-            found = rates(
+            found, used = rates(
                 options.rows,
                 options.runs,
                 {
@@ -172,7 +175,7 @@ def main() -> None:
                 f"{name}_to_parquet": round(found[name] / found[beside], 2)
                 for name, beside in (("pgm", "parquet"), ("pgm_sent", "parquet"), ("pgm_all", "parquet_all"))
             }
-            print(json.dumps({"rows": options.rows, "size": options.size, "rows_per_s": found, **ratios,
+            print(json.dumps({"rows": options.rows, "size": options.size, "rows_per_s": found, "cpu_s": used, **ratios,
                               "micro_batch_s": micro_batch(spark, where, folder)}))  # fmt: skip
             spark.stop()
             service.stop()
