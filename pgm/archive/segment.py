@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import zlib
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +17,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from pgm.archive.checksum import crc32
 from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
 from pgm.archive.schema import STORED_SCHEMA, check_version
 from pgm.archive.session import Session
@@ -92,7 +92,7 @@ def encode(batch: pa.RecordBatch, entry: Entry) -> memoryview:
     length_at = head.index(_LENGTH_MARK) + len(_LENGTH_MARK)
     octets[length_at : length_at + _LENGTH_DIGITS] = b"%0*d" % (_LENGTH_DIGITS, len(octets))
     sum_at = head.index(_SUM_MARK, length_at) + len(_SUM_MARK)
-    octets[sum_at : sum_at + _SUM_DIGITS] = b"%08x" % zlib.crc32(octets)
+    octets[sum_at : sum_at + _SUM_DIGITS] = b"%08x" % crc32(octets)
     return octets
 
 
@@ -215,7 +215,7 @@ class SegmentFile:
         except OSError as error:
             raise self.corrupt(offset, error.strerror or "it cannot be read") from error
         at = bytes(view[:_FIRST_READ]).find(_SUM_MARK) + len(_SUM_MARK)
-        found = zlib.crc32(view[at + _SUM_DIGITS :], zlib.crc32(b"0" * _SUM_DIGITS, zlib.crc32(view[:at])))
+        found = crc32(view[at + _SUM_DIGITS :], crc32(b"0" * _SUM_DIGITS, crc32(view[:at])))
         if count < length or bytes(view[at : at + _SUM_DIGITS]) != b"%08x" % found:
             raise self.corrupt(offset, "the checksum of a batch is wrong")
         return view

@@ -25,7 +25,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "archive": (
         ("pgm.archive",),
         ("errors, units", "parameters", "wire", "messages", "core", "topology", "telemetry"),
-        ("attrs", "numpy", "pyarrow"),
+        ("attrs", "isal", "numpy", "pyarrow"),
     ),
     "net": (
         ("pgm.net", "pgm.blocking", "pgm"),

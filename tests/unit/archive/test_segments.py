@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from pathlib import Path
 
 import attrs
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pgm.archive.checksum import crc32
 from pgm.archive.errors import ArchiveError, BadRequest, CorruptSegment, RangeDropped, SchemaTooNew, UnknownSession
 from pgm.archive.reader import ArchiveReader
 from pgm.archive.requests import RangeRequest
@@ -104,6 +106,12 @@ def test_what_cannot_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
         table(tmp_path / "a", epoch_us=1_000_000, columns=("valeu",))
     with pytest.raises(ArchiveError, match="No such file"):
         table(tmp_path / "b")
+
+
+def test_checksums_are_those_of_zlib() -> None:
+    for octets in (b"", b"a", bytes(range(256)) * 41):
+        assert crc32(octets) == zlib.crc32(octets)
+        assert crc32(octets, 77) == zlib.crc32(octets, 77)
 
 
 def test_two_writers_do_not_share_a_directory(tmp_path: Path) -> None:
