@@ -56,7 +56,7 @@ parents = ["relay"]
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     file = tmp_path / "tree.toml"
-    file.write_text(one_segment(Place.new()))
+    file.write_text(one_segment(Place.new(), rate="8Mbit/s"))  # which the buffers of any machine hold for a while
     return file
 
 
@@ -150,10 +150,13 @@ def test_wrong_words(tree: Path) -> None:
     assert (alone["nodes"], "sockets" in by_check(alone)) == ([], False)
 
 
+_MOUNT = ("mount", "-t", "sysfs", "none", "/sys")
+
+
 def _start(host: Host, file: Path, *words: str, has_sys: bool = False) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "deploy", "doctor", str(file), *words, "--json"]
     if has_sys:  # /sys of this namespace, as a machine of its own would have it
-        line = ["unshare", "-m", "sh", "-c", f"mount -t sysfs none /sys && exec {shlex.join(line)}"]
+        line = ["unshare", "-m", "sh", "-c", f"{shlex.join(_MOUNT)} && exec {shlex.join(line)}"]
     pipe = subprocess.PIPE
     return subprocess.Popen(host.wrap(line), stdout=pipe, stderr=pipe, text=True, env=environment(), cwd=ROOT)
 
@@ -178,7 +181,9 @@ def test_machines_that_lack_something(tmp_path: Path) -> None:
         one.run("sysctl", "-qw", f"net.ipv4.conf.{name}.rp_filter=1")
         rules = "table inet f { chain i { type filter hook input priority 0; ip daddr 239.192.77.1 drop; }; }"
         one.run("nft", rules)
-        found = _found(_start(one, file, "--node", "source", "--node", "relay", "--probe", has_sys=True), 1)
+        # Where containers hide parts of /sys nobody may mount another one.
+        has_sys = subprocess.run(one.wrap(["unshare", "-m", *_MOUNT]), capture_output=True, check=False).returncode == 0
+        found = _found(_start(one, file, "--node", "source", "--node", "relay", "--probe", has_sys=has_sys), 1)
         rows = by_check(found, "lan")
         assert {key for key, row in rows.items() if row["level"] == "fault"} == {
             "sockets",  # the relay has an address that is not of this machine
@@ -190,7 +195,7 @@ def test_machines_that_lack_something(tmp_path: Path) -> None:
         assert "10.9.0.2 may be dropped" in rows["reverse path"]["found"]
         assert rows["multicast"]["found"].startswith("0 of 5 packets")
         assert "239.192.77.1 udp dport" in rows["multicast"]["remedy"]
-        assert by_check(found, name)["IGMP snooping"]["level"] == "advice"
+        assert by_check(found, name).get("IGMP snooping", {}).get("level") == ("advice" if has_sys else None)
         floor = by_check(found, "relay on floor")["interface"]
         assert (floor["level"], "no IPv4 interface matches" in floor["found"]) == ("fault", True)
         one.run("nft", "flush ruleset")
