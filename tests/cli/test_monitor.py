@@ -143,7 +143,8 @@ def _does_what_the_page_says(port: int) -> None:
     _, program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert f"127.0.0.1:{DEFAULT_PORT}" in program
     told = io.StringIO()
-    with contextlib.redirect_stdout(told):
+    with contextlib.redirect_stdout(told), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("no_proxy", "127.0.0.1")
         exec(program.replace(str(DEFAULT_PORT), str(port)), {})
     assert told.getvalue() == f"source 0 delivered, 0 lost\ndesk-1 {MESSAGES} delivered, 0 lost\n"
     types = set(re.findall(r"^# TYPE (\w+) ", get(port, "/metrics")[2].decode(), re.MULTILINE))
