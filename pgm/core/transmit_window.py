@@ -45,6 +45,10 @@ class _Increment:
     begun_at_ns: int  # by the strategy's clock
 
 
+_LONG = 4  # an increment longer than this part of a full window is given up ...
+_PARTS = 8  # ... by these
+
+
 class TransmitWindow:
     """The transmit window. `trail` is the oldest repairable sqn, `lead` the newest sent, `end` the next to be given."""
 
@@ -315,17 +319,22 @@ class TransmitWindow:
             if self.strategy.holds(now_ns):
                 return False
             while not self._room_packets(stride):
-                has_more = len(self._increments) > 1
-                trail = self._increments[1].first if has_more else self.trail + self._packets_to_drop()
+                trail = self._trail_behind_room()
                 if trail > self.unstable_from:
                     return False
                 self._move_trail(trail)
         self.strategy.moved()
         return True
 
-    def _packets_to_drop(self) -> int:
-        """How much a single increment gives up when it alone fills the window: an eighth."""
-        return max(1, (self.lead + 1 - self.trail) // 8)
+    def _trail_behind_room(self) -> int:
+        """Where a full window moves on to: behind its oldest increment, or behind a part of one that is most of it.
+
+        TXW_ADV_SECS may last as long as all that there is room for. Were that dropped at once, what was sent just before
+        could not be repaired any more.
+        """
+        sqns = self.lead + 1 - self.trail
+        trail = self._next_trail
+        return trail if trail <= self.trail + sqns // _LONG else self.trail + max(1, sqns // _PARTS)
 
     def note_nak(self, first: int, now_ns: int) -> None:
         """A NAK came: it may hold a data-driven advance."""

@@ -304,6 +304,14 @@ def test_a_single_increment_that_fills_the_window_gives_up_a_part():
     assert (made.trail, made.lead) == (5, 40)
 
 
+def test_what_was_just_sent_stays_when_increments_are_as_long_as_the_window():
+    """Octets bound the window and TXW_ADV_SECS is all that it lasts: the trail never jumps behind all of it."""
+    made = window(txw_sqns=40, txw_adv_secs=SECOND, txw_secs=100 * SECOND)
+    for at in range(400):
+        sent_at(made, 1, SECOND + at * SECOND // 45)
+        assert made.lead + 1 - made.trail >= min(at + 1, 30)
+
+
 @pytest.mark.rfc("W-18")
 def test_largest_window_is_half_the_space_less_one():
     assert window()._most_sqns == (1 << 31) - 1
