@@ -162,7 +162,7 @@ class Parameters:
     txw_secs: int = _ivl(10 * SECOND, _SOURCE, "16", "How long a packet stays repairable at the source. Ten seconds outlive a restart of a repairer.", low=MILLISECOND)
     txw_bytes: int = _octets(0, _SOURCE, "16", "Most octets in the transmit window; 0 means txw_max_rte x txw_secs.")
     txw_sqns: int = _count(0, _SOURCE, "16", "Most packets in the transmit window; 0 means no limit of its own. Never above 2^31 - 1 (RFC 3.3).")
-    txw_adv_secs: int = _ivl(SECOND, _SOURCE, "16", "Length of the increment window: the step by which the trail moves.", low=MILLISECOND)
+    txw_adv_secs: int = _ivl(SECOND, _SOURCE, "16", "Length of the increment window: the step by which the trail moves. A full window moves by an eighth of itself where an increment is more than a quarter.", low=MILLISECOND)
     txw_adv_ivl: int = _ivl(100 * MILLISECOND, _SOURCE, "16.1", "Silence on NAKs for the increment window that a full window waits for when it advances with data.")
     txw_adv_mode: str = _row(Unit.CHOICE, "time", _SOURCE, "16", "Advance of the window: with time, with data, or by the application.", choices=("time", "data", "application"))
     txw_idle_ivl: int = _ivl(0, _SOURCE, "3.5", "A window that advances with data closes when nothing was sent for this long; 0 keeps it open. One that advances with time closes after txw_secs.")
