@@ -87,28 +87,47 @@ def _is_over(query: StreamingQuery, messages: int) -> bool:
 
 
 def driver(recorders: str, sink: str, master: str, folder: Path, messages: int) -> None:
-    """Copy the archive to Parquet, from its files, and to the sink, as the service sends it; then print what the Parquet files have of each session."""
+    """Copy the archive to Parquet, from its files; to the sink, as the service sends it; and to a folder for each batch id.
+
+    Then print what the Parquet files and the folders have of each session.
+    """
     settings = SETTINGS | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(folder / "spark")}
     spark = pgm.spark.register(pgm.spark.start("kills", master=master, settings=settings, quick=True))
-    rows = _rows(spark, recorders, local=True)
-    files = rows.select("tsi", "sqn", "value").writeStream.format("parquet").option("path", str(folder / "parquet"))
-    first = files.option("checkpointLocation", str(folder / "first")).start()
-    put = _rows(spark, recorders, local=False).select("value").writeStream.format("pgm").option("recorders", sink)
-    second = put.option("checkpointLocation", str(folder / "second")).start()
+    rows = _rows(spark, recorders, local=True).select("tsi", "sqn", "value")
+
+    def keep(batch: DataFrame, number: int) -> None:
+        batch.write.mode("overwrite").parquet(str(folder / "keyed" / f"batch={number}"))
+
+    writers = {
+        "parquet": rows.writeStream.format("parquet").option("path", str(folder / "parquet")),
+        "sink": _rows(spark, recorders, local=False)
+        .select("value")
+        .writeStream.format("pgm")
+        .option("recorders", sink),
+        "keyed": rows.writeStream.foreachBatch(keep),
+    }
+    queries = [
+        writer.option("checkpointLocation", str(folder / f"{name}-checkpoint")).start()
+        for name, writer in writers.items()
+    ]
     print("running", flush=True)
-    waits = _LEAST_POLL_S
-    while not (_is_over(first, messages) and _is_over(second, messages)):
-        time.sleep(waits)
-    for query in (first, second):
+    while not all(_is_over(query, messages) for query in queries):
+        time.sleep(_LEAST_POLL_S)
+    for query in queries:
         query.processAllAvailable()
         query.stop()
-    table = spark.read.parquet(str(folder / "parquet")).groupBy("tsi")
-    told = table.agg(
+    told = {name: _told(spark.read.parquet(str(folder / name))) for name in ("parquet", "keyed")}
+    print(json.dumps(told), flush=True)
+    spark.stop()
+
+
+def _told(table: DataFrame) -> dict[str, list[int]]:
+    """Of each session: rows, sqns, the first and the last, and how many have the value of their sqn."""
+    found = table.groupBy("tsi").agg(
         F.count("sqn"), F.count_distinct("sqn"), F.min("sqn"), F.max("sqn"),
         F.count(F.when(F.expr("conv(hex(substring(value, 9)), 16, 10)") == F.col("sqn"), 1)),
     )  # fmt: skip
-    print(json.dumps({row[0]: list(row)[1:] for row in told.collect()}), flush=True)
-    spark.stop()
+    return {row[0]: list(row)[1:] for row in found.collect()}
 
 
 if __name__ == "__main__":

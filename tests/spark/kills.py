@@ -2,8 +2,8 @@
 
 python -m tests.spark.kills --kills 20 [--seed 1] [--local]
 
-A recorder writes two sessions while two queries copy them, into Parquet files and to a range service that publishes. Whatever dies is
-started again. In the end both must have every message of both sessions once, as an uninterrupted run has.
+A recorder writes two sessions while three queries copy them: into Parquet files, to a range service that publishes, and by foreachBatch
+into a folder for each batch id. Whatever dies is started again. In the end all must have every message of both sessions once, as an uninterrupted run has.
 """
 
 from __future__ import annotations
@@ -169,11 +169,11 @@ class Campaign:
         assert not order, f"the run was over before {order} were killed"
 
     def check(self) -> None:
-        """Every message once, in Parquet and where it was published."""
+        """Every message once, in Parquet, in the folders of batches, and where it was published."""
         lines = self.parts["driver"].text().splitlines()
         told = json.loads(next(line for line in reversed(lines) if line.startswith('{"')))
         each = [self.messages, self.messages, 0, self.messages - 1, self.messages]
-        assert told == dict.fromkeys(TSIS, each), told
+        assert told == dict.fromkeys(("parquet", "keyed"), dict.fromkeys(TSIS, each)), told
         wanted = {value_of(number, sqn) for number in range(len(TSIS)) for sqn in range(self.messages)}
         twice = [value for value, count in Counter(self.sent).items() if count > 1]
         assert not twice, f"{len(twice)} were published twice"
