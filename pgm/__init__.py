@@ -1,21 +1,28 @@
 """Reliable multicast with local repair, after RFC 3208: the public names.
 
-`open_source` and `open_receiver` are for trio; `pgm.blocking` has the same for ordinary threads.
+`open_source` and `open_receiver` are for trio; `pgm.blocking` has the same for ordinary threads. What a name needs is loaded when it is
+first used: whoever imports a part of the package, such as an executor of Spark, loads that part alone.
 """
 
-from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
-from pgm.core.events import EventKind
-from pgm.core.events import kind_of as event_of
-from pgm.errors import PgmError, TopologyError, TransportError, UsageError
-from pgm.messages.subjects import Subscription
-from pgm.net.items import Batch, Message, MultipartBatch
-from pgm.net.objects import Object
-from pgm.net.open import open_receiver, open_source
-from pgm.net.packed import PackedBatch
-from pgm.net.policies import LossError
-from pgm.net.receiver import Receiver
-from pgm.net.source import Source
-from pgm.topology.model import Topology
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
+    from pgm.core.events import EventKind
+    from pgm.core.events import kind_of as event_of
+    from pgm.errors import PgmError, TopologyError, TransportError, UsageError
+    from pgm.messages.subjects import Subscription
+    from pgm.net.items import Batch, Message, MultipartBatch
+    from pgm.net.objects import Object
+    from pgm.net.open import open_receiver, open_source
+    from pgm.net.packed import PackedBatch
+    from pgm.net.policies import LossError
+    from pgm.net.receiver import Receiver
+    from pgm.net.source import Source
+    from pgm.topology.model import Topology
 
 __all__ = [
     "Batch",
@@ -43,3 +50,42 @@ __all__ = [
     "open_receiver",
     "open_source",
 ]
+
+_HOMES = {
+    "Batch": "pgm.net.items",
+    "CloseCause": "pgm.core.effects",
+    "Closed": "pgm.core.effects",
+    "EventKind": "pgm.core.events",
+    "LossCause": "pgm.core.effects",
+    "LossError": "pgm.net.policies",
+    "Lost": "pgm.core.effects",
+    "Message": "pgm.net.items",
+    "MultipartBatch": "pgm.net.items",
+    "Notice": "pgm.core.effects",
+    "Object": "pgm.net.objects",
+    "Opened": "pgm.core.effects",
+    "PackedBatch": "pgm.net.packed",
+    "PgmError": "pgm.errors",
+    "Receiver": "pgm.net.receiver",
+    "Source": "pgm.net.source",
+    "Subscription": "pgm.messages.subjects",
+    "Topology": "pgm.topology.model",
+    "TopologyError": "pgm.errors",
+    "TransportError": "pgm.errors",
+    "UsageError": "pgm.errors",
+    "event_of": "pgm.core.events:kind_of",
+    "open_receiver": "pgm.net.open",
+    "open_source": "pgm.net.open",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home, _, there = _HOMES.get(name, "").partition(":")
+    if not home:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), there or name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +85,12 @@ def test_the_package_exports_few_names() -> None:
     import pgm
 
     assert len(pgm.__all__) <= 24
+    assert {*pgm.__all__} <= {*dir(pgm)}
+    assert all(getattr(pgm, name) is not None for name in pgm.__all__)
+    assert not hasattr(pgm, "nothing")
+
+
+def test_a_part_of_the_package_does_not_load_the_rest() -> None:
+    program = "import pgm.errors, sys; print([name for name in ('trio', 'numpy', 'pgm.net') if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert told.stdout == "[]\n"
