@@ -59,8 +59,11 @@ class Lead:
             if self._resting is not None:
                 trio.lowlevel.reschedule(self._resting)
                 self._resting = None
-        # After a pause a packet comes alone: what looks for more behind it would only make it late.
-        self._reads = not self._is_closed and self._read(rest_s > 0)
+        # After a pause a packet comes alone: what looks for more behind it would only make it late. After a rest much has come.
+        if self._is_closed or not self._read(rest_s > 0):
+            self._reads = 0
+        else:
+            self._reads = 2 if rest_s else 1
 
     def wake(self) -> None:
         """What the application waits for has come another way."""
