@@ -50,6 +50,11 @@ class Arena:
         """Octets of all chunks."""
         return self._chunk.nbytes + sum(chunk.nbytes for chunk in self._others)
 
+    @property
+    def left_octets(self) -> int:
+        """What still fits the chunk that is being filled."""
+        return self._chunk.nbytes - self._at
+
     @staticmethod
     def _new_chunk(octets: int) -> Octets:
         chunk: Octets = np.empty(octets, np.uint8)

@@ -35,10 +35,6 @@ _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
 
 
-def _rows_at_once(size: int) -> int:
-    return max(1, _APPEND_OCTETS // (DATA_HEADER_OCTETS + size))
-
-
 @attrs.define
 class _Increment:
     first: int
@@ -106,7 +102,7 @@ class TransmitWindow:
                 self._append_fragments(payloads[at])
                 at += 1
                 continue
-            until = min(len(payloads), at + _rows_at_once(size))
+            until = min(len(payloads), at + self._rows_at_once(size))
             if sizes[at:until].count(size) < until - at:  # otherwise all are alike, which costs no step for each
                 until = at + 1
                 while sizes[until] == size:
@@ -126,10 +122,11 @@ class TransmitWindow:
             return
         if self._resume_at is not None and len(payloads):
             self._resume()
-        begun = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
-        most = _rows_at_once(payloads.shape[1])
-        for at in range(begun, payloads.shape[0], most):
-            self._append_rows(payloads[at : at + most], b"", None)
+        at = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
+        while at < payloads.shape[0]:
+            until = at + self._rows_at_once(payloads.shape[1])
+            self._append_rows(payloads[at:until], b"", None)
+            at = until
 
     @property
     def next_sqn(self) -> int:
@@ -190,13 +187,20 @@ class TransmitWindow:
         octets = np.frombuffer(payload, np.uint8)
         options = fragment_options(self.end, len(octets))
         whole = len(octets) // size
-        most = _rows_at_once(FRAGMENT_OCTETS + size)
-        for at in range(0, whole, most):
-            until = min(whole, at + most)
+        at = 0
+        while at < whole:
+            until = min(whole, at + self._rows_at_once(FRAGMENT_OCTETS + size))
             rows = octets[at * size : until * size].reshape(until - at, size)
             self._append_rows(rows, options, range(at * size, until * size, size))
+            at = until
         if whole * size < len(octets):
             self._append_rows(octets[whole * size :].reshape(1, -1), options, range(whole * size, len(octets), size))
+
+    def _rows_at_once(self, size: int) -> int:
+        """How many payloads of a size to write next: a chunk is filled to its end, so that little memory is held in vain."""
+        stride = DATA_HEADER_OCTETS + size
+        most = max(1, _APPEND_OCTETS // stride)
+        return min(most, self._arena.left_octets // stride or most)
 
     def _append_rows(self, payloads: Octets, options: bytes, offsets: range | None) -> None:
         count, size = payloads.shape

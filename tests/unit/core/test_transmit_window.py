@@ -464,3 +464,16 @@ def test_memory_of_a_window_is_that_of_its_packets_and_a_little():
     assert made.held_octets <= (8 << 20) + 2 * (4 << 20)
     assert made._arena.octets <= (8 << 20) + 3 * (4 << 20)
     assert made._store.octets <= (8 << 20) + 64 * KIB
+
+
+@pytest.mark.parametrize("size", [70, 1400, 8192, 300_000])
+def test_memory_is_held_for_packets_and_little_else(size):
+    """Chunks are filled to their ends, whatever the sizes of messages and calls."""
+    made = window(max_tpdu=9000, txw_bytes=64 << 20)
+    rows = np.zeros((max(1, 250_000 // size), size), np.uint8)
+    while made.held_octets <= 24 << 20:
+        made.append_rows(rows)
+        send_all(made)
+    octets = sum(part.octets for part in made.parts(0, 1 << 62))
+    # All chunks are full but the last, which has but begun.
+    assert octets >= 0.99 * ((24 << 20) - len(rows) * size)
