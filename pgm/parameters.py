@@ -235,6 +235,7 @@ class Parameters:
 
     # Receive window and sessions
     rxw_bytes: int = _octets(256 * MIB, _RECORDERS, "3.4", "Most octets that wait for a gap or for the application, per session; parity that waits is counted too, and is all that a repairer counts. A second of 2 Gbit/s.", low=64 * KIB)
+    rxw_warm_bytes: int = _octets(0, _RECEIVER, "-", "Octets for what is received whose memory is touched at the start, as warm_bytes of a source: what waits behind a gap for the first time then costs no page faults, of which 4 MiB take 1 to 6 ms.", low=0, high=64 * GIB)
     join_from: str = _row(Unit.CHOICE, "now", _RECEIVER, "-", "Where a late joiner begins: now, with the oldest that repairers hold, with the last of it (join_sqns or join_secs), or with the packet join_sqns. The nearest repairer that holds enough serves it, never the source.", choices=("now", "oldest", "last", "sqn"))
     join_sqns: int = _count(1000, _RECEIVER, "-", "Packets before now that a late joiner begins with, or the sqn of the first one, as join_from says. Without batches and large messages a packet is a message.", high=1 << 62)
     join_secs: int = _ivl(0, _RECEIVER, "-", "Time before now that a late joiner begins with, where join_from is last; 0: join_sqns counts.")

@@ -303,7 +303,7 @@ def open_receiver(
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     with pinned(cpu):
-        links = open_links(plan, Arena(), seed)
+        links = open_links(plan, Arena(warm_octets=plan.parameters.rxw_warm_bytes), seed)
         core = receiver_core(
             plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
         )
