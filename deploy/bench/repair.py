@@ -94,10 +94,12 @@ async def _held(contender: Contender, job: Job, settings: Settings, without: Max
     shares = [round(one.mb_per_s / lossless.mb_per_s, 4) for one in runs]
     times = sorted((one.receiver.said for one in runs), key=lambda said: float(said.get("repair_p50_ms", 0)))
     middle = times[len(times) // 2]
+    offered = statistics.median(one.offered_per_s for one in runs) / lossless.messages_per_s
     row = {"held_runs": shares, "held": statistics.median(shares), "held_lost": max(one.lost for one in runs)}
+    row["held_offered"] = round(offered, 4)  # less than was wanted where the sender itself was held up
     row |= {key: value for key, value in middle.items() if key in _TIMES}
     settings.say(
-        f"{contender.title}: {row['held']:.2f} of the lossless rate where {_OFFERED:.2f} was offered,"
+        f"{contender.title}: {row['held']:.2f} of the lossless rate where {offered:.2f} was sent,"
         f" {row['held_lost']:,} lost for good, p50 of a repair {row.get('repair_p50_ms', '-')} ms"
     )
     return row
