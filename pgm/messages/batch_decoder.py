@@ -13,6 +13,7 @@ from pgm.messages.columns import Columns, Octets, joined
 from pgm.messages.subjects import SubjectFilter
 
 _LAYOUTS = 64  # kept of each session: of full packets with more or fewer messages, and of ends of batches
+_LARGE_OCTETS = 64 * 1024
 _BEGINNING = 18  # octets by which they are told apart: how many messages there are comes first
 
 Sqns = npt.NDArray[np.int64]
@@ -128,6 +129,19 @@ def _looked_up(
 
 
 def _merged(found: list[Unpacked]) -> Iterator[Unpacked]:
+    """Small ones as one. Of large ones there are few: to put them together would cost more than they do."""
+    small: list[Unpacked] = []
+    for one in found:
+        if one.columns.octets < _LARGE_OCTETS:
+            small.append(one)
+            continue
+        yield from _joined(small)
+        small = []
+        yield one
+    yield from _joined(small)
+
+
+def _joined(found: list[Unpacked]) -> Iterator[Unpacked]:
     if len(found) == 1:
         yield found[0]
     elif found:

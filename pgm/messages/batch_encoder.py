@@ -23,6 +23,7 @@ from pgm.messages.columns import MIXED, Columns, Indexes, Octets
 _ROWS_OCTETS = 512 * 1024  # built at a time: what a processor's cache keeps until it is copied into the window
 _WORD_OCTETS = 8  # full batches are padded to a multiple of this, which packets are summed faster by
 _TIME_ITEM_OCTETS = 8
+_MANY = 16  # full packets, beside which the padding of one more is some hundredths of them
 _TABLE_SHARE = 8  # a table of up to an eighth of a packet goes into every packet as it is
 _FRONT_OCTETS = 40  # at most, of a batch without tables: keys, counts and heads
 _OFFSET_OCTETS = 4
@@ -73,7 +74,9 @@ def _pack_equal(columns: Columns, room: int, at_us: int | None) -> Iterator[Octe
         full = 0
     rest = [columns.part(at, min(at + count, columns.count)) for at in range(full * count, columns.count, count)]
     if rest:
-        yield [compose(part, at_us=at_us) for part in rest]
+        # As long as the others where there are many: trains are of packets of one length, and the next call's go with them.
+        pad_to = layout.octets if full >= _MANY else 0
+        yield [compose(part, pad_to, at_us) for part in rest]
 
 
 def _plan_of(indexes: Indexes | int) -> int | None:

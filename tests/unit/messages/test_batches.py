@@ -207,6 +207,16 @@ def test_full_packets_of_messages_of_any_size_are_equally_long() -> None:
     assert decoded(packets) == sent
 
 
+@pytest.mark.parametrize(("count", "lengths"), [(17 * 18 + 5, 1), (7 * 18 + 5, 2)])
+def test_the_last_of_many_packets_is_as_long_as_the_others(count: int, lengths: int) -> None:
+    """One train then; where there are few, its padding would cost more than that brings."""
+    sent = [(bytes([number % 251]) * 70, f"/q/{number % 10}", None) for number in range(count)]
+    packets = rows_of(list(pack(columns(sent), 1448)))
+    assert len({len(packet) for packet in packets}) == lengths
+    assert all(len(packet) % 8 == 0 for packet in packets[:-1])
+    assert decoded(packets) == sent
+
+
 def test_ten_thousand_subjects_go_into_tables_of_their_packets() -> None:
     rng = random.Random(4)
     sent = [(rng.randbytes(70), f"/q/{rng.randrange(10_000)}", None) for _ in range(3000)]
