@@ -17,7 +17,7 @@ SOON = (
 
 
 def tree_of(place: Place, loss: str) -> str:
-    text = one_segment(place, loss=f'{{ loss = "{loss}" }}', parameters=SOON, rate="8Mbit/s", window="5s")
+    text = one_segment(place, loss=f'{{ loss = "{loss}" }}', parameters=SOON, rate="8Mbit/s", window="30s")
     text = text.replace('parents = ["source"]', 'parents = ["repairer"]')
     return (
         text + '\n[nodes.repairer]\nrole = "repairer"\n'
@@ -26,12 +26,11 @@ def tree_of(place: Place, loss: str) -> str:
 
 
 def _release(tree: Processes, baby: str) -> None:
-    """Give the baby its normal budget back from outside: it still cries, and is found out anew."""
+    """Give the baby its normal budget back from outside."""
     repairer = tree.running["repairer"]
     tree.until("repairer", lambda _: _is_released(tree.folder / tree.name / "repairer.ctl", baby))
-    released_at = repairer.line_with(f"setting-changed: {baby} is released, by process")
+    repairer.line_with(f"setting-changed: {baby} is released, by process")
     repairer.line_with(f"{baby} was released")
-    repairer.line_with("crying-child: session", after=released_at)
 
 
 def _is_released(path: Path, baby: str) -> bool:
@@ -57,7 +56,7 @@ def test_a_crying_baby_is_found_out_and_the_others_get_everything(place: Place) 
             tree.running["repairer"].line_with("crying-child: session")
             found_at = time.monotonic()
             stream.until_delivered(1000)
-            assert time.monotonic() - found_at < 10
+            assert time.monotonic() - found_at < 25  # what the baby was admitted with before goes first
             snapshot = tree.until("repairer", lambda one: count(one, "nak_packets_of_crying"))
             assert count(snapshot, "children_crying") >= 1  # again, if it had calmed down
             cries = [line for line in tree.running["repairer"].log.splitlines() if "crying-child: session" in line]
@@ -65,7 +64,7 @@ def test_a_crying_baby_is_found_out_and_the_others_get_everything(place: Place) 
             assert count(tree.status("desk-1"), "lost_sqns") == 0
             _release(tree, place.address(101))
             baby.close()
-            tree.running["repairer"].line_with("asks no more than others")
+            tree.running["repairer"].line_with("crying-child-over: session")
         finally:
             stream.stop()
         [account] = stream.end()
