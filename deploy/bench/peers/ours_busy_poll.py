@@ -37,7 +37,7 @@ def send(control: Control, job: Mapping[str, Any]) -> None:
     ) as source:
         maker = Maker(job["size"])
         watch = SourceWatch(source.driver.core)
-        if job["watch"]:
+        if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
             source.driver.core = watch
         control.say("ready")
         while control.word(PROBE_IVL_S) != "go":
@@ -71,7 +71,8 @@ def recv(control: Control, job: Mapping[str, Any]) -> None:
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
         if job["watch"]:
             receiver.driver.core = watch
-            receiver.links[0].injector = burst
+            if job["messages"]:  # of a burst; an injector costs every read something
+                receiver.links[0].injector = burst
         control.say("ready")
         while not tally.probes:
             _take(receiver, tally)

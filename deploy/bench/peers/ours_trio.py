@@ -37,7 +37,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
     async with open_source(**opening, **source_parameters(job)) as source:
         maker = Maker(job["size"])
         watch = SourceWatch(source.driver.core)
-        if job["watch"]:
+        if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
             source.driver.core = watch
         control.say("ready")
         while control.word() != "go":
@@ -70,7 +70,8 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
         if job["watch"]:
             receiver.driver.core = watch
-            receiver.links[0].injector = burst
+            if job["messages"]:  # of a burst; an injector costs every read something
+                receiver.links[0].injector = burst
         control.say("ready")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take_each if job["each"] else _take_batches, receiver, tally)
