@@ -217,6 +217,16 @@ def test_the_last_of_many_packets_is_as_long_as_the_others(count: int, lengths: 
     assert decoded(packets) == sent
 
 
+def test_large_parts_of_what_came_are_not_put_together() -> None:
+    """Two calls' packets in one train: the many of each are a batch, and what is between them."""
+    call = [(bytes([number % 251]) * 700, "/a", None) for number in range(201)]
+    packets = 2 * rows_of(list(pack(columns(call), 1448)))
+    rows = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), -1)
+    found = list(BatchDecoder("x", SubjectFilter()).add(7, rows))
+    assert taken(found) == 2 * call
+    assert [len(one.sqns) for one in found if isinstance(one, Unpacked)] == [100, 1, 100, 1]
+
+
 def test_ten_thousand_subjects_go_into_tables_of_their_packets() -> None:
     rng = random.Random(4)
     sent = [(rng.randbytes(70), f"/q/{rng.randrange(10_000)}", None) for _ in range(3000)]
