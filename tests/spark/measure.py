@@ -1,7 +1,8 @@
 """Rows a second from the range service into an aggregate, beside the same rows as Parquet and Spark's own source; and a micro-batch.
 
-`pgm` and `parquet`: the two columns of the aggregate, of rows that have all; `pgm_sent`: with rows that the service sends, instead of
-letting them be read from its files; `pgm_all` and `parquet_all`: an aggregate of all columns; `rate`: Spark's rate-micro-batch.
+In pairs, of which each is run in turns, after some turns that do not count: the JVM compiles what it runs often.
+`files` and `parquet`: the two columns of the aggregate, read where the service says that they are; `sent`: those that the service sends;
+`all`: every column of every row; `rate`: Spark's rate-micro-batch, and `range` beside it: the rows of spark.range.
 
 python -m tests.spark.measure [--rows 3000000] [--size 70] [--runs 5]
 python -m tests.spark.measure --telemetry 10000000
@@ -39,6 +40,7 @@ from tests.unit.archive.makers import SESSION, TSI
 
 _BATCH = 10_000
 _MICRO_BATCH = 50_000
+_WARM_UP = 3  # turns
 _TIMES_AT = 11  # in /proc/PID/stat, behind the name: ticks of the process, in its own code and in the kernel
 
 
@@ -62,23 +64,25 @@ def aggregate_all(frame: DataFrame) -> None:
     frame.agg(F.count("sqn"), F.sum(F.octet_length("value")), *others).collect()
 
 
-def rates(rows: int, runs: int, works: dict[str, Callable[[], object]]) -> tuple[dict[str, float], dict[str, float]]:
-    """Rows a second, and seconds of the processors, medians; in turns, so that a busy machine is busy for all."""
+def rates(rows: int, runs: int, works: dict[str, Callable[[], object]]) -> dict[str, object]:
+    """Rows a second, and seconds of the processors, medians; and how the first work compares to the second, turn by turn."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     used: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(runs + 1):
+    for turn in range(_WARM_UP + runs):
         for name, work in works.items():
             before, began = _used_s(), time.monotonic()
             work()
-            if turn:
+            if turn >= _WARM_UP:
                 seconds[name].append(time.monotonic() - began)
                 used[name].append(_used_s() - before)
-        print(
-            f"turn {turn}: { ({name: round(times[-1], 2) for name, times in seconds.items() if times}) }",
-            file=sys.stderr,
-        )
-    rate = {name: round(rows / statistics.median(found)) for name, found in seconds.items()}
-    return rate, {name: round(statistics.median(found), 2) for name, found in used.items()}
+        last = {name: round(times[-1], 2) for name, times in seconds.items() if times}
+        print(f"turn {turn}: {last}", file=sys.stderr)
+    first, second = seconds.values()
+    return {
+        "rows_per_s": {name: round(rows / statistics.median(found)) for name, found in seconds.items()},
+        "cpu_s": {name: round(statistics.median(found), 2) for name, found in used.items()},
+        "ratio": round(statistics.median(b / a for a, b in zip(first, second, strict=True)), 2),
+    }
 
 
 def micro_batch(spark: SparkSession, where: str, folder: Path) -> float:
@@ -158,25 +162,16 @@ def main() -> None:
                     time.sleep(0.005)
                 query.stop()
 
-            found, used = rates(
-                options.rows,
-                options.runs,
-                {
-                    "pgm": lambda: aggregate(archive),
-                    "pgm_sent": lambda: aggregate(sent),
-                    "parquet": lambda: aggregate(parquet),
-                    "range": lambda: aggregate(own),
-                    "rate": rate,
-                    "pgm_all": lambda: aggregate_all(every),
-                    "parquet_all": lambda: aggregate_all(parquet),
-                },
+            pairs: tuple[dict[str, Callable[[], object]], ...] = (
+                {"files": lambda: aggregate(archive), "parquet": lambda: aggregate(parquet)},
+                {"sent": lambda: aggregate(sent), "parquet": lambda: aggregate(parquet)},
+                {"rate": rate, "range": lambda: aggregate(own)},
+                {"all": lambda: aggregate_all(every), "parquet": lambda: aggregate_all(parquet)},
             )
-            ratios = {
-                f"{name}_to_parquet": round(found[name] / found[beside], 2)
-                for name, beside in (("pgm", "parquet"), ("pgm_sent", "parquet"), ("pgm_all", "parquet_all"))
-            }
-            print(json.dumps({"rows": options.rows, "size": options.size, "rows_per_s": found, "cpu_s": used, **ratios,
-                              "micro_batch_s": micro_batch(spark, where, folder)}))  # fmt: skip
+            for works in pairs:
+                print(json.dumps(rates(options.rows, options.runs, works)), flush=True)
+            told = {"rows": options.rows, "size": options.size, "micro_batch_s": micro_batch(spark, where, folder)}
+            print(json.dumps(told))
             spark.stop()
             service.stop()
         finally:
