@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import fnmatch
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
 
 from deploy.output import command, print_json
+from deploy.running import folder_of, sockets_in
 from deploy.tables import Column, console, table
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control import Request, ask_control
-from pgm.net.status import runtime_dir
 from pgm.topology.check import load_checked
 
-_DEMOS = "pgm-demo-*"  # where `pgm demo` keeps its sockets, among the temporary folders
+_SOCKETS = "*.ctl"
 _COLUMNS = (Column("setting"), Column("segment", 1), Column("in force"), Column("at the start", 2))
 
 
@@ -24,12 +23,9 @@ def sockets_of(where: str) -> dict[str, Path]:
     """The control sockets of a tree, by node: of a file, or of a name under which nodes run. Raises `TopologyError`, `ProcessError`."""
     is_file = where.endswith(".toml") or Path(where).is_file()
     name = load_checked(Path(where)).name if is_file else where
-    demos = Path(tempfile.gettempdir()).glob(f"{_DEMOS}/{Path(name).name}")
-    newest_first = sorted(demos, key=lambda folder: folder.stat().st_mtime, reverse=True)
-    for folder in (runtime_dir(name), *newest_first):
-        found = {path.stem: path for path in sorted(folder.glob("*.ctl"))}
-        if found:
-            return found
+    found = {path.stem: path for path in sockets_in(folder_of(name, _SOCKETS), _SOCKETS)}
+    if found:
+        return found
     raise ProcessError(
         f"no node of {where} runs on this machine as this user",
         remedy="start one with: pgm run FILE --node NAME; its sockets lie under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID",

@@ -21,6 +21,7 @@ from deploy.demo_account import build_account
 from deploy.demo_tree import DemoTree, demo_topology
 from deploy.output import command, print_json, warn
 from deploy.record import need_arrow
+from deploy.running import DEMO_PREFIX
 from deploy.supervise import Child, Supervisor, heed_signals
 from deploy.up import start_order
 from deploy.workload import digest
@@ -286,7 +287,7 @@ def demo(
         if as_json:
             print_json({"written": [str(write)]})
         return
-    with tempfile.TemporaryDirectory(prefix="pgm-demo-") as folder, _picture(messages * size, as_json) as show:
+    with tempfile.TemporaryDirectory(prefix=DEMO_PREFIX) as folder, _picture(messages * size, as_json) as show:
         account = trio.run(Demo(shape, messages, size, seed, show, telemetry).run, Path(folder))
     if as_json:
         print_json(account)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from deploy.output import command, print_json, warn
+from deploy.running import folder_of
 from deploy.status_detail import print_details
 from deploy.tables import Column, console, table
 from pgm.errors import ProcessError
@@ -60,12 +61,13 @@ def gather(file: Path, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], li
     """The snapshots of the nodes that answer, the names of those not there, and of those that hang. Raises `TopologyError`."""
     topology = load_checked(file)
     names = [plan_node(topology, name).name for name in nodes] or list(plan_all(topology))
+    folder = folder_of(topology.name, "*.sock")
     rows: list[dict[str, Any]] = []
     silent: list[str] = []
     stuck: list[str] = []
     for name in names:
         try:
-            rows.append(ask_status(status_path(topology.name, name)))
+            rows.append(ask_status(folder / status_path(topology.name, name).name))
         except ProcessError as error:
             (stuck if isinstance(error.__cause__, TimeoutError) else silent).append(name)
     return rows, silent, stuck

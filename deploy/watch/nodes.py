@@ -15,8 +15,9 @@ from pathlib import Path
 
 import attrs
 
+from deploy.running import folder_of, sockets_in, tree_folders
 from pgm.errors import ProcessError, UsageError
-from pgm.net.status import ask_status, runtime_dir
+from pgm.net.status import ask_status
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
 from pgm.topology.plan import plan_all
@@ -115,7 +116,7 @@ class Nodes:
         assert self._folders is not None
         if Path(wanted).is_file() or wanted.endswith(".toml"):
             topology = load_checked(Path(wanted))
-            folder = runtime_dir(topology.name)
+            folder = folder_of(topology.name, _SOCKETS)
             for name, plan in plan_all(topology).items():
                 path = _socket(folder, name)
                 self._expected.add(path)
@@ -128,9 +129,9 @@ class Nodes:
                     planned_places=tuple(Place(one.name, one.side, one.address) for one in plan.segments),
                 )
         else:
-            folder = runtime_dir(wanted)
+            folder = folder_of(wanted, _SOCKETS)
             if not folder.is_dir():
-                running = ", ".join(sorted(one.name for one in _folders())[:_MOST_NAMES]) or "none"
+                running = ", ".join(sorted({one.name for one in tree_folders()})[:_MOST_NAMES]) or "none"
                 raise UsageError(
                     f"{wanted} is neither a topology file nor a topology that runs here; of those there are: {running}",
                     remedy="give the file, or name none to see everything that runs here as this user",
@@ -143,8 +144,8 @@ class Nodes:
         Raises `OSError` where this process has no room for more sockets.
         """
         began = self._clock()
-        folders = _folders() if self._folders is None else self._folders
-        found = sorted({path for folder in folders for path in _sockets(folder)})
+        folders = tree_folders() if self._folders is None else self._folders
+        found = sorted({path for folder in folders for path in sockets_in(folder, _SOCKETS)})
         asked = found[:MOST_NODES]
         with ThreadPoolExecutor(max(1, min(_ASKERS, len(asked)))) as pool:
             answers = dict(zip(asked, pool.map(_ask, asked), strict=True))
@@ -189,21 +190,6 @@ def _order(node: Seen) -> tuple[str, int, list[tuple[int, str]]]:
     role = _ROLES.index(node.role) if node.role in _ROLES else len(_ROLES)
     parts = re.split(r"([0-9]+)", node.name)
     return node.topology, role, [(int(part) if part.isdigit() else 0, part) for part in parts]
-
-
-def _folders() -> list[Path]:
-    """The folders of the topologies that run here, as this user."""
-    try:
-        return sorted(path for path in runtime_dir("x").parent.iterdir() if path.is_dir())
-    except OSError:  # nothing has ever run
-        return []
-
-
-def _sockets(folder: Path) -> list[Path]:
-    try:
-        return list(folder.glob(_SOCKETS))
-    except FileNotFoundError:  # it was removed just now
-        return []
 
 
 def _socket(folder: Path, node: str) -> Path:

@@ -8,6 +8,8 @@ import os
 import pty
 import re
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 from deploy.demo_account import find_problems
 from deploy.demo_tree import DemoTree, demo_topology
+from deploy.running import sockets_in, tree_folders
 from deploy.workload import digest
 from pgm.impairments import Impairment, Injector
 from pgm.topology.load import loads
@@ -164,17 +167,32 @@ def test_a_demo_whose_losses_do_not_happen_fails(tmp_path: Path) -> None:
     assert "everything arrived everywhere" not in done.out
 
 
-def test_on_a_small_terminal_nothing_is_cut_off() -> None:
-    """On 80 by 24 characters: a picture while it runs, and an account whose numbers are whole. Here without any losses."""
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a short path: sockets need that."""
+    with tempfile.TemporaryDirectory(prefix="pgm-cli-") as name:
+        yield Path(name)
+
+
+def test_on_a_small_terminal_nothing_is_cut_off(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 80 by 24 characters: a picture while it runs, and an account whose numbers are whole. Here without any losses.
+
+    Meanwhile other commands find its nodes.
+    """
+    monkeypatch.delenv("PGM_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(short_folder))
     line = command("demo", *SMALL, "--loss", "0%", "--burst-loss", "0", "--uplink-loss", "0%")
     main, side = pty.openpty()
     subprocess.run(["stty", "cols", "80", "rows", "24"], stdin=side, check=True)
-    demo = subprocess.Popen(line, stdout=side, stderr=side, env=environment(TERM="xterm"), cwd=ROOT)
+    env = environment(TERM="xterm", TMPDIR=str(short_folder))
+    demo = subprocess.Popen(line, stdout=side, stderr=side, env=env, cwd=ROOT)
     os.close(side)
-    octets = b""
+    octets, found = b"", []
     try:
         while chunk := _read(main):
             octets += chunk
+            found = found or [one.name for one in tree_folders("demo") if len(sockets_in(one, "*.sock")) == 5]
         assert demo.wait(PATIENCE_S) == 0
     finally:
         demo.kill()
@@ -190,6 +208,8 @@ def test_on_a_small_terminal_nothing_is_cut_off() -> None:
     assert "last-hop loss: asked 0.00%, measured 0.00% of 0 packets" in lines
     assert "1,000 delivered, 0 lost, 0 twice, 0 out of order" in lines
     assert "everything arrived everywhere, in order, once" in lines
+    assert found == ["demo"]
+    assert tree_folders("demo") == []  # it has ended
 
 
 def _read(descriptor: int) -> bytes:
