@@ -167,6 +167,13 @@ def test_nothing_octets_and_own_echoes_do_not_end_a_train(link: Link, place: Pla
     assert read_all(link) == [(place.address(1), 20, [b"a" * 20, b"b" * 20])]
 
 
+async def test_the_memory_of_a_receiver_may_be_warm_from_the_start(place: Place) -> None:
+    """So that what waits behind its first gap meets no page faults."""
+    for octets, chunks in (("0B", 1), ("8MiB", 3)):
+        async with pgm.open_receiver(place.url(), rxw_warm_bytes=octets) as receiver:
+            assert receiver.links[0]._arena.chunks == chunks
+
+
 async def test_a_packet_that_was_read_is_not_waited_for(place: Place) -> None:
     """The driver stops for others after so many trains; what the last read found beyond must not wait for more to come."""
     async with pgm.open_receiver(place.url(gro="false")) as receiver:
