@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=70)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="pgm-measure-") as name:
         folder = Path(name)
         if options.telemetry:
