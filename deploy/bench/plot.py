@@ -10,7 +10,7 @@ from deploy.bench.settings import Row
 from pgm.errors import UsageError
 
 # benchmark -> what is drawn: the figure, its name, what groups the bars
-_DRAWN = {
+DRAWN = {
     "throughput": ("mb_per_s", "MB/s without loss", "size"),
     "latency": ("p50_us", "round trip, us (p50; the line reaches to p99)", "size"),
     "repair": ("mb_per_s", "MB/s", "part"),
@@ -57,7 +57,7 @@ def plot(file: Path, rows: Mapping[str, Sequence[Row]], machine: Mapping[str, An
 
 
 def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
-    key, name, by = _DRAWN[benchmark]
+    key, name, by = DRAWN[benchmark]
     groups = list(dict.fromkeys(row[by] for row in rows))
     titles = list(dict.fromkeys(row["title"] for row in rows))
     width = _FILLED / max(1, len(titles))

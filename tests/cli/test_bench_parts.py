@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import trio
 
+from deploy.bench.command import BENCHMARKS
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.limits import limited_by
 from deploy.bench.peers.arrivals import Arrivals
 from deploy.bench.peers.messages import PROBE, Maker, Tally
 from deploy.bench.peers.pace import Pace
+from deploy.bench.plot import DRAWN
 from deploy.bench.ratios import ratios_of
 from deploy.bench.search import Maximum, Search
 from deploy.bench.trial import Outcome, Role
+from deploy.bench.view import FIELDS
 
 SIZE = 1000
 
@@ -96,6 +99,10 @@ def test_a_rate_that_was_lucky_once_is_not_a_result() -> None:
 
     maximum = found(Flaky(capacity=80_000, fastest=100_000), runs=4)
     assert maximum.median is None or maximum.median.messages_per_s <= 40_001
+
+
+def test_every_benchmark_has_its_table_and_its_picture() -> None:
+    assert set(DRAWN) == set(FIELDS) == set(BENCHMARKS)
 
 
 def test_bursts_are_told_from_a_steady_stream() -> None:
