@@ -58,5 +58,5 @@ def test_two_workers_read_without_having_pgm(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_driver_and_a_recorder_that_are_killed_lose_nothing(tmp_path: Path) -> None:
-    killed = campaign(tmp_path, 2, 4000, 3, on_cluster=False, victims=("driver", "recorder"), say=print, pause_s=1.0)
+    killed = campaign(tmp_path, 2, 2000, 3, on_cluster=False, victims=("driver", "recorder"), say=print, pause_s=1.0)
     assert killed == {"driver": 1, "recorder": 1}
