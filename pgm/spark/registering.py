@@ -22,8 +22,8 @@ _INIT = '"""The part of pgm that Spark\'s executors need; install all of it wher
 def register(spark: SparkSession, *, ship: bool | None = None) -> SparkSession:
     """Make `spark.read.format("pgm")` and the others known; returns the session.
 
-    On a cluster the modules that executors need are sent to them; they need Python, pyspark and pyarrow. `ship=False` leaves that out
-    where pgm is installed on all of them.
+    On a cluster the modules that executors need are sent to them; they need Python, pyspark, pyarrow and numpy. `ship=False` leaves that
+    out where pgm is installed on all of them.
     """
     from pgm.spark.source import PgmDataSource
 
