@@ -40,7 +40,8 @@ def heard(events: DataFrame) -> DataFrame:
 def lost_sqns(events: DataFrame) -> DataFrame:
     """A row for each packet that a node lacked until a repair, or for good: segment, node, tsi, sqn, era, time.
 
-    What came as ODATA after all was late, not lost. Receivers tell the application what is lost, others only give it up.
+    What came as ODATA after all was late, not lost. A repair that others asked for and that comes before anything later was
+    never missed, so it is in neither column. Receivers tell the application what is lost, others only give it up.
     """
     ended = of_kind(events, "repaired", "gave_up", "lost").where(
         "kind = 'repaired' OR (kind = 'lost') = (role = 'receiver') AND cause NOT IN ('malformed', 'fragment')"
