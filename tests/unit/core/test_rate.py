@@ -102,6 +102,22 @@ def pacers(draw):
     )
 
 
+def take(pacer, rng, now, settings, everything, repairs):
+    """Send data or a repair as soon as it may go; notes it, and returns when that was."""
+    octets = rng.randint(100, pacer.train_octets)
+    if rng.random() < 0.5:
+        now = max(now, pacer.repair_ready_at(octets))
+        octets = min(octets, pacer.repair_room(now))
+        assert octets >= min(100, settings.max_tpdu)
+        pacer.repair_sent(octets, now)
+        repairs.append((now, octets))
+    else:
+        now = max(now, pacer.data_ready_at(octets))
+        pacer.data_sent(octets, now)
+    everything.append((now, octets))
+    return now
+
+
 @pytest.mark.rfc("SRC-02", "SRC-03", "SRC-04", "SRC-05")
 @given(settings=pacers(), seed=st.integers(0, 1 << 30))
 def test_pacer_holds_the_rate_and_the_repairs_to_their_share(settings, seed):
@@ -111,17 +127,7 @@ def test_pacer_holds_the_rate_and_the_repairs_to_their_share(settings, seed):
     rate, share = settings.txw_max_rte, settings.txw_max_rte * settings.rdata_share
     now, everything, repairs = 0, [], []
     for _ in range(60):
-        octets = rng.randint(100, pacer.train_octets)
-        if rng.random() < 0.5:
-            now = max(now, pacer.repair_ready_at(octets))
-            octets = min(octets, pacer.repair_room(now))
-            assert octets >= min(100, settings.max_tpdu)
-            pacer.repair_sent(octets, now)
-            repairs.append((now, octets))
-        else:
-            now = max(now, pacer.data_ready_at(octets))
-            pacer.data_sent(octets, now)
-        everything.append((now, octets))
+        now = take(pacer, rng, now, settings, everything, repairs)
         now += rng.choice([0, 0, 0, rng.randrange(SECOND)])
     packet_ns = -(-settings.max_tpdu * SECOND // rate) + 1 + min(settings.txw_slack_ivl, settings.txw_burst_ivl // 2)
     assert_within(everything, rate, max(settings.txw_burst_ivl, packet_ns))
@@ -193,17 +199,7 @@ def test_a_rate_that_is_changed_holds_from_then_on(settings, seed):
         fresh = Pacer(attrs.evolve(settings, txw_max_rte=rate))
         everything, repairs = [], []
         for _ in range(15):
-            octets = rng.randint(100, pacer.train_octets)
-            if rng.random() < 0.5:
-                now = max(now, pacer.repair_ready_at(octets))
-                octets = min(octets, pacer.repair_room(now))
-                assert octets >= min(100, settings.max_tpdu)
-                pacer.repair_sent(octets, now)
-                repairs.append((now, octets))
-            else:
-                now = max(now, pacer.data_ready_at(octets))
-                pacer.data_sent(octets, now)
-            everything.append((now, octets))
+            now = take(pacer, rng, now, settings, everything, repairs)
         assert pacer.rate == rate
         assert (pacer.train_octets, pacer.repair_octets) == (fresh.train_octets, fresh.repair_octets)
         for bucket, taken in ((fresh._all, everything), (fresh._repairs, repairs)):
