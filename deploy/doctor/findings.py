@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import attrs
 
@@ -51,12 +51,6 @@ def lines_of(findings: Iterable[Finding]) -> list[Line]:
     for one in findings:
         found.setdefault(attrs.evolve(one, subject=""), {})[one.subject] = None
     return [Line(one, tuple(subjects)) for one, subjects in found.items()]
-
-
-def worst_of(findings: Sequence[Finding]) -> Level:
-    """The level of all together."""
-    levels = {one.level for one in findings}
-    return next((level for level in (Level.FAULT, Level.ADVICE) if level in levels), Level.OK)
 
 
 def ok(check: str, subject: str, found: str, wanted: str = "") -> Finding:

@@ -24,9 +24,8 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.naks import LIST_SQNS
 
-_WAVES = (
-    4  # in which what may be asked for at a time is asked for while there is more: each costs both ends as much as NAKs
-)
+# What may be asked for at a time is asked for in so many waves while there is more: each costs both ends as much as NAKs.
+_WAVES = 4
 _SEVERAL = 4  # lists, of which leaving out a part of one is no matter
 _ALIKE = 2  # tries by which ranges that become one may differ: none gains much patience by it
 _OLD_TRIES = 3  # for what only caches can have: one may be lost, one may cross a change of parent

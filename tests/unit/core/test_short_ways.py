@@ -232,30 +232,28 @@ def test_a_packet_that_comes_alone_takes_the_short_way():
     assert reader.core.counters.delivered_packets == 6
 
 
-def test_a_whole_train_in_order_takes_the_short_way(monkeypatch):
-    """Otherwise the test above would compare the long way with itself."""
+def answers_of(monkeypatch, name, reader, trains):
+    """What a short way of the receive window says to trains of so many packets, of which those of a mask are lost."""
     taken = []
-    passed = ReceiveWindow.pass_on
-    monkeypatch.setattr(ReceiveWindow, "pass_on", lambda *what: taken.append(passed(*what)) or taken[-1])
-    reader = Reader()
+    short = getattr(ReceiveWindow, name)
+    monkeypatch.setattr(ReceiveWindow, name, lambda *what: taken.append(short(*what)) or taken[-1])
     network = Network(reader, 0, has_epoch=True, joins=True)
     reader.hear(network.spm())
-    for count in (5, 1, 9):
+    for count, lost in trains:
         network.send(count)
-        network.leave(0, 0, again=False)
+        network.leave(0, lost, again=False)
+    return taken
+
+
+def test_a_whole_train_in_order_takes_the_short_way(monkeypatch):
+    """Otherwise the test above would compare the long way with itself."""
+    taken = answers_of(monkeypatch, "pass_on", Reader(), [(5, 0), (1, 0), (9, 0)])
     assert [deliver.run.count for deliver in taken] == [5, 1, 9]
 
 
 def test_what_comes_behind_a_gap_takes_the_short_way(monkeypatch):
     """Also where it shows another gap; the first one is found the long way."""
-    taken = []
-    held = ReceiveWindow.hold_on
-    monkeypatch.setattr(ReceiveWindow, "hold_on", lambda *what: taken.append(held(*what)) or taken[-1])
     reader = Reader()
-    network = Network(reader, 0, has_epoch=True, joins=True)
-    reader.hear(network.spm())
-    for lost in (0, 0b10, 0, 0b100):
-        network.send(5)
-        network.leave(0, lost, again=False)
+    taken = answers_of(monkeypatch, "hold_on", reader, [(5, 0), (5, 0b10), (5, 0), (5, 0b100)])
     assert taken == [False, True, True, True]
     assert reader.core.counters.missing_sqns == 2
