@@ -15,13 +15,13 @@ from pgm.core.effects import Effects, Send, control, control_train
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
-from pgm.wire.naks import Naks, ncf_rows_for
+from pgm.wire.naks import Naks, list_key, ncf_rows_for
 from pgm.wire.options import NO_OPTIONS, Options
 from pgm.wire.packets import Nak, ncf_for
 
 _MOST_RECENT = 4096  # NAKs remembered; an older one is confirmed again at once, which is harmless
 
-_Key = tuple[int, Nla | None, tuple[int, ...]]
+_Key = tuple[int, Nla | None, bool, bytes]  # segment, addressee, whether of parity, and the list
 
 
 @attrs.define
@@ -54,7 +54,7 @@ class Confirmer:
         """The NCF for a NAK, to the segment it came from, or by unicast to who asked; with `options` besides the list."""
         if isinstance(nak, Naks):
             return self._confirm_all(nak, segment, now_ns, to, options)
-        key = (segment.index, to, (-1, *nak.sqns) if nak.parity else nak.sqns)  # of parity they mean something else
+        key = (segment.index, to, nak.parity, list_key(nak.sqns))
         sent = self._recent.get(key)
         if sent is None or now_ns >= sent.at_ns + self._parameters.ncf_ivl:
             return self._send(key, control(segment, ncf_for(nak, options), to), now_ns)
@@ -67,7 +67,7 @@ class Confirmer:
 
     def _confirm_all(self, naks: Naks, segment: Segment, now_ns: int, to: Nla | None, options: Options) -> Effects:
         """The same for a train of NAKs: a train of NCFs where nothing else is to be said and none of them is damped."""
-        keys: list[_Key] = [(segment.index, to, sqns) for sqns in naks.each_list()]
+        keys: list[_Key] = [(segment.index, to, False, each) for each in naks.each_list()]
         known = [self._recent.get(key) for key in keys]
         recently_ns = now_ns - self._parameters.ncf_ivl
         are_new = all(one is None or one.at_ns <= recently_ns for one in known) and len(set(keys)) == len(keys)

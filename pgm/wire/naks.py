@@ -7,7 +7,9 @@ them is read, answered and passed on by a handful of numpy calls, as data packet
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import attrs
 import numpy as np
@@ -15,7 +17,7 @@ import numpy.typing as npt
 
 from pgm.errors import WireError
 from pgm.wire import checksum
-from pgm.wire.formats import Nla, PacketType, encode_nla
+from pgm.wire.formats import Nla, PacketType, decode_nla_untrusted, encode_nla
 from pgm.wire.options import MAX_NAK_LIST, NakList
 from pgm.wire.packets import Nak, decode_control_untrusted, encode, with_addresses
 from pgm.wire.serial import HALF, MASK
@@ -25,6 +27,9 @@ Span = tuple[int, int]
 
 LIST_SQNS = MAX_NAK_LIST + 1  # of one packet: the header's and the list's
 _TYPE_AT, _SQN_AT, _NLAS_AT = 4, 16, 20
+_NLAS = 2  # the source's and the group's
+_OPTION_HEADS = 8  # OPT_LENGTH, and what comes before the sqns of OPT_NAK_LIST
+_MOST_FORMS = 256  # of packets that are remembered: sessions that are asked for, by so many lengths of lists
 _CHECKSUM_END = checksum.CHECKSUM_AT + 2
 _SQN_OCTETS = 4
 
@@ -75,9 +80,15 @@ class Naks(Nak):
             assert isinstance(nak, Nak)
             yield nak
 
-    def each_list(self) -> list[tuple[int, ...]]:
-        """The sqns of each packet."""
-        return list(map(tuple, self.lists.tolist()))
+    def each_list(self) -> list[bytes]:
+        """What tells the packets' lists apart: as `list_key` of each packet by itself."""
+        octets, size = self.lists.tobytes(), self.lists.strides[0]
+        return [octets[at : at + size] for at in range(0, len(octets), size)]
+
+
+def list_key(sqns: tuple[int, ...]) -> bytes:
+    """What tells one list of sqns, as on the wire, from others."""
+    return struct.pack(f"={len(sqns)}I", *sqns)
 
 
 def naks_untrusted(rows: Octets) -> Naks | None:
@@ -87,26 +98,52 @@ def naks_untrusted(rows: Octets) -> Naks | None:
     """
     if checksum.residues(rows).any() or not checksum.stored(rows).all():
         return None
-    octets = rows[0].tobytes()
     try:
-        first = decode_control_untrusted(octets)
+        list_at = _list_at_untrusted(rows[0].tobytes())
     except WireError:
         return None
-    if not isinstance(first, Nak) or first.parity or len(first.options) != 1:
-        return None
-    [option] = first.options
-    if not isinstance(option, NakList) or encode(first) != octets:
-        return None
-    list_at = len(octets) - _SQN_OCTETS * len(option.sqns)
-    head = rows[:, :list_at].copy()
-    head[:, checksum.CHECKSUM_AT : _CHECKSUM_END] = 0
-    head[:, _SQN_AT : _SQN_AT + _SQN_OCTETS] = 0
-    if head.tobytes() != head[0].tobytes() * len(head):
+    heads = rows[:, :list_at].copy()
+    heads[:, checksum.CHECKSUM_AT : _CHECKSUM_END] = 0
+    heads[:, _SQN_AT : _SQN_AT + _SQN_OCTETS] = 0
+    octets = heads.tobytes()
+    head = octets[:list_at]
+    fields = _fields_untrusted(head, rows.shape[1]) if octets == head * len(rows) else None
+    if fields is None:
         return None
     listed = (rows[:, _SQN_AT : _SQN_AT + _SQN_OCTETS], rows[:, list_at:])
     lists = np.concatenate(listed, axis=1).view(">u4").astype(np.uint32)
-    fields = {field.name: getattr(first, field.name) for field in attrs.fields(Nak) if field.name != "octets"}
-    return Naks(rows=rows.copy(), lists=lists, **fields)
+    first, *more = lists[0].tolist()
+    return Naks(sqn=first, options=(NakList(sqns=tuple(more)),), rows=rows.copy(), lists=lists, **fields)
+
+
+def _list_at_untrusted(packet: bytes) -> int:
+    """Where the list of a NAK begins that has no option before it. Raises `WireError`."""
+    octets, at = memoryview(packet), _NLAS_AT
+    for _ in range(_NLAS):
+        _, at = decode_nla_untrusted(octets, at, len(packet))
+    if at + _OPTION_HEADS >= len(packet):
+        raise WireError("truncated")
+    return at + _OPTION_HEADS
+
+
+@functools.lru_cache(maxsize=_MOST_FORMS)
+def _fields_untrusted(head: bytes, octets: int) -> dict[str, Any] | None:
+    """What packets of so many octets say beside their sqns, if they are written as we write them.
+
+    `head` is all before the list, with neither checksum nor sqn. Whoever asks says the same each time, so it is read once.
+    """
+    packet = head + bytes(octets - len(head))
+    try:
+        first = decode_control_untrusted(packet)
+    except WireError:
+        return None
+    if not isinstance(first, Nak) or first.parity or len(first.options) != 1 or type(first.options[0]) is not NakList:
+        return None
+    written = encode(first)
+    if written[: checksum.CHECKSUM_AT] + b"\0\0" + written[_CHECKSUM_END:] != packet:
+        return None
+    left_out = {"octets", "sqn", "options"}
+    return {field.name: getattr(first, field.name) for field in attrs.fields(Nak) if field.name not in left_out}
 
 
 def nak_rows(first: bytes, lists: npt.NDArray[np.int64]) -> Octets:
