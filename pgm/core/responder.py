@@ -19,7 +19,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_rdata
 from pgm.wire.formats import Nla
-from pgm.wire.train import MAX_CONVOY_PACKETS, Run
+from pgm.wire.train import MAX_CONVOY_PACKETS, Run, in_whole_trains
 
 
 class Store(Protocol):
@@ -145,7 +145,7 @@ class Responder:
         """Take requests until a train is full; also says whether any were taken, or dropped as no longer held."""
         parts: list[Run] = []
         over: list[Span] = []  # of requests that lie next to each other, and are met or were dropped
-        room, packets = most_octets, most_packets
+        packets = most_packets
         is_next = is_full = False  # whether nothing that still waits lies behind the last of them
         for request in self._pending.reaching(0):
             if request.due_ns > now_ns:
@@ -157,15 +157,16 @@ class Responder:
                 if found is None:
                     at = request.end
                     continue
-                if parts and found.stride != parts[0].stride:
+                if not parts:
+                    packets = max(1, in_whole_trains(min(packets, most_octets // found.stride), found.stride))
+                elif found.stride != parts[0].stride:
                     is_full = True
                     break
-                count = max(1, min(found.count, packets, room // found.stride))
-                part = found.part(found.first, found.first + count)
+                part = found.part(found.first, min(found.end, found.first + packets))
                 parts.append(part)
                 at = part.end
-                room, packets = room - part.octets, packets - count
-                is_full = room < found.stride or not packets
+                packets -= part.count
+                is_full = not packets
             if is_next and over:
                 over[-1] = (over[-1][0], at)
             elif at > request.first:

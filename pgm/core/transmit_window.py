@@ -27,7 +27,7 @@ from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
 from pgm.wire.options import Fin, Syn, encode_options
 from pgm.wire.plain import PlainWriter
 from pgm.wire.serial import unwrap
-from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, packets_a_train
+from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, in_whole_trains
 
 Payload = bytes | bytearray | memoryview
 _APPEND_OCTETS = 256 * KIB  # written at a time: what a processor's second cache keeps until it is summed
@@ -263,10 +263,7 @@ class TransmitWindow:
         if run is None or not self._make_room(run.stride, now_ns):
             return None
         most = min(self._room_packets(run.stride), most_packets, max(1, most_octets // run.stride))
-        count = min(run.end - first, most)
-        full = packets_a_train(run.stride)
-        if count > full:
-            count -= count % full
+        count = in_whole_trains(min(run.end - first, most), run.stride)
         rows = run.part(first, first + count).rows
         self.unsent_octets -= rows.size
         self._note_sent(first, first + count - 1, rows.size, now_ns)

@@ -56,6 +56,12 @@ def packets_a_train(stride: int) -> int:
     return max(1, min(MAX_TRAIN_PACKETS, MAX_TRAIN_OCTETS // stride))
 
 
+def in_whole_trains(count: int, stride: int) -> int:
+    """How many of `count` packets of a size to work on together: of more than a train, full trains."""
+    full = packets_a_train(stride)
+    return count - count % full if count > full else count
+
+
 def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
     """A header field of all rows as a strided view."""
     return np.ndarray((rows.shape[0],), dtype, rows, at, (rows.strides[0],))
