@@ -126,6 +126,7 @@ class SourceApplication:
     def _close(self) -> None:
         assert self._core is not None
         self._core.close()
+        self._ledger.closed_ns = self._host.now_ns
         self._host.rearm()
 
     def _submit(self, core: SourceCore, count: int) -> None:

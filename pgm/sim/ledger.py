@@ -11,6 +11,7 @@ from bisect import bisect_right
 import attrs
 import numpy as np
 
+from pgm.units import NEVER
 from pgm.wire.serial import unwrap, wrap
 from pgm.wire.train import Octets, Run
 
@@ -33,6 +34,7 @@ class Ledger:
         self.data_port = data_port  # the stream's
         self.end = first  # the sqn behind the last packet
         self.messages = 0
+        self.closed_ns = NEVER  # when its application closed the session
         self._firsts: list[int] = []
         self._blocks: list[_Block] = []
         # The run looked at last. Trains reach many receivers one after the other, so this saves most comparisons.

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from pgm.impairments import Impairment, Injector, Lost, seeded
-from pgm.units import KIB, MICROSECOND, SECOND
+from pgm.units import KIB, MICROSECOND, NEVER, SECOND
 from pgm.wire.train import Train
 
 Arrival = tuple[int, Train]  # when, what
@@ -37,6 +37,7 @@ class Link:
         self.is_cut = False  # nothing passes: a partition, or total loss
         self.packets = 0
         self.lost = 0
+        self.silenced_ns = NEVER  # since when drawn losses have taken every packet; NEVER: something else was the last
         self.overflowed = 0
         self.duplicated = 0
         self.reordered = 0
@@ -82,6 +83,7 @@ class Link:
             if losses.clear < count:
                 return -1
             losses.draw(count)
+        self.silenced_ns = NEVER
         return now_ns + self._delay
 
     def carry(self, train: Train, now_ns: int) -> list[Arrival]:
@@ -89,14 +91,18 @@ class Link:
         self.packets += train.count
         if self.is_cut:
             self.lost += train.count
+            self.silenced_ns = NEVER
             return []
         queued = self._queue(train, now_ns)
         if queued is None:
+            self.silenced_ns = NEVER
             return []
         left_ns, whole = queued
         survived = self._lose(whole)
         if survived is None:
+            self.silenced_ns = min(self.silenced_ns, now_ns)
             return []
+        self.silenced_ns = NEVER
         at_ns = max(self._newest_ns, left_ns + self._delay + self._jitter())
         self._newest_ns = at_ns
         return self._shuffle(survived, at_ns)

@@ -96,6 +96,8 @@ class Stream:
         self._pass_unused(closed.next_sqn)
         if self.is_over or closed.next_sqn != self.next_sqn:
             self._complain(f"{closed}, but {self._standing}")
+        if closed.cause is CloseCause.EXPIRED and self.closed is not CloseCause.SILENT:
+            self._complain(f"{closed} of a session that was not called silent")
         self.closed = closed.cause
         self.silences += closed.cause is CloseCause.SILENT
 

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 from deploy.roles import build_core
-from pgm.core.effects import Closed, Deliver, LossCause, Lost, Opened, Send
+from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost, Opened, Send
+from pgm.impairments import Impairment
 from pgm.sim.faults import Faults
 from pgm.sim.invariant import InvariantBroken
+from pgm.sim.links import Link, LinkSetup
 from pgm.sim.quiet import check_complete
 from pgm.sim.trees import Tree
 from pgm.topology.node_plan import Role
@@ -15,7 +17,7 @@ from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.train import Run, Train
 
-from .worlds import MS, finish, lossy, make_world, parameters, traffic
+from .worlds import MS, finish, lossy, make_world, parameters, stream, traffic
 
 
 class Liar:
@@ -201,6 +203,48 @@ def test_incomplete_run_and_illegitimate_loss_are_caught():
         check_complete(unfinished)
     with pytest.raises(InvariantBroken, match="no quiet"):
         unfinished.run_until_quiet(unfinished.now_ns + 10 * MS, quiet_ns=SECOND)
+
+
+def cut_off(change):
+    """A receiver to which something happens in the midst of the stream, until everybody has forgotten the source."""
+    tree = Tree(parameters(peer_expiry=2 * SECOND, session_expiry=4 * SECOND))
+    tree.source("source", "lan")
+    tree.receiver("receiver", "lan", "source")
+    world = make_world(tree, traffic(close_at_ns=2 * SECOND))
+    [attachment] = world.nodes["receiver"].attachments
+    world.at(SECOND + 200 * MS, lambda: change(attachment))
+    world.run_until(10 * SECOND)
+    assert stream(world, "receiver").closed is CloseCause.EXPIRED
+    assert not stream(world, "receiver").is_accounted
+    return world
+
+
+def lose_all(attachment):
+    attachment.ingress = Link(LinkSetup(impairment=Impairment(loss=1.0)), "all")
+
+
+def test_losses_that_took_every_fin_are_an_account():
+    check_complete(cut_off(lose_all))
+
+
+def test_a_receiver_that_drawn_losses_did_not_cut_off_is_caught():
+    world = cut_off(lambda attachment: attachment.deafen(True))  # a fault of the scenario, which should have ended
+    with pytest.raises(InvariantBroken, match="stands at"):
+        check_complete(world)
+    world = cut_off(lose_all)
+    [attachment] = world.nodes["receiver"].attachments
+    attachment.ingress.silenced_ns = stream(world, "receiver").ledger.closed_ns  # as if a packet had passed till then
+    with pytest.raises(InvariantBroken, match="stands at"):
+        check_complete(world)
+
+
+def test_an_end_without_silence_before_it_is_caught():
+    with pytest.raises(InvariantBroken, match="not called silent"):
+        finish(world_with(Role.RECEIVER, expires))
+
+
+def expires(effect):
+    return [attrs.evolve(effect, cause=CloseCause.EXPIRED)] if isinstance(effect, Closed) else [effect]
 
 
 def test_failure_says_how_to_repeat_it():
