@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections import OrderedDict
-
-import attrs
 
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Segment
@@ -21,13 +18,7 @@ from pgm.wire.packets import Nak, ncf_for
 
 _MOST_RECENT = 4096  # NAKs remembered; an older one is confirmed again at once, which is harmless
 
-_Key = tuple[int, Nla | None, bool, bytes]  # segment, addressee, whether of parity, and the list
-
-
-@attrs.define
-class _Sent:
-    at_ns: int
-    again: Send | None = None  # a damped NCF that is still to go
+_Key = tuple[int, Nla, bool, bytes]  # segment, addressee or "", whether of parity, and the list
 
 
 class Confirmer:
@@ -37,16 +28,19 @@ class Confirmer:
         self._parameters = parameters
         self._counters = counters
         self._brakes = brakes
-        self._recent: OrderedDict[_Key, _Sent] = OrderedDict()
-        self._waiting: list[tuple[int, int, _Key, _Sent]] = []  # a heap by when they are due
-        self._ties = itertools.count()
+        self._recent: OrderedDict[_Key, int] = OrderedDict()  # when each was sent last
+        self._again: dict[_Key, tuple[int, Send]] = {}  # of these: a damped NCF that is still to go, and when
+        self._waiting: list[tuple[int, _Key]] = []  # a heap of those, and of some that have gone otherwise
 
     @property
     def deadline_ns(self) -> int:
         """When a damped NCF is due."""
-        while self._waiting and self._waiting[0][3].again is None:
+        while self._waiting and not self._waits(*self._waiting[0]):
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else NEVER
+
+    def _waits(self, due_ns: int, key: _Key) -> bool:
+        return key in self._again and self._again[key][0] == due_ns
 
     def confirm(
         self, nak: Nak, segment: Segment, now_ns: int, to: Nla | None = None, options: Options = NO_OPTIONS
@@ -54,64 +48,64 @@ class Confirmer:
         """The NCF for a NAK, to the segment it came from, or by unicast to who asked; with `options` besides the list."""
         if isinstance(nak, Naks):
             return self._confirm_all(nak, segment, now_ns, to, options)
-        key = (segment.index, to, nak.parity, list_key(nak.sqns))
-        sent = self._recent.get(key)
-        if sent is None or now_ns >= sent.at_ns + self._parameters.ncf_ivl:
+        key = (segment.index, to or "", nak.parity, list_key(nak.sqns))
+        sent_ns = self._recent.get(key)
+        if sent_ns is None or now_ns >= sent_ns + self._parameters.ncf_ivl:
             return self._send(key, control(segment, ncf_for(nak, options), to), now_ns)
         self._counters.ncf_packets_damped += 1
-        if sent.again is None:
-            sent.again = control(segment, ncf_for(nak, options), to)
-            due_ns = sent.at_ns + self._parameters.ncf_ivl
-            heapq.heappush(self._waiting, (due_ns, next(self._ties), key, sent))
+        if key not in self._again:
+            due_ns = sent_ns + self._parameters.ncf_ivl
+            self._again[key] = due_ns, control(segment, ncf_for(nak, options), to)
+            heapq.heappush(self._waiting, (due_ns, key))
         return ()
 
     def _confirm_all(self, naks: Naks, segment: Segment, now_ns: int, to: Nla | None, options: Options) -> Effects:
         """The same for a train of NAKs: a train of NCFs where nothing else is to be said and none of them is damped."""
-        keys: list[_Key] = [(segment.index, to, False, each) for each in naks.each_list()]
-        known = [self._recent.get(key) for key in keys]
-        recently_ns = now_ns - self._parameters.ncf_ivl
-        are_new = all(one is None or one.at_ns <= recently_ns for one in known) and len(set(keys)) == len(keys)
-        if options or not are_new or len(keys) > _MOST_RECENT:
+        keys: list[_Key] = [(segment.index, to or "", False, each) for each in naks.each_list()]
+        known = [sent_ns for sent_ns in map(self._recent.get, keys) if sent_ns is not None]
+        are_new = not known or max(known) <= now_ns - self._parameters.ncf_ivl
+        if options or not are_new or len(set(keys)) != len(keys) or len(keys) > _MOST_RECENT:
             singles = (self.confirm(one, segment, now_ns, to, options) for one in naks.singles())
             return [ncf for ncfs in singles for ncf in ncfs]
         if not self._brakes.admit_ncf(now_ns, len(keys)):
             return ()
         self._counters.ncf_packets += len(keys)
-        for key, previous in zip(keys, known, strict=True):
-            if previous is not None:
-                previous.again = None  # this one answers for it
-                del self._recent[key]
-            self._recent[key] = _Sent(now_ns)
+        if known:
+            for key in keys:
+                self._answer(key)
+        self._recent.update(dict.fromkeys(keys, now_ns))
         return [control_train(segment, ncf_rows_for(naks), to), *self._forget(now_ns)]
+
+    def _answer(self, key: _Key) -> None:
+        """An NCF goes that answers also for the one that was put off, if one was."""
+        self._recent.pop(key, None)
+        self._again.pop(key, None)
 
     def _send(self, key: _Key, ncf: Send, now_ns: int) -> list[Send]:
         """Let an NCF go and remember it; what was put off and would be forgotten for it goes too."""
         if not self._brakes.admit_ncf(now_ns):
             return []
         self._counters.ncf_packets += 1
-        previous = self._recent.pop(key, None)
-        if previous is not None:
-            previous.again = None  # this one answers for it
-        self._recent[key] = _Sent(now_ns)
+        self._answer(key)
+        self._recent[key] = now_ns
         return [ncf, *self._forget(now_ns)] if len(self._recent) > _MOST_RECENT else [ncf]
 
     def _forget(self, now_ns: int) -> list[Send]:
         """Forget the oldest; what was put off of them goes now."""
         sends: list[Send] = []
         while len(self._recent) > _MOST_RECENT:
-            _, oldest = self._recent.popitem(last=False)
-            again, oldest.again = oldest.again, None
+            key, _ = self._recent.popitem(last=False)
+            again = self._again.pop(key, None)
             if again is not None and self._brakes.admit_ncf(now_ns):
                 self._counters.ncf_packets += 1
-                sends.append(again)
+                sends.append(again[1])
         return sends
 
     def handle_deadline(self, now_ns: int) -> list[Send]:
         """Damped NCFs whose interval is over."""
         due: list[Send] = []
         while self.deadline_ns <= now_ns:
-            _, _, key, sent = heapq.heappop(self._waiting)
-            again, sent.again = sent.again, None
-            assert again is not None, key  # `deadline_ns` has passed over those that are answered
-            due += self._send(key, again, now_ns)
+            _, key = heapq.heappop(self._waiting)
+            _, ncf = self._again.pop(key)
+            due += self._send(key, ncf, now_ns)
         return due
