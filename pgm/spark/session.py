@@ -30,6 +30,8 @@ _SETTINGS = {
     "spark.driver.memory": "4g",
     # A Python task costs 9 ms by a local socket and 25 by TCP.
     "spark.python.unix.domain.socket.enabled": "true",
+    # What a Python worker may take to start; Spark's 15 s are too few where many processes start at once on few cores.
+    "spark.python.authenticate.socketTimeout": "60s",
     "spark.driver.extraJavaOptions": _UNCHECKED,
     "spark.executor.extraJavaOptions": _UNCHECKED,
 }
