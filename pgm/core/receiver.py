@@ -67,7 +67,8 @@ class ReceiverCore:
         found = read_plain_untrusted(packet)
         if found is None or self._setup.allowed:
             return None
-        front, tsi, wire_sqn, wire_trail = found
+        front, gsi, wire_sqn, wire_trail = found
+        tsi = gsi + front[:2]
         session = self.sessions.get(tsi)
         if session is None or session.front != front:
             return None

@@ -1,6 +1,7 @@
 """The short way out of a source: one message, one plain packet, while nothing else is due.
 
-What `SourceCore.submit` and `SourceCore.handle_deadline` do for whatever comes, in a fraction of their calls.
+What `SourceCore.submit` and `SourceCore.handle_deadline` do for whatever comes, in a fraction of their calls. Before the
+packet is on its way there is only what it is made of; what has to be noted, and whether the next may follow, comes behind.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pgm.core.pacer import Pacer
 from pgm.core.spm_schedule import SpmSchedule
 from pgm.core.transmit_window import Payload, TransmitWindow
 from pgm.core.yielding import Yielding
+from pgm.units import NEVER
 
 
 class ShortSend:
@@ -24,19 +26,25 @@ class ShortSend:
         self._schedule = schedule
         self._counters = counters
         self._elapsed_ns = window.strategy.elapsed_ns
+        self._next_at_ns = NEVER  # when the next may follow the last, if nothing but that happened since
 
-    def send(self, payload: Payload, now_ns: int) -> bytes | None:
+    def first(self, payload: Payload, now_ns: int) -> bytes | None:
         """Take a message in and give its packet; None, and nothing was taken, where rate or window want the long way."""
-        pacer = self._pacer
-        if pacer.packet_ready_at > now_ns:
+        if self._pacer.packet_ready_at > now_ns or not self._window.has_room_alone(payload, now_ns):
             return None
-        packet = self._window.send_alone(payload, now_ns)
-        if packet is None:
-            return None
-        octets, counters = len(packet), self._counters
+        return self._window.number_alone(payload)
+
+    def next(self, payload: Payload, now_ns: int) -> bytes | None:
+        """The same where nothing happened to the source since `sent`; None also where it must be looked at again."""
+        return None if now_ns < self._next_at_ns else self._window.number_alone(payload)
+
+    def sent(self, packet: bytes, now_ns: int) -> None:
+        """Note what was given, before anything else happens."""
+        octets, counters, pacer = len(packet), self._counters, self._pacer
+        has_room = self._window.keep_alone(packet, now_ns)
         pacer.packet_sent(octets, now_ns)
         counters.odata_packets += 1
         counters.odata_octets += octets
         self._yielding.sent(1, octets)
         self._schedule.data_sent(now_ns, self._elapsed_ns(now_ns))
-        return packet
+        self._next_at_ns = pacer.packet_ready_at if has_room else NEVER

@@ -63,9 +63,8 @@ class SourceCore:
         self.setup = setup
         self._parameters = parameters
         self._segment: Segment = setup.segment
-        self.max_tpdu = parameters.max_tpdu - (
-            MOST_EXTRA_OCTETS if parameters.fec_group else 0
-        )  # octets of a data packet
+        # Octets of a data packet.
+        self.max_tpdu = parameters.max_tpdu - (MOST_EXTRA_OCTETS if parameters.fec_group else 0)
         windowed = attrs.evolve(parameters, max_tpdu=self.max_tpdu)
         self.window = TransmitWindow(setup.tsi, setup.data_port, windowed, setup.first_sqn)
         self._parity = (
@@ -153,21 +152,25 @@ class SourceCore:
         self.window.append(payloads)
 
     def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
-        """Take one message in and give its packet, to be sent to the group at once: for whoever has one and cannot wait.
+        """Take one message in and give its packet, to be sent to the group at once, and `sent_alone` called behind it.
 
         None, and nothing was taken, where something comes before it or it needs more than a plain packet; then `submit`
         and `handle_deadline`, which do the same in many more calls, are the way.
         """
         if now_ns < self.quiet_until_ns:
-            return self._short.send(payload, now_ns)
+            packet = self._short.next(payload, now_ns)
+            if packet is not None:
+                return packet
         due_ns = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self._responder.deadline_ns)
         is_free = self._is_plain and not self._is_closing and self.feeder is None
-        if not is_free or due_ns <= now_ns or self._is_blocked_until_ns > now_ns:
-            return None
-        packet = self._short.send(payload, now_ns)
-        if packet is not None and not self._schedule.is_data_driven:
+        is_free = is_free and self._is_blocked_until_ns <= now_ns < due_ns
+        return self._short.first(payload, now_ns) if is_free else None
+
+    def sent_alone(self, packet: bytes, now_ns: int) -> None:
+        """Note what `send_alone` gave: the packet is on its way while this is done."""
+        self._short.sent(packet, now_ns)
+        if now_ns >= self.quiet_until_ns and not self._schedule.is_data_driven:
             self.quiet_until_ns = min(self.deadline_ns, self._responder.deadline_ns)
-        return packet
 
     def submit_rows(self, payloads: Octets) -> None:
         """Take messages of equal size, a (count, size) array."""
@@ -177,6 +180,7 @@ class SourceCore:
     def _begin_submitting(self) -> None:
         if self._is_closing:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
+        self.quiet_until_ns = 0
         waits_for_acks = self.acked is not None or self.congestion is not None
         if not waits_for_acks and not self.window.has_unsent:  # what waits already is held up whatever comes behind it
             self._is_blocked_until_ns = 0
@@ -193,8 +197,7 @@ class SourceCore:
         without waiting for `is_finished`. `error` is the application's, 6 bits, 0 for unknown; `no_naks` says that no NAK
         will be answered any more, which ends all recovery: leave it out if a repairer may have what is missing.
         """
-        self._is_closing, self.quiet_until_ns = True, 0
-        self._reset = Rst(no_naks=no_naks, error=error)
+        self._is_closing, self.quiet_until_ns, self._reset = True, 0, Rst(no_naks=no_naks, error=error)
         self.window.drop_unsent()
         return [self._spm(now_ns) for _ in range(_RESETS)]
 

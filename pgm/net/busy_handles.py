@@ -57,9 +57,12 @@ class Source(SourceHandle[BusyPollDriver]):
         driver, core = self._driver, self._core
         driver.require_usable()
         if self._packing is None and subject is None and to is None and not driver.is_held_up:
-            packet = core.send_alone(payload, time.monotonic_ns())
+            now_ns = time.monotonic_ns()
+            packet = core.send_alone(payload, now_ns)
             if packet is not None:
-                driver.send_alone(packet, core.setup.segment, core.quiet_until_ns)
+                driver.send_alone(packet, core.setup.segment)
+                core.sent_alone(packet, now_ns)
+                driver.spinner.expect_by(core.quiet_until_ns)
                 while driver.is_held_up:
                     driver.spinner.turn()
                 return core.window.lead

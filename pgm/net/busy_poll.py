@@ -202,12 +202,10 @@ class BusyPollDriver:
             self.perform(self.core.handle_deadline(time.monotonic_ns()))
         self.spinner.expect_change()
 
-    def send_alone(self, packet: bytes, segment: Segment, quiet_until_ns: int) -> None:
-        """Put one packet of data on the wire for a segment's group; the core has nothing to do before `quiet_until_ns`."""
+    def send_alone(self, packet: bytes, segment: Segment) -> None:
+        """Put one packet of data on the wire for a segment's group."""
         if self.observer is not None or not self.links[segment.index].send_alone(packet):
             self.send_now(alone(segment, packet))
-        else:
-            self.spinner.expect_by(quiet_until_ns)
 
     def send_now(self, send: Send) -> None:
         """Put data on the wire that the core gave outside of its deadline; what the link does not take is held."""

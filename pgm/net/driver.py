@@ -127,14 +127,14 @@ class Driver:
         """Whether data wait for a link: nothing else is sent before them."""
         return self._held is not None or self._waits > 0
 
-    def send_alone(self, packet: bytes, segment: Segment, quiet_until_ns: int) -> None:
-        """Put one packet of data on the wire for a segment's group; the core has nothing to do before `quiet_until_ns`.
-
-        What the link does not take the task of the deadlines sends.
-        """
+    def send_alone(self, packet: bytes, segment: Segment) -> None:
+        """Put one packet of data on the wire for a segment's group. What the link does not take the task of the deadlines sends."""
         if self.observer is not None or not self.links[segment.index].send_alone(packet):
             self._send_now(alone(segment, packet))
-        if quiet_until_ns < self._sleeping_until_ns:
+
+    def expect_by(self, at_ns: int) -> None:
+        """Say that the core was called, and has nothing to do before this."""
+        if at_ns < self._sleeping_until_ns:
             self._wake.set()
 
     def _send_now(self, send: Send) -> None:

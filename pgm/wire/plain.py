@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import struct
 
-from pgm.wire.checksum import CHECKSUM_AT, INTEGER_OCTETS
+from pgm.wire.checksum import INTEGER_OCTETS
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
 from pgm.wire.serial import MASK
 
 _REST = struct.Struct(">6sHII")  # what follows the checksum: GSI, TSDU length, sqn, trail
-_NUMBERS = struct.Struct(">HII")  # without the GSI
-_GSI_AT, _NUMBERS_AT = CHECKSUM_AT + 2, 14
-_ABSENT = b"\0\0"
+_HEADER = struct.Struct(">6sH6sHII")  # all of it: front, checksum, and that
+_pack_checksum = struct.Struct("<H").pack
+_number_of = int.from_bytes
 
 
 def plain_front(tsi: Tsi, data_port: int) -> bytes:
@@ -33,20 +33,19 @@ class PlainWriter:
 
     def packet(self, payload: bytes | bytearray | memoryview, sqn: int, trail: int) -> bytes:
         """One packet. The checksum is that of one large number, whose parts begin at even octets."""
-        rest = b"".join((_REST.pack(self._gsi, len(payload), sqn & MASK, trail & MASK), payload))
-        total = (self._front_sum + int.from_bytes(rest, "little")) % 0xFFFF
-        return self._front + (0xFFFF - total).to_bytes(2, "little") + rest
+        rest = _REST.pack(self._gsi, len(payload), sqn & MASK, trail & MASK) + payload
+        total = (self._front_sum + _number_of(rest, "little")) % 0xFFFF
+        return self._front + _pack_checksum(0xFFFF - total) + rest
 
 
-def read_plain_untrusted(packet: bytes) -> tuple[bytes, Tsi, int, int] | None:
-    """The front, TSI, wire sqn and wire trail of what may be a plain ODATA: checksum and length are right.
+def read_plain_untrusted(packet: bytes) -> tuple[bytes, bytes, int, int] | None:
+    """The front, GSI, wire sqn and wire trail of what may be a plain ODATA: checksum and length are right.
 
-    It is one if the front is `plain_front` of its TSI and port. None for anything else; what that is `Train` says.
+    It is one if the front is `plain_front` of its TSI, which is the GSI and the first two octets of the front, and of its
+    port. None for anything else; what that is `Train` says.
     """
     size = len(packet)
-    if not DATA_HEADER_OCTETS <= size <= INTEGER_OCTETS or int.from_bytes(packet, "little") % 0xFFFF:
+    if not DATA_HEADER_OCTETS <= size <= INTEGER_OCTETS or _number_of(packet, "little") % 0xFFFF:
         return None
-    length, sqn, trail = _NUMBERS.unpack_from(packet, _NUMBERS_AT)
-    if length != size - DATA_HEADER_OCTETS or packet[CHECKSUM_AT:_GSI_AT] == _ABSENT:
-        return None
-    return packet[:CHECKSUM_AT], packet[_GSI_AT:_NUMBERS_AT] + packet[:2], sqn, trail
+    front, checksum, gsi, length, sqn, trail = _HEADER.unpack_from(packet)
+    return (front, gsi, sqn, trail) if checksum and length == size - DATA_HEADER_OCTETS else None

@@ -31,8 +31,15 @@ def sent_the_long_way(core, message, now):
     return effects
 
 
-def sent_the_short_way(core, message, now):
+def taken_alone(core, message, now):
     packet = core.send_alone(message, now)
+    if packet is not None:
+        core.sent_alone(packet, now)
+    return packet
+
+
+def sent_the_short_way(core, message, now):
+    packet = taken_alone(core, message, now)
     return sent_the_long_way(core, message, now) if packet is None else [alone(SEGMENT, packet)]
 
 
@@ -89,7 +96,7 @@ def test_the_short_way_is_taken():
     core = source(txw_max_rte=1_000_000_000, **QUIET)
     core.handle_deadline(START)
     for number in range(10):
-        packet = core.send_alone(bytes(100), START + number * MS)
+        packet = taken_alone(core, bytes(100), START + number * MS)
         assert packet is not None
         assert len(packet) == 124
     assert (core.window.lead, core.window.end, core.counters.odata_packets) == (9, 10, 10)
