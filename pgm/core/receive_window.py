@@ -111,13 +111,13 @@ class ReceiveWindow:
         self._counters.received_octets += data.count * data.stride
         return True
 
-    def pass_alone(self, octets: int) -> bool:
-        """Deliver the next packet in order, plain and of so many octets, to an application that takes it at once; says whether it may.
+    def pass_alone(self, sqn: int, octets: int) -> bool:
+        """Deliver a packet, plain and of so many octets, to an application that takes it at once; says whether it is next and may be.
 
         As `pass_on`, but that it waits in no queue and so needs no run.
         """
-        sqn, arrivals = self.next_sqn, self.arrivals
-        if sqn != arrivals.end or octets > self._room.octets or self.kept is not None:
+        arrivals = self.arrivals
+        if not sqn == self.next_sqn == arrivals.end or octets > self._room.octets or self.kept is not None:
             return False
         self.next_sqn = arrivals.end = sqn + 1
         counters = self._counters

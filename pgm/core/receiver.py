@@ -68,12 +68,13 @@ class ReceiverCore:
         if found is None or self._setup.allowed:
             return None
         front, gsi, wire_sqn, wire_trail = found
-        tsi = gsi + front[:2]
-        session = self.sessions.get(tsi)
-        if session is None or session.front != front:
-            return None
+        session = self.sessions.turn
+        if session is None or session.front != front or session.gsi != gsi:
+            session = self.sessions.get(gsi + front[:2])
+            if session is None or session.front != front:
+                return None
         sqn = session.pass_alone(wire_sqn, wire_trail, len(packet), peer, now_ns)
-        return None if sqn is None else (tsi, sqn)
+        return None if sqn is None else (session.path.tsi, sqn)
 
     def _receive_one(self, item: Data | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports

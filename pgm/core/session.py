@@ -78,7 +78,7 @@ class Session(ShortReceive):
         self._setup = setup
         self._parameters = parameters
         self._counters = counters
-        self.front = b"" if setup.lines else plain_front(tsi, data_port)
+        self.front, self.gsi = b"" if setup.lines else plain_front(tsi, data_port), tsi[:6]
         self.path = Path(tsi, data_port, parameters, counters)
         parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
         self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table, tsi=tsi)

@@ -41,7 +41,7 @@ class Sessions(Generic[S]):
         self._counters = counters
         self._by_tsi: dict[Tsi, S] = {}
         self._shares: Shares[Tsi] = Shares(counters)
-        self._turn: S | None = None  # whose turn it is
+        self.turn: S | None = None  # whose turn it is
 
     def __iter__(self) -> Iterator[S]:
         return iter(self._by_tsi.values())
@@ -52,18 +52,18 @@ class Sessions(Generic[S]):
     def get(self, tsi: Tsi) -> S | None:
         """The session of a TSI."""
         session = self._by_tsi.get(tsi)
-        if session is not self._turn and session is not None:
+        if session is not self.turn and session is not None:
             self._give_turn(tsi, session)
         return session
 
     def _give_turn(self, tsi: Tsi, session: S) -> None:
-        self._turn = session
+        self.turn = session
         self._shares.turn(tsi)
 
     def in_turn(self, sessions: Iterable[S] | None = None) -> Iterator[S]:
         """All sessions, or these, each when it has its turn."""
         for session in tuple(self._by_tsi.values()) if sessions is None else sessions:
-            if session is not self._turn:
+            if session is not self.turn:
                 self._give_turn(session.path.tsi, session)
             yield session
 
@@ -95,7 +95,7 @@ class Sessions(Generic[S]):
         return evicted
 
     def _forget(self, tsi: Tsi) -> None:
-        self._turn = None
+        self.turn = None
         self._shares.forget(tsi)
 
     def forget(self, is_done: Callable[[S], bool]) -> list[S]:

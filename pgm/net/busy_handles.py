@@ -219,14 +219,17 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         self._driver.require_usable()
         inbox, spinner = self._inbox, self._driver.spinner
         until_ns = _deadline(timeout_s)
+        look = spinner.spin if until_ns else spinner.turn
         parks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
         while not self._ready:
             found = inbox.pop()
             if found is None:
-                spinner.turn()
+                look()
                 found = inbox.pop()
+            if isinstance(found, Message):
+                return found  # policies are about losses
             if found is not None:
-                item = found if isinstance(found, Message) else self._take(found)
+                item = self._take(found)
                 if item is not None:
                     return self._policies.handed(item)
             elif spinner.now_ns >= min(until_ns, parks_at_ns, inbox.looks_at_ns):

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import attrs
+import numpy as np
 
 from pgm.core.arena import ROOM, Arena
 from pgm.core.channel import Channel, Segment
@@ -158,6 +159,37 @@ class Link:
             if is_last:
                 return None
 
+    @property
+    def reads_alone(self) -> bool:
+        """Whether `read_alone` is of use: not where octets of IP come first, nor where losses are drawn."""
+        return not self._is_raw and self.injector is None
+
+    def read_alone(self, sock: socket.socket, take: TakeAlone) -> bool:
+        """Read once where a single packet is looked for, and offer what came to `take`; says whether anything did.
+
+        What is not one packet, or not taken, is held for `read`. That costs a long train a copy.
+        """
+        try:
+            packet, ancillary, flags, name = sock.recvmsg(ROOM, _ANCILLARY)
+        except OSError as error:
+            return not self._is_busy(error)
+        peer = name[0]
+        if ancillary or flags or self._is_v6 or name == self._own_name:
+            read = self._judged(sock, len(packet), ancillary, flags, name)
+            if not read.octets:
+                return True
+            peer = read.peer
+        else:
+            read = None
+        if (read is None or read.octets == read.stride == len(packet)) and take(packet, peer):
+            self.counters.trains_in += 1
+            self.counters.packets_in += 1
+        else:
+            read = read or _Read(len(packet), len(packet), peer)
+            octets = np.frombuffer(packet, np.uint8)
+            self._held.setdefault(sock, deque()).append((octets[: read.octets], read))
+        return True
+
     def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> Arrival:
         self.counters.trains_in += 1
         self.counters.packets_in += train.count
@@ -254,13 +286,24 @@ class Link:
         try:
             count, ancillary, flags, name = sock.recvmsg_into((room,), _ANCILLARY)
         except OSError as error:
-            if error.errno in _BUSY:
-                return None
-            if error.errno in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH):
-                return _NOTHING  # an earlier unicast met a closed port: its own timer deals with that
-            raise
+            return None if self._is_busy(error) else _NOTHING
         if self._is_raw and not self._is_v6:
             count = strip_header(chunk, at, count)
+        return self._judged(sock, count, ancillary, flags, name)
+
+    @staticmethod
+    def _is_busy(error: OSError) -> bool:
+        """Whether a read found nothing. Raises what is no answer to an earlier send: that met a closed port, and its timer deals with it."""
+        if error.errno in _BUSY:
+            return True
+        if error.errno in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH):
+            return False
+        raise error
+
+    def _judged(
+        self, sock: socket.socket, count: int, ancillary: list[Ancillary], flags: int, name: tuple[str, int]
+    ) -> _Read:
+        """What a read of so many octets gave, by what came beside it."""
         stride = count if not ancillary else self._read_ancillary(sock, ancillary) or count
         if flags & _TRUNCATED:
             self.counters.truncated_reads += 1
