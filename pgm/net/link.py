@@ -174,7 +174,7 @@ class Link:
         except OSError as error:
             return not self._is_busy(error)
         peer = name[0]
-        if ancillary or flags or self._is_v6 or name == self._own_name:
+        if ancillary or flags or self._is_v6 or not packet or name == self._own_name:
             read = self._judged(sock, len(packet), ancillary, flags, name)
             if not read.octets:
                 return True
