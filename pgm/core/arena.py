@@ -18,6 +18,7 @@ from pgm.wire.train import Octets
 ROOM = 64 * KIB  # a read always gets this much: the longest train
 CHUNK_OCTETS = 4 * MIB
 _PAGE_OCTETS = 4 * KIB  # the smallest there are: one octet of each is enough to have it
+_PIECE_OCTETS = 256 * KIB  # touched at a time beside other work: some 0.1 ms
 
 
 def _references(chunks: list[Octets], index: int) -> int:
@@ -39,6 +40,7 @@ class Arena:
         self._chunk = self._new_chunk(chunk_octets)
         self._view = self._chunk.data  # it refers to the chunk, so it goes when that is left
         self._at = 0
+        self._cold: tuple[Octets, int] | None = None  # a chunk in the making, and up to where it was touched
 
     @property
     def chunks(self) -> int:
@@ -60,6 +62,21 @@ class Arena:
         chunk: Octets = np.empty(octets, np.uint8)
         chunk[::_PAGE_OCTETS] = 0  # touched now, so that the packet path meets no page fault
         return chunk
+
+    def warm_up(self, octets: int) -> bool:
+        """Touch a piece of one more chunk where all hold less than `octets`; says whether they did."""
+        if self._cold is None:
+            if self.octets + self._chunk_octets > octets:
+                return False
+            self._cold = np.empty(self._chunk_octets, np.uint8), 0
+        chunk, at = self._cold
+        end = at + _PIECE_OCTETS
+        chunk[at:end:_PAGE_OCTETS] = 0
+        self._cold = chunk, end
+        if end >= chunk.nbytes:
+            self._others.append(chunk)
+            self._cold = None
+        return True
 
     def room(self, octets: int = ROOM) -> tuple[Octets, int]:
         """A chunk and the offset at which `octets` may be written."""

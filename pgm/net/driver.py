@@ -68,10 +68,16 @@ def rests(parameters: Parameters) -> dict[str, int]:
     }
 
 
+def warmth(parameters: Parameters) -> dict[str, int]:
+    """What a receiver's driver is told of the memory to have ready."""
+    return {"warm_ivl": parameters.rxw_warm_ivl, "warm_octets": parameters.rxw_bytes}
+
+
 class Driver:
     """Runs `core` on `links`. What is not for the network goes to `application`.
 
-    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters `rx_rest_ivl`, `rx_bulk_ivl` and `rx_bulk_rte`.
+    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters `rx_rest_ivl`, `rx_bulk_ivl` and `rx_bulk_rte`. While
+    much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
     """
 
     def __init__(
@@ -83,8 +89,11 @@ class Driver:
         rest_ivl: int = 0,
         bulk_ivl: int = 0,
         bulk_rte: int = 1,
+        warm_ivl: int = 0,
+        warm_octets: int = 0,
     ) -> None:
         self.core = core
+        self._warm_ivl, self._warm_octets = warm_ivl, warm_octets
         self._rest_ivl = rest_ivl
         self.links = links
         self._application = application
@@ -162,7 +171,7 @@ class Driver:
             if is_empty and self._rest_ivl:
                 await self._rest()
             elif is_empty:
-                rest_ns = self._moderations[sock].rest_ns(self.now_ns())
+                rest_ns = self._rest_ns(link, sock)
                 if rest_ns:
                     await trio.sleep(rest_ns / SECOND)
 
@@ -205,7 +214,15 @@ class Driver:
     def rest_s(self) -> float:
         """For how many seconds the application leaves alone the socket that `lead` is about."""
         assert self.lead is not None
-        return self._moderations[self.lead.sock].rest_ns(self.now_ns()) / SECOND
+        return self._rest_ns(self.links[0], self.lead.sock) / SECOND
+
+    def _rest_ns(self, link: Link, sock: socket.socket) -> int:
+        """For how long to leave alone a socket that was found empty; there is time for a little memory, too."""
+        moderation = self._moderations[sock]
+        rest_ns = moderation.rest_ns(self.now_ns())
+        if moderation.steady_rate and self._warm_ivl:
+            link.warm_up(min(self._warm_octets, moderation.steady_rate * self._warm_ivl // SECOND))
+        return rest_ns
 
     async def _rest(self) -> None:
         """Leave the sockets alone for a while. All tasks of all nodes wake at the same times, and so less often."""

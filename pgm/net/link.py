@@ -321,6 +321,10 @@ class Link:
         """Say that the octets of the last train read must stay where they are."""
         self._arena.keep_if_current(train.buffer, train.length)
 
+    def warm_up(self, octets: int) -> None:
+        """Have memory for so much ready: a piece of it, if some is wanting."""
+        self._arena.warm_up(octets)
+
     def _impair(self, train: Train) -> Train | None:
         assert self.injector is not None
         lost = self.injector.draw(train.count)

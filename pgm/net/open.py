@@ -21,7 +21,7 @@ from pgm.errors import ProcessError, UsageError
 from pgm.net.answering import start_answering
 from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
-from pgm.net.driver import Driver, rests
+from pgm.net.driver import Driver, rests, warmth
 from pgm.net.lead import Lead
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
@@ -195,7 +195,7 @@ async def open_receiver(
     links = open_links(plan, Arena(warm_octets=plan.parameters.rxw_warm_bytes), seed)
     core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
     inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
-    driver = Driver(core, links, inbox, **rests(plan.parameters))
+    driver = Driver(core, links, inbox, **rests(plan.parameters), **warmth(plan.parameters))
     async with driven(driver, plan, answer):
         if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             read = partial(driver.read_for, inbox.take_alone)

@@ -40,6 +40,39 @@ def test_a_rest_fills_no_more_than_a_quarter_of_the_buffer(rate: int, wanted: in
     assert rests(Moderation(IVL, MUCH, 4 * MIB, Counters()), rate)[-1] == wanted
 
 
+def test_what_comes_steadily_is_told_where_it_is_much_and_nothing_is_asked_for() -> None:
+    counters = Counters()
+    for ivl in (IVL, 0):
+        moderation = Moderation(ivl, MUCH, 4 * MIB, counters)
+        rests(moderation, 20 * MUCH)
+        assert moderation.steady_rate == 20 * MUCH
+        rests(moderation, MUCH // 2, begun_ns=2 * 10**9)
+        assert moderation.steady_rate == 0
+        rests(moderation, MUCH, begun_ns=3 * 10**9)
+        counters.nak_packets += 1
+        moderation.rest_ns(4 * 10**9)
+        assert moderation.steady_rate == 0
+
+
+@pytest.mark.parametrize(("ivl", "is_taken"), [("1s", True), ("0ms", False)])
+async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
+    place: Place, ivl: str, is_taken: bool
+) -> None:
+    """As much as comes in `rxw_warm_ivl`, `rxw_bytes` at most: three chunks here. The messages themselves need two."""
+    much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB"}
+    rows = np.zeros((500, 1000), np.uint8)
+    source_url = place.url(fin_quiet_ivl="50ms", rate="160Mbit/s")
+    async with pgm.open_receiver(place.url(), **much) as receiver, pgm.open_source(source_url) as source:
+        for _ in range(40):
+            with trio.fail_after(PATIENCE_S):
+                await source.send_batch(rows)
+                got = 0
+                while got < len(rows):
+                    item = await receiver.next_batch()
+                    got += len(item) if isinstance(item, Batch) else 0
+        assert (receiver.links[0]._arena.chunks == 3) is is_taken
+
+
 def test_nobody_rests_while_repairs_are_asked_for() -> None:
     counters = Counters()
     moderation = Moderation(IVL, MUCH, 4 * MIB, counters)

@@ -194,6 +194,21 @@ def test_runs_in_a_store_keep_their_chunks():
     assert arena.chunks == chunks
 
 
+def test_memory_is_made_ready_a_piece_at_a_time_up_to_what_was_said():
+    chunk = 1 << 20
+    arena = Arena(chunk)
+    steps = 0
+    while arena.warm_up(3 * chunk + 1):
+        steps += 1
+    assert arena.chunks == 3
+    assert steps == 2 * 4  # a quarter of a chunk at a time
+    kept = [fill(arena, chunk, number, keep=True) for number in range(3)]
+    assert arena.chunks == 3
+    assert [int(one[0]) for one, _ in kept] == [0, 1, 2]
+    assert not arena.warm_up(3 * chunk)
+    assert arena.octets == 3 * chunk
+
+
 def test_memory_that_was_asked_for_at_the_start_is_used_before_more_is_made():
     arena = Arena(CHUNK, warm_octets=3 * CHUNK + 1)
     kept = [fill(arena, CHUNK, number, keep=True) for number in range(4)]
