@@ -19,7 +19,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.data import build_rdata
 from pgm.wire.formats import Nla
-from pgm.wire.train import MAX_CONVOY_PACKETS, Run, in_whole_trains
+from pgm.wire.train import MAX_CONVOY_PACKETS, Run, in_whole_trains, packets_a_train
 
 
 class Store(Protocol):
@@ -70,7 +70,10 @@ class Responder:
         return self._pending.sqns
 
     def request(self, spans: Iterable[Span], now_ns: int, hold_ns: int | None = None) -> list[Span]:
-        """Owe repairs for what the store has of `spans`, no later than `hold_ns` from now; returns what it lacks."""
+        """Owe repairs for what the store has of `spans`, no later than `hold_ns` from now; returns what it lacks.
+
+        The hold collects what fills a train. By default it is `rdata_hold_ivl`, and none for what is a train by itself.
+        """
         self._fade(now_ns)
         due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
         lacking: list[Span] = []
@@ -80,7 +83,8 @@ class Responder:
                 if part.first > at:
                     lacking.append((at, part.first))
                 at = part.end
-                self._owe(part.first, part.end, due)
+                is_train = hold_ns is None and part.count >= packets_a_train(part.stride)
+                self._owe(part.first, part.end, now_ns if is_train else due)
             if at < end:
                 lacking.append((at, end))
         return lacking

@@ -11,7 +11,7 @@ from pgm.core.responder import Responder
 from pgm.core.run_store import RunStore
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
-from pgm.wire.train import MAX_CONVOY_PACKETS
+from pgm.wire.train import MAX_CONVOY_PACKETS, packets_a_train
 from tests.unit.core.makers import MS, SEGMENT, chunk_of_runs, parameters, payload_of, run_of, sent_items, sent_sqns
 
 HOLD, IGNORE = MS, 20 * MS
@@ -62,6 +62,30 @@ def test_hold_can_be_chosen():
     made, _, _ = responder(run_of(10, 10))
     made.request([(12, 14)], SECOND, 0)
     assert sqns(made.next_train(ANY, 0, SECOND)) == [12, 13]
+
+
+def test_what_is_a_train_by_itself_is_not_held_unless_told():
+    full = packets_a_train(36)
+    made, _, _ = responder(run_of(10, 2 * full))
+    made.request([(10, 10 + full - 1)], SECOND)
+    assert made.deadline_ns == SECOND + HOLD
+    made.request([(10 + full, 10 + 2 * full)], SECOND)
+    assert made.deadline_ns == SECOND
+    assert sqns(made.next_train(ANY, 0, SECOND)) == list(range(10 + full, 10 + 2 * full))
+    assert made.deadline_ns == SECOND + HOLD
+    other, _, _ = responder(run_of(10, full))
+    other.request([(10, 10 + full)], SECOND, 2 * HOLD)
+    assert other.deadline_ns == SECOND + 2 * HOLD
+
+
+def test_many_leave_in_whole_trains():
+    full = packets_a_train(36)
+    made, _, _ = responder(run_of(0, 3 * full))
+    made.request([(0, 3 * full)], SECOND)
+    room = (2 * full + full // 2) * 36
+    assert sqns(made.next_train(room, 0, SECOND)) == list(range(2 * full))
+    assert sqns(made.next_train(36 * 3, 0, SECOND)) == list(range(2 * full, 2 * full + 3))
+    assert sqns(made.next_train(room, 0, SECOND)) == list(range(2 * full + 3, 3 * full))
 
 
 def test_who_may_wait_less_long_is_not_made_to_wait():
