@@ -22,15 +22,15 @@ from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
 from pgm.units import KIB, NEVER, SECOND
 from pgm.wire.checksum import INTEGER_OCTETS
-from pgm.wire.data import FRAGMENT_OCTETS, write_odata
-from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
+from pgm.wire.data import write_odata
+from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, PacketType, Tsi
 from pgm.wire.options import Fin, Syn, encode_options
 from pgm.wire.plain import PlainWriter
 from pgm.wire.serial import unwrap
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, in_whole_trains
 
 Payload = bytes | bytearray | memoryview
-_APPEND_OCTETS = 256 * KIB  # written at a time: what a processor's second cache keeps until it is summed
+_APPEND_OCTETS = 384 * KIB  # written at a time: what a processor's second cache keeps until it is summed
 _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
 

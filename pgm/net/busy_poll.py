@@ -33,7 +33,7 @@ _MOST_READY = 16
 # Looks at the busiest socket before all others and the deadlines have their turn: some twelve microseconds.
 _LOOKS = 8
 # Deadlines served in a row before the sockets get their turn.
-_DEADLINES_IN_A_ROW = 8
+_DEADLINES_IN_A_ROW = 4
 
 
 class _Input:

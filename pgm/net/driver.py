@@ -35,7 +35,7 @@ from pgm.wire.train import Train
 DRAIN_TRAINS = 32
 _DRAIN_OCTETS = 2 * MIB
 # Deadlines served in a row before other tasks get their turn.
-_DEADLINES_IN_A_ROW = 8
+_DEADLINES_IN_A_ROW = 4
 
 
 class Application(Protocol):

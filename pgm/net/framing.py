@@ -15,8 +15,7 @@ from pgm.messages.decoder import Decoded, Decoder, Skipped
 from pgm.messages.subscriptions import Subscriptions
 from pgm.messages.zmtp import OFFSET, Packer, Payload, weight
 from pgm.net.items import Batch, BatchItem, MultipartBatch
-from pgm.wire.data import FRAGMENT_OCTETS
-from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, Tsi
 
 
 class FramedSending:

@@ -20,8 +20,7 @@ from pgm.sim.ledger import Ledger
 from pgm.sim.network import Action
 from pgm.sim.streams import LooseStream, Stream
 from pgm.units import NEVER, SECOND
-from pgm.wire.data import FRAGMENT_OCTETS
-from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, Tsi
 from pgm.wire.train import Octets
 
 

@@ -19,10 +19,10 @@ from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MICROSECOND
-from pgm.wire.formats import HEADER, Nla, PacketType, Tsi, tsi_text
+from pgm.wire.formats import HEADER, SQN_AT, TYPE_AT, Nla, PacketType, Tsi, tsi_text
 from pgm.wire.packets import Nak
 from pgm.wire.serial import SPACE, spans_of, wrap
-from pgm.wire.train import SQN_AT, TYPE_AT, Data, Train
+from pgm.wire.train import Data, Train
 
 _TIMERS = ("nak_bo_ivl", "reorder_ivl", "nak_rpt_ivl", "nak_rdata_ivl")
 _SENT_AS = {PacketType.NAK: "nak_sent", PacketType.NCF: "ncf_sent"}

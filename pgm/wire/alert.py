@@ -8,10 +8,9 @@ although it is unicast (15.3.2).
 from __future__ import annotations
 
 from pgm.errors import WireError
-from pgm.wire.formats import PacketType
+from pgm.wire.formats import TYPE_AT, PacketType
 from pgm.wire.options import NbrUnreach, find
 from pgm.wire.packets import decode_control_untrusted
-from pgm.wire.train import TYPE_AT
 
 _ALERTING = frozenset({PacketType.SPM, PacketType.NCF, PacketType.RDATA, PacketType.POLL, PacketType.POLR})
 

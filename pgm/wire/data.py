@@ -11,11 +11,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from pgm.wire import checksum
-from pgm.wire.formats import DATA_HEADER_OCTETS, HEADER, OPTIONS_NETWORK, OPTIONS_PRESENT, PacketType, Tsi
+from pgm.wire.formats import (
+    DATA_HEADER_OCTETS,
+    HEADER,
+    OPTIONS_NETWORK,
+    OPTIONS_PRESENT,
+    SQN_AT,
+    TRAIL_AT,
+    TYPE_AT,
+    PacketType,
+    Tsi,
+)
 from pgm.wire.serial import wrap
-from pgm.wire.train import SQN_AT, TRAIL_AT, TYPE_AT, Octets, Run, column
-
-FRAGMENT_OCTETS = 20  # OPT_LENGTH and OPT_FRAGMENT
+from pgm.wire.train import Octets, Run, column
 
 
 def write_odata(

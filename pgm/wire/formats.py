@@ -26,6 +26,10 @@ Nla = str  # a network-layer address in its usual spelling
 
 HEADER_OCTETS = 16
 DATA_HEADER_OCTETS = 24  # common header, sqn, trail
+FRAGMENT_OCTETS = 20  # OPT_LENGTH and OPT_FRAGMENT, which follow that header
+
+# Where fields of the header are.
+TYPE_AT, FLAGS_AT, TSDU_LENGTH_AT, SQN_AT, TRAIL_AT = 4, 5, 14, 16, 20
 
 # Options octet of the header (E-01).
 OPTIONS_PRESENT = 0x01

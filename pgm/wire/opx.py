@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from pgm.wire import checksum
-from pgm.wire.formats import DATA_HEADER_OCTETS, HEADER_OCTETS, OPTIONS_NETWORK, PacketType
+from pgm.wire.formats import DATA_HEADER_OCTETS, FLAGS_AT, HEADER_OCTETS, OPTIONS_NETWORK, PacketType
 from pgm.wire.options import OPT_INVALID, OPTIONS, Opx, Unknown
 from pgm.wire.packets import LAYOUTS, Packet, decode_control_untrusted
-from pgm.wire.train import FLAGS_AT, Data, Item, Octets, Train
+from pgm.wire.train import Data, Item, Octets, Train
 
 _OPT_LENGTH_OCTETS = 4
 

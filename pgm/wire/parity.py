@@ -14,6 +14,7 @@ import attrs
 from pgm.wire import checksum
 from pgm.wire.formats import (
     DATA_HEADER_OCTETS,
+    FLAGS_AT,
     HEADER,
     OPTIONS_NETWORK,
     OPTIONS_PARITY,
@@ -34,7 +35,7 @@ from pgm.wire.options import (
     find,
 )
 from pgm.wire.serial import wrap
-from pgm.wire.train import FLAGS_AT, Data, Octets
+from pgm.wire.train import Data, Octets
 
 LENGTH_OCTETS = 2  # of the TSDU length that is encoded with packets of several sizes
 ENCODED_FRAGMENT_OCTETS = 13  # of OPT_FRAGMENT, from its fourth octet on: all that is encoded (FEC-11)

@@ -11,7 +11,6 @@ integer, which spares it what calls of numpy cost; what is read of it, and how, 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
 import attrs
@@ -23,32 +22,36 @@ from pgm.wire import checksum
 from pgm.wire.formats import (
     DATA,
     DATA_HEADER_OCTETS,
+    FLAGS_AT,
     HEADER,
     HEADER_OCTETS,
     OPTIONS_PARITY,
     OPTIONS_PRESENT,
     OPTIONS_VAR_PKTLEN,
+    SQN_AT,
+    TRAIL_AT,
+    TSDU_LENGTH_AT,
+    TYPE_AT,
     PacketType,
     Tsi,
 )
 from pgm.wire.naks import Naks, naks_untrusted
+from pgm.wire.one_run import is_one_run
 from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted, find
 from pgm.wire.packets import Packet, decode_control_untrusted, packet_type_untrusted
-from pgm.wire.serial import MASK
 
 Octets = npt.NDArray[np.uint8]
 
 _DATA_TYPES = frozenset(int(kind) for kind in DATA)
 _NAK_TYPES = frozenset(map(int, (PacketType.NAK, PacketType.NNAK, PacketType.NCF)))
 
-TYPE_AT, FLAGS_AT, TSDU_LENGTH_AT, SQN_AT, TRAIL_AT = 4, 5, 14, 16, 20
 # One send of at most 64 KB with all its headers: a longer one is cut into single packets by the device (gso_max_size).
 MAX_TRAIN_OCTETS = 65_400
 MAX_TRAIN_PACKETS = 64  # UDP_MAX_SEGMENTS of older kernels
 # Trains that are worked on together where they lie one behind the other: what a call of numpy or of a core costs beside
 # its octets is paid once for all of them, and the octets still fit a processor's second cache.
-MAX_CONVOY_OCTETS = 4 * MAX_TRAIN_OCTETS
-MAX_CONVOY_PACKETS = 4 * MAX_TRAIN_PACKETS
+MAX_CONVOY_OCTETS = 8 * MAX_TRAIN_OCTETS
+MAX_CONVOY_PACKETS = 8 * MAX_TRAIN_PACKETS
 
 
 def packets_a_train(stride: int) -> int:
@@ -283,7 +286,7 @@ def _parse_block_untrusted(
         return
     rows = train.buffer[offset : offset + count * stride].reshape(count, stride)
     residues = checksum.residues(rows)
-    if _is_one_run(rows, residues):
+    if is_one_run(rows, residues):
         try:
             items.append(_read_untrusted(train.buffer.data[offset : offset + stride], train, offset, count, False))
         except WireError as error:
@@ -303,42 +306,6 @@ def _parse_block_untrusted(
                 items.append(_read_untrusted(head_octets, train, at, high - low, bool(absent[first])))
             except WireError as error:
                 rejects.extend([error.reason] * (high - low))
-
-
-@functools.lru_cache(maxsize=MAX_CONVOY_PACKETS)
-def _lanes(count: int) -> tuple[int, int, int]:
-    """For `count` headers as one number, the first on top: what must agree, a one in each, and 0, 1, 2... at their sqns."""
-    width = 8 * DATA_HEADER_OCTETS
-    ones = sum(1 << width * lane for lane in range(count))
-    steps = sum((count - 1 - lane) << width * lane + 8 * (DATA_HEADER_OCTETS - TRAIL_AT) for lane in range(count))
-    return _AGREEING * ones, ones, steps
-
-
-# All of a data header but the checksum and the trail.
-_AGREEING = int.from_bytes(
-    b"\xff" * checksum.CHECKSUM_AT + bytes(2) + b"\xff" * (TRAIL_AT - checksum.CHECKSUM_AT - 2) + bytes(4), "big"
-)
-
-
-def _is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
-    """Whether this is what trains mostly are: sound data packets without options that follow each other.
-
-    Their headers are compared as one large number. Whatever is not so plain is for the general way.
-    """
-    count, stride = rows.shape
-    if stride < DATA_HEADER_OCTETS or rows[0, FLAGS_AT] & OPTIONS_PRESENT or any(residues.tolist()):
-        return False
-    ends = (int.from_bytes(rows[at, SQN_AT:TRAIL_AT].tobytes(), "big") for at in (-1, 0))
-    if next(ends) - next(ends) != count - 1:
-        return False  # where some are missing: that is seen without looking at all of them
-    heads = rows[:, :DATA_HEADER_OCTETS].tobytes()
-    if 0 in memoryview(heads).cast("H")[checksum.CHECKSUM_AT // 2 :: DATA_HEADER_OCTETS // 2].tolist():
-        return False
-    if int.from_bytes(heads[SQN_AT:TRAIL_AT], "big") + count > 1 + MASK:
-        return False  # sqns begin anew, and what they carry would count for the field before them
-    mask, ones, steps = _lanes(count)
-    first = int.from_bytes(heads[:DATA_HEADER_OCTETS], "big") & _AGREEING
-    return int.from_bytes(heads, "big") & mask == first * ones + steps
 
 
 def _parse_one_untrusted(train: Train, offset: int, stride: int, items: list[Item], rejects: list[str]) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import attrs
 
-from pgm.wire.formats import PacketType
+from pgm.wire.formats import TYPE_AT, PacketType
 from pgm.wire.packets import Packet
-from pgm.wire.train import TYPE_AT, Data, Train
+from pgm.wire.train import Data, Train
 from tests.net.lab import Host
 
 TSHARK = shutil.which("tshark")

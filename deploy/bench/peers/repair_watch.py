@@ -12,9 +12,9 @@ from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.core.status import SessionStatus
 from pgm.impairments import Impairment, Injector, Lost
-from pgm.wire.formats import Nla, PacketType
+from pgm.wire.formats import TYPE_AT, Nla, PacketType
 from pgm.wire.packets import Nak
-from pgm.wire.train import TYPE_AT, Data, Train
+from pgm.wire.train import Data, Train
 
 _MASK = 0xFFFFFFFF
 

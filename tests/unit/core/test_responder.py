@@ -183,8 +183,8 @@ def test_runs_of_one_size_share_a_train_oldest_first():
     ("octets", "packets"), [(1, 1), (36, 1), (71, 1), (72, 2), (359, 9), (ANY, MAX_CONVOY_PACKETS)]
 )
 def test_a_train_is_as_long_as_the_pacer_says_and_at_least_one_packet(octets, packets):
-    made, _, _ = responder(run_of(0, 300))
-    made.request([(0, 300)], SECOND, 0)
+    made, _, _ = responder(run_of(0, 600))
+    made.request([(0, 600)], SECOND, 0)
     assert made.next_octets() == MAX_CONVOY_PACKETS * 36
     assert sqns(made.next_train(octets, 0, SECOND)) == list(range(packets))
     assert made.deadline_ns == SECOND

@@ -155,14 +155,14 @@ def test_nothing_to_send():
 def test_trains_are_of_one_size_and_bounded():
     """The lead is the last sent, not the last accepted."""
     made = window()
-    made.append([bytes(76)] * 600 + [bytes(50)] * 3 + [bytes(76)] * 2)
+    made.append([bytes(76)] * 900 + [bytes(50)] * 3 + [bytes(76)] * 2)
     assert made.next_octets == MAX_CONVOY_PACKETS * STRIDE
     counts = []
     for most in (10 * STRIDE + 99, 1, ANY, 200 * STRIDE, ANY, ANY, ANY, ANY):
         [item] = send(made, most)
         counts.append(item.count)
         assert made.lead == item.wire_sqn + item.count - 1
-    assert counts == [10, 1, 256, 192, 128, 13, 3, 2]  # beyond one train only full ones leave together
+    assert counts == [10, 1, 512, 192, 128, 57, 3, 2]  # beyond one train only full ones leave together
     assert made.next_train(ANY, SECOND) is None
 
 

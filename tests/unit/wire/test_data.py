@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pgm.core.fragments import fragment_options
 from pgm.wire import checksum
-from pgm.wire.data import FRAGMENT_OCTETS, build_first_sending, build_rdata, write_odata
-from pgm.wire.formats import PacketType
+from pgm.wire.data import build_first_sending, build_rdata, write_odata
+from pgm.wire.formats import FRAGMENT_OCTETS, PacketType
 from pgm.wire.options import CurrTgsize, Fin, Fragment, encode_options
 from pgm.wire.plain import PlainWriter
 from pgm.wire.serial import MASK

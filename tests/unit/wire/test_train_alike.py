@@ -1,19 +1,23 @@
 """Trains that almost are one run of plain data: what is read at one glance is what is read row by row (W-03, W-10, SEC-06)."""
 
 import attrs
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pgm.wire import train as train_module
-from pgm.wire.checksum import INTEGER_OCTETS
+from pgm.wire.checksum import INTEGER_OCTETS, residues
 from pgm.wire.formats import PacketType
+from pgm.wire.one_run import is_one_run
+from pgm.wire.options import Fragment
 from pgm.wire.plain import plain_front, read_plain_untrusted
 from pgm.wire.serial import MASK, wrap
 from pgm.wire.train import Data, Train
 from tests.reference import data_packet, sealed, without_checksum
 
 STRIDE = 24 + 20
+FRAGMENT_STRIDE = 24 + 20 + 4
 # The last octet of every header field, and the flags: a difference of one there is the least there can be.
 FIELDS = {"port": 1, "dport": 3, "type": 4, "flags": 5, "checksum": 7, "gsi": 13, "tsdu": 15, "sqn": 19, "trail": 23}
 
@@ -22,7 +26,7 @@ firsts = st.one_of(st.integers(0, 3), st.integers(MASK - 8, MASK))
 changes = st.lists(
     st.tuples(
         st.integers(0, 8),
-        st.one_of(st.sampled_from(sorted(FIELDS.values())), st.integers(0, STRIDE - 1)),
+        st.one_of(st.sampled_from(sorted(FIELDS.values())), st.integers(0, FRAGMENT_STRIDE - 1)),
         st.sampled_from([1, 255, 0x80, 0x40, 2]),
         st.sampled_from(["sealed", "sealed", "sealed", "damaged", "no checksum"]),
     ),
@@ -39,6 +43,21 @@ def packets_of(first, steps, changed, tail):
         packets.append(data_packet(wrap(sqn), bytes([index]) * (STRIDE - 24), trail=index // 2))
     if tail:
         packets.append(data_packet(wrap(sqn + 1), bytes(max(0, tail - 24)))[:tail])
+    return changed_by(packets, changed)
+
+
+def fragments_of(first, steps, changed, lengths):
+    """The same, fragments of one message whose offsets go on where the one before ended, as sqns say, or elsewhere."""
+    packets, sqn = [], first
+    for index, (step, length) in enumerate(zip([0, *steps], lengths, strict=False)):
+        sqn += step
+        fragment = Fragment(first_sqn=wrap(first), offset=wrap((sqn - first) * 4 + length), apdu_length=400)
+        packets.append(data_packet(wrap(sqn), bytes([index]) * 4, trail=index // 2, options=[fragment]))
+    return changed_by(packets, changed)
+
+
+def changed_by(packets, changed):
+    """The packets with some octets of some of them changed: row, octet, by how much, and what becomes of the checksum."""
     for row, at, by, how in changed:
         if row >= len(packets) or at >= len(packets[row]) or len(packets[row]) < 24:
             continue
@@ -65,7 +84,12 @@ def split(items):
             at = item.offset + index * item.stride
             octets = item.buffer[at : at + item.stride].tobytes()
             sqn = wrap(item.wire_sqn + index)
-            yield item.type, item.tsi, item.data_port, sqn, item.parity, item.options, item.payload_at, octets
+            ahead = index * (item.stride - item.payload_at)
+            options = tuple(
+                attrs.evolve(option, offset=wrap(option.offset + ahead)) if isinstance(option, Fragment) else option
+                for option in item.options
+            )
+            yield item.type, item.tsi, item.data_port, sqn, item.parity, options, item.payload_at, octets
 
 
 @given(first=firsts, changed=changes, size=st.sampled_from([0, 1, 20, 4072, 4073]), kind=st.sampled_from([4, 4, 5]))
@@ -107,12 +131,42 @@ def test_a_plain_packet_whose_checksum_would_be_nothing():
 @example(first=5, steps=[1, 1], changed=[(row, 30, 1, "no checksum") for row in range(3)], tail=0)
 def test_the_short_way_reads_what_the_long_way_reads(first, steps, changed, tail):
     """And both read what the packets say one by one."""
-    packets = packets_of(first, steps, changed, tail)
+    read_alike(packets_of(first, steps, changed, tail), STRIDE)
+
+
+@given(
+    first=firsts,
+    steps=rows,
+    changed=changes,
+    lengths=st.lists(st.sampled_from([0, 0, 0, 0, 4, MASK]), min_size=9, max_size=9),
+)
+@example(first=5, steps=[1, 1], changed=[(row, 28, 1, "sealed") for row in range(3)], lengths=[0] * 3)
+@example(first=5, steps=[1, 1], changed=[(row, 28, 0x80, "sealed") for row in range(3)], lengths=[0] * 3)
+@example(first=5, steps=[1, 1], changed=[(row, 27, 1, "sealed") for row in range(3)], lengths=[0] * 3)
+@example(first=5, steps=[1, 1], changed=[(2, 43, 1, "sealed")], lengths=[0] * 3)
+def test_fragments_are_read_the_short_way_as_the_long_way(first, steps, changed, lengths):
+    """Also where one of the octets of their options is another."""
+    read_alike(fragments_of(first, steps, changed, lengths), FRAGMENT_STRIDE)
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_what_is_plain_goes_the_short_way(count):
+    """Both kinds: otherwise nothing above would say anything of it."""
+    for packets, stride in (
+        (packets_of(7, [1] * (count - 1), [], 0), STRIDE),
+        (fragments_of(7, [1] * (count - 1), [], [0] * count), FRAGMENT_STRIDE),
+    ):
+        found = np.frombuffer(b"".join(packets), np.uint8).reshape(count, stride)
+        assert is_one_run(found, residues(found))
+
+
+def read_alike(packets, stride):
+    """Read a train of these packets both ways, and each of them by itself."""
     octets = b"".join(packets)
-    items, rejects = Train.of(octets, STRIDE).parse_untrusted()
+    items, rejects = Train.of(octets, stride).parse_untrusted()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(train_module, "_is_one_run", lambda *_: False)
-        long_items, long_rejects = Train.of(octets, STRIDE).parse_untrusted()
+        patched.setattr(train_module, "is_one_run", lambda *_: False)
+        long_items, long_rejects = Train.of(octets, stride).parse_untrusted()
     assert told(items) == told(long_items)
     assert rejects == long_rejects
     singles = [Train.of(packet).parse_untrusted() for packet in packets]
