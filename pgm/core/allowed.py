@@ -9,15 +9,15 @@ from collections.abc import Mapping
 
 from pgm.wire.formats import Nla
 from pgm.wire.packets import Packet, Spm
-from pgm.wire.train import Data
+from pgm.wire.train import Data, Scattered
 
 Allowed = Mapping[int, frozenset[Nla]]  # by data port, of streams that have a list
 EVERYBODY: Allowed = {}
 
 
-def packets_of_strangers(allowed: Allowed, item: Data | Packet, peer: Nla) -> int:
+def packets_of_strangers(allowed: Allowed, item: Data | Scattered | Packet, peer: Nla) -> int:
     """How many packets an item has that must not be taken; 0 if it may be."""
     known = allowed.get(item.data_port)
-    if known is None or peer in known or not isinstance(item, (Data, Spm)):
+    if known is None or peer in known or not isinstance(item, (Data, Scattered, Spm)):
         return 0
-    return item.count if isinstance(item, Data) else 1
+    return 1 if isinstance(item, Spm) else item.count

@@ -11,12 +11,13 @@ from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Send, control, control_train
 from pgm.core.joiners import OF_HISTORY
+from pgm.core.missing import Missing, Step
 from pgm.core.nagging import Restraint
 from pgm.core.parents import Parents
 from pgm.core.parity_receiver import ParityReceiver
 from pgm.core.path import Path
 from pgm.core.ranges import Span, lists_of
-from pgm.core.recovery import Missing, Recovery, Step
+from pgm.core.recovery import Recovery
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.naks import LIST_SQNS, full_lists, nak_rows

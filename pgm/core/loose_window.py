@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgm.core.effects import Deliver, Effect, LossCause, Lost
 from pgm.core.receive_window import ReceiveWindow
-from pgm.wire.train import Data
+from pgm.wire.train import Data, Scattered
 
 
 class LooseWindow(ReceiveWindow):
@@ -17,6 +17,10 @@ class LooseWindow(ReceiveWindow):
     def hold_on(self, data: Data, first: int, now_ns: int) -> bool:
         """Nothing waits for what is missing."""
         return False
+
+    def take_behind(self, some: Scattered, first: int, now_ns: int) -> list[Effect] | None:
+        """Each piece is delivered by itself."""
+        return None
 
     def _deliver(self, *, is_last: bool) -> list[Effect]:
         effects: list[Effect] = []

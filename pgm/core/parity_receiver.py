@@ -14,10 +14,11 @@ from collections.abc import Iterable
 
 from pgm.core.arrivals import Arrivals
 from pgm.core.counters import Counters
+from pgm.core.missing import Missing
 from pgm.core.parity_stock import ParityStock
 from pgm.core.path import Path
 from pgm.core.ranges import Span, merged
-from pgm.core.recovery import Missing, Recovery
+from pgm.core.recovery import Recovery
 from pgm.core.repair_table import RepairState
 from pgm.core.responder import Store
 from pgm.core.run_store import RunStore

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import heapq
-import itertools
+import operator
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -19,7 +19,8 @@ from pgm.units import NEVER
 from pgm.wire.serial import spans_of as spans_of
 
 Span = tuple[int, int]  # first, end
-_STALE_ENTRIES = 64  # left in a heap before it is worth clearing out: a guess
+_STALE_ENTRIES = 64  # left among timers before it is worth clearing out: a guess
+_FIRST = operator.attrgetter("first")
 
 
 @attrs.define(eq=False)
@@ -100,8 +101,9 @@ class RangeTable(Generic[R]):
 
     def within(self, first: int, end: int) -> list[R]:
         """The ranges inside `first` to `end - 1`, after cutting those that reach across an edge."""
-        if not self._ranges:
-            return []
+        low = bisect_left(self._firsts, first)
+        if low < len(self._ranges) and self._ranges[low].first == first and self._ranges[low].end == end:
+            return [self._ranges[low]]  # as it is mostly: one range, and nothing to cut
         low = bisect_right(self._firsts, first) - 1
         if low >= 0 and self._ranges[low].first < first < self._ranges[low].end:
             self._split(low, first)
@@ -155,7 +157,9 @@ class RangeTable(Generic[R]):
     def discard(self, first: int, end: int) -> list[R]:
         """Cut out and return everything inside `first` to `end - 1`."""
         found = self.within(first, end)
-        if found:
+        if len(found) == 1:
+            self.remove(found[0])
+        elif found:
             low = bisect_left(self._firsts, found[0].first)
             del self._firsts[low : low + len(found)], self._ranges[low : low + len(found)]
             self.sqns -= sum(one.end - one.first for one in found)
@@ -173,46 +177,81 @@ T = TypeVar("T", bound=TimedRange)
 
 
 class TimedRanges(RangeTable[T]):
-    """Ranges with a timer each: a heap whose stale entries are skipped, and dropped when they outnumber the ranges."""
+    """Ranges with a timer each: by instant those that are due then, and a heap of the instants.
+
+    What was armed anew or has left stays where it was until its instant comes up, or until such stale entries outnumber the ranges.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._heap: list[tuple[int, int, T]] = []
-        self._ties = itertools.count()  # ranges have no order of their own
+        self._due: dict[int, list[T]] = {}
+        self._instants: list[int] = []
+        self._entries = 0  # in all lists of `_due` together
+
+    def extend(self, new: Sequence[T]) -> None:
+        """Insert ranges that lie in order behind all others, with their timers."""
+        assert not self._ranges or self._ranges[-1].end <= new[0].first, (self._ranges[-1], new[0])
+        self._firsts += [one.first for one in new]
+        self._ranges += new
+        self.sqns += sum([one.end - one.first for one in new])
+        for one in new:
+            self._put(one)
 
     @property
     def next_deadline_ns(self) -> int:
         """The earliest timer."""
-        while self._heap and self._heap[0][2].deadline_ns != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else NEVER
+        while self._instants:
+            at_ns = self._instants[0]
+            due = self._due[at_ns]
+            while due and due[-1].deadline_ns != at_ns:
+                due.pop()
+                self._entries -= 1
+            if due:
+                return at_ns
+            del self._due[heapq.heappop(self._instants)]
+        return NEVER
 
     def arm(self, one: T, at_ns: int) -> None:
         """Start or restart the timer of a range in the table."""
         if one.deadline_ns != at_ns:
             one.deadline_ns = at_ns
-            self._push(one)
+            self._put(one)
 
-    def _push(self, one: T) -> None:
-        heapq.heappush(self._heap, (one.deadline_ns, next(self._ties), one))
-        if len(self._heap) > 2 * len(self._ranges) + _STALE_ENTRIES:
-            self._heap = [(one.deadline_ns, next(self._ties), one) for one in self._ranges if one.deadline_ns != NEVER]
-            heapq.heapify(self._heap)
+    def _put(self, one: T) -> None:
+        due = self._due.get(one.deadline_ns)
+        if due is None:
+            due = self._due[one.deadline_ns] = []
+            heapq.heappush(self._instants, one.deadline_ns)
+        due.append(one)
+        self._entries += 1
+        if self._entries > 2 * len(self._ranges) + _STALE_ENTRIES:
+            self._clear_out()
+
+    def _clear_out(self) -> None:
+        self._due = {}
+        armed = [one for one in self._ranges if one.deadline_ns != NEVER]
+        for one in armed:
+            self._due.setdefault(one.deadline_ns, []).append(one)
+        self._instants = sorted(self._due)
+        self._entries = len(armed)
 
     def take_due(self, now_ns: int) -> list[T]:
         """The ranges whose timer has run out, lowest sqns first; their timers stop."""
-        due = []
-        while self._heap and self._heap[0][0] <= now_ns:
-            at_ns, _, one = heapq.heappop(self._heap)
-            if one.deadline_ns == at_ns:
-                one.deadline_ns = NEVER
-                due.append(one)
-        due.sort(key=lambda one: one.first)
-        return due
+        found = []
+        while self._instants and self._instants[0] <= now_ns:
+            at_ns = heapq.heappop(self._instants)
+            due = self._due.pop(at_ns)
+            self._entries -= len(due)
+            for one in due:
+                if one.deadline_ns == at_ns:
+                    one.deadline_ns = NEVER
+                    found.append(one)
+        found.sort(key=_FIRST)
+        return found
 
     def _was_split(self, right: T) -> None:
         if right.deadline_ns != NEVER:
-            self._push(right)
+            self._put(right)
 
     def join(self, left: T, right: T) -> None:
         """Make two that touch one, with the timer of `left`."""
@@ -223,6 +262,22 @@ class TimedRanges(RangeTable[T]):
         """Take one range out and stop its timer."""
         super().remove(old)
         old.deadline_ns = NEVER
+
+    def discard_each(self, spans: Iterable[Span]) -> list[T]:
+        """Cut out and return everything inside spans that are in order; their timers stop."""
+        found: list[T] = []
+        low, firsts, ranges = 0, self._firsts, self._ranges
+        for first, end in spans:
+            low = bisect_left(firsts, first, low)
+            if low < len(ranges) and ranges[low].first == first and ranges[low].end == end:
+                del firsts[low]
+                one = ranges.pop(low)
+                one.deadline_ns = NEVER
+                self.sqns -= end - first
+                found.append(one)
+            else:
+                found += self.discard(first, end)
+        return found
 
     def discard(self, first: int, end: int) -> list[T]:
         """Cut out and return everything inside `first` to `end - 1`; their timers stop."""

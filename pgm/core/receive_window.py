@@ -7,6 +7,8 @@ application has room.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import attrs
 
 from pgm.core.arrivals import Arrivals
@@ -16,8 +18,9 @@ from pgm.core.ranges import Range, RangeTable, Span
 from pgm.core.recovery import Recovery
 from pgm.core.run_store import RunStore
 from pgm.parameters import Parameters
+from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
-from pgm.wire.train import Data, Run
+from pgm.wire.train import Data, Run, Scattered
 
 
 @attrs.define
@@ -110,6 +113,60 @@ class ReceiveWindow:
         self._counters.received_packets += data.count
         self._counters.received_octets += data.count * data.stride
         return True
+
+    def take_behind(self, some: Scattered, first: int, now_ns: int) -> list[Effect] | None:
+        """`pass_on` and `hold_on` for pieces that lie behind all that is known, the first packet at sqn `first`; None, and nothing was taken, where one of them would not."""
+        arrivals, missing, spans = self.arrivals, self._recovery.missing, some.spans
+        is_next, is_caught_up = first == self.next_sqn == arrivals.end, self.next_sqn == arrivals.end
+        if (
+            first < arrivals.end
+            or self.kept is not None
+            or len(missing) + len(spans) > self._parameters.rxw_gaps
+            or not (is_caught_up or missing.at(self.next_sqn) is not None)
+            or self._held.pinned_octets + some.data.buffer.nbytes > self._parameters.rxw_bytes
+            or (is_next and spans[0][1] * some.data.stride > self._room.octets)
+        ):
+            return None
+        effects: list[Effect] = []
+        runs = some.runs(first)
+        if is_next:
+            delivered = self.pass_on(some.data, first)
+            assert delivered is not None
+            effects.append(delivered)
+            del runs[0]
+        gaps, end = [], arrivals.end
+        for run in runs:
+            if run.first > end:
+                gaps.append((end, run.first))
+            end = run.end
+        self._recovery.detect_behind(gaps, now_ns)
+        arrivals.end = end
+        self._held.extend(runs)
+        packets = sum([run.count for run in runs])
+        self._counters.received_packets += packets
+        self._counters.received_octets += packets * some.data.stride
+        return effects
+
+    def fill(self, some: Scattered, first: int, now_ns: int) -> int | None:
+        """`add` for pieces of what is known, the first packet at sqn `first`, as long as all of them may be held; returns how many had been missing."""
+        held, data = self._held, some.data
+        if (
+            first + some.spans[-1][1] > self.arrivals.end
+            or self.kept is not None
+            or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
+        ):
+            return None
+        runs = some.runs(first)
+        spans = [(run.first, run.end) for run in runs]
+        found = self._recovery.arrived_each(spans, now_ns)
+        if found != spans:
+            runs = list(_within(runs, found))
+        held.insert(runs)
+        filled = sum([end - low for low, end in found])
+        self._counters.received_packets += filled
+        self._counters.received_octets += filled * data.stride
+        self._counters.duplicate_packets += some.count - filled
+        return filled
 
     def pass_alone(self, sqn: int, octets: int) -> bool:
         """Deliver a packet, plain and of so many octets, to an application that takes it at once; says whether it is next and may be.
@@ -209,15 +266,12 @@ class ReceiveWindow:
     def _deliver(self, *, is_last: bool) -> list[Effect]:
         effects: list[Effect] = []
         while self._room.octets > 0 or is_last:
+            runs = self._held.take_whole(self.next_sqn, NEVER if is_last else self._room.octets)
             oldest = self._held.oldest
-            if oldest is not None and oldest.first == self.next_sqn:
-                most = oldest.count if is_last else max(1, self._room.octets // oldest.stride)
-                run = self._held.cut_oldest(most)
-                self._room.octets -= run.octets
-                self._counters.delivered_packets += run.count
-                self._counters.delivered_octets += run.count * (run.stride - run.payload_at)
-                effects.append(Deliver(self._tsi, run))
-                self.next_sqn = run.end
+            if not runs and oldest is not None and oldest.first == self.next_sqn:
+                runs = [self._held.cut_oldest(max(1, self._room.octets // oldest.stride))]
+            if runs:
+                effects += self._handed_over(runs)
                 continue
             gap = self._given_up.oldest
             if gap is None or gap.first != self.next_sqn:
@@ -228,6 +282,16 @@ class ReceiveWindow:
                 self._counters.lost_sqns += gap.count
                 effects.append(Lost(self._tsi, gap.first, gap.count, gap.cause))
         return effects
+
+    def _handed_over(self, runs: list[Run]) -> list[Effect]:
+        """Runs that are next in order, as deliveries."""
+        packets = sum([run.count for run in runs])
+        octets = sum([run.count * run.stride for run in runs])
+        self._room.octets -= octets
+        self._counters.delivered_packets += packets
+        self._counters.delivered_octets += octets - sum([run.count * run.payload_at for run in runs])
+        self.next_sqn = runs[-1].end
+        return [Deliver(self._tsi, run) for run in runs]
 
     @property
     def _is_too_full(self) -> bool:
@@ -247,3 +311,14 @@ class ReceiveWindow:
         oldest = self._recovery.missing.oldest
         assert oldest is not None
         self.give_up(self._recovery.arrived(oldest.first, oldest.end), LossCause.OVERLOAD)
+
+
+def _within(runs: Sequence[Run], spans: Sequence[Span]) -> Iterator[Run]:
+    """The parts of runs that spans in order say, each of which lies in one run."""
+    left = iter(runs)
+    run = next(left, None)
+    for first, end in spans:
+        while run is not None and run.end <= first:
+            run = next(left, None)
+        assert run is not None, (runs, spans)
+        yield run.part(first, end)

@@ -22,7 +22,7 @@ from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import Held, find
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.plain import read_plain_untrusted
-from pgm.wire.train import Data, Train
+from pgm.wire.train import Data, Scattered, Train
 
 
 class ReceiverCore:
@@ -49,7 +49,7 @@ class ReceiverCore:
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Take what one read gave."""
-        items, rejects = train.parse_runs_untrusted()
+        items, rejects = train.parse_scattered_untrusted()
         if rejects:
             self.counters.rejects.update(rejects)
         if len(items) == 1:
@@ -76,7 +76,7 @@ class ReceiverCore:
         sqn = session.pass_alone(wire_sqn, wire_trail, len(packet), peer, now_ns)
         return None if sqn is None else (session.path.tsi, sqn)
 
-    def _receive_one(self, item: Data | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+    def _receive_one(self, item: Data | Scattered | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports
         if ports and item.data_port not in ports:
             self.counters.foreign_packets += 1
@@ -92,6 +92,13 @@ class ReceiverCore:
                 return known.on_data(item, peer, now_ns)
             session, effects = self._session(item, now_ns)
             return [*effects, *self._receive_data(session, item, channel, peer, now_ns)]
+        if isinstance(item, Scattered):
+            known, taken = self.sessions.get(item.tsi), None
+            if known is not None and known.lines is None and not item.data.parity:
+                taken = known.take_scattered(item, peer, now_ns)
+            if taken is not None:
+                return taken
+            return [effect for one in item.pieces() for effect in self._receive_one(one, channel, peer, now_ns)]
         if isinstance(item, Spm):
             session, effects = self._session(item, now_ns)
             effects = [*effects, *session.on_spm(item, peer, now_ns)]

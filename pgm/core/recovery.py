@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable
-
-import attrs
+from collections.abc import Iterable, Sequence
 
 from pgm.core.counters import Counters
+from pgm.core.missing import Missing, Step
 from pgm.core.patience import Patience
-from pgm.core.ranges import Span, TimedRange, TimedRanges, lists_of
+from pgm.core.ranges import Span, TimedRanges
 from pgm.core.rate import Bucket
 from pgm.core.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
 from pgm.parameters import Parameters
@@ -27,59 +26,7 @@ from pgm.wire.naks import LIST_SQNS
 # What may be asked for at a time is asked for in so many waves while there is more: each costs both ends as much as NAKs.
 _WAVES = 4
 _SEVERAL = 4  # lists, of which leaving out a part of one is no matter
-_ALIKE = 2  # tries by which ranges that become one may differ: none gains much patience by it
 _OLD_TRIES = 3  # for what only caches can have: one may be lost, one may cross a change of parent
-
-
-@attrs.define(eq=False)
-class Missing(TimedRange):
-    """A range of missing sqns, all in one state. `asked` is the parent that owes an NCF for the last own NAK."""
-
-    state: RepairState = RepairState.BACK_OFF
-    ncf_retries: int = 0
-    data_retries: int = 0
-    data_waits: float = 0.0  # these in waits of nak_rdata_ivl: what the limit counts
-    found_at_ns: int = 0
-    since_ns: int = 0  # when it came to wait as it does
-    promised_ns: int = 0  # when it was first promised
-    asked: Nla | None = None
-
-    @property
-    def state_name(self) -> str:
-        """Its state, for those who watch."""
-        return self.state.name
-
-    @property
-    def is_parked(self) -> bool:
-        """Whether its back-off is over and it waits for room among what is asked for."""
-        return self.state is RepairState.BACK_OFF and self.deadline_ns == NEVER
-
-    def is_like(self, other: Missing) -> bool:
-        """Whether both are where the other is, about as often tried."""
-        return (
-            (self.state, self.deadline_ns, self.asked) == (other.state, other.deadline_ns, other.asked)
-            and abs(self.ncf_retries - other.ncf_retries) <= _ALIKE
-            and abs(self.data_retries - other.data_retries) <= _ALIKE
-        )
-
-
-@attrs.define
-class Step:
-    """What a deadline asks for: the ranges to ask for, spans given up, which parents did not answer."""
-
-    asking: list[Missing]
-    given_up: list[Span]
-    unanswered: list[Nla | None]
-
-    @property
-    def spans(self) -> list[Span]:
-        """What to ask for, in order."""
-        return sorted((one.first, one.end) for one in self.asking)
-
-    @property
-    def naks(self) -> list[list[int]]:
-        """The same as one list of sqns for each NAK."""
-        return list(lists_of(self.spans, LIST_SQNS))
 
 
 class Recovery:
@@ -107,6 +54,11 @@ class Recovery:
             max(parameters.nak_rdata_ivl, parameters.nak_max_ivl),
             min(parameters.nak_rdata_ivl, parameters.nak_rdata_min_ivl),
         )
+        self._answer = (
+            0,
+            0,
+            False,
+        )  # the last repair: when it came and was promised, and whether it was asked for again
         self._is_pressed = False  # for time: the source is leaving
         self.missing: TimedRanges[Missing] = TimedRanges()
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
@@ -123,6 +75,11 @@ class Recovery:
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         return min(self.missing.next_deadline_ns, self._look_at_ns) if self.may_ask else NEVER
+
+    @property
+    def has_parked(self) -> bool:
+        """Whether something waits for room among what is asked for."""
+        return self._look_at_ns != NEVER
 
     @property
     def has_room_at_ns(self) -> int:
@@ -171,15 +128,28 @@ class Recovery:
         Gaps that are found while a back-off runs share its end, so that one NAK lists them (RCV-33). That end is as
         random for them: nobody else backs off at the same times. One that was drawn of a longer NAK_BO_IVL is not shared.
         """
-        settled_ns = now_ns + self.settle_ivl
-        if not at_once and not settled_ns <= self._leaves_at_ns <= settled_ns + self.nak_bo_ivl:
-            self._leaves_at_ns = settled_ns + self._nak_rb_ivl()
+        leaves_at_ns = now_ns + self.settle_ivl if at_once else self._leaving_at(now_ns)
         for low, high in self.missing.uncovered(first, end):
             found = self.missing.add(Missing(low, high, found_at_ns=now_ns))
             self._counters.missing_sqns += high - low
-            self.missing.arm(found, settled_ns if at_once else self._leaves_at_ns)
+            self.missing.arm(found, leaves_at_ns)
             if self._counters.watch is not None:
                 self._counters.watch.missing(self._tsi, low, high, now_ns)
+
+    def detect_behind(self, spans: Sequence[Span], now_ns: int) -> None:
+        """The same for gaps that lie in order behind all that is missing, while nobody watches."""
+        if not spans:
+            return
+        leaves_at_ns = self._leaving_at(now_ns)
+        self.missing.extend([Missing(first, end, deadline_ns=leaves_at_ns, found_at_ns=now_ns) for first, end in spans])
+        self._counters.missing_sqns += sum([end - first for first, end in spans])
+
+    def _leaving_at(self, now_ns: int) -> int:
+        """When the back-off of a gap found now is over."""
+        settled_ns = now_ns + self.settle_ivl
+        if not settled_ns <= self._leaves_at_ns <= settled_ns + self.nak_bo_ivl:
+            self._leaves_at_ns = settled_ns + self._nak_rb_ivl()
+        return self._leaves_at_ns
 
     def hurry(self, first: int, end: int, now_ns: int, *, is_relied_on: bool = False) -> None:
         """Ask for what is still backing off as soon as it cannot merely be out of order.
@@ -220,40 +190,65 @@ class Recovery:
     def _heard(self, spans: Iterable[Span], event: RepairEvent, now_ns: int, peer: Nla | None) -> None:
         if not self.missing:
             return  # the common case by far: on a subnet we hear of everybody's losses
+        heard: list[Missing] = []
+        cut: list[list[Missing]] = []
         for first, end in spans:
             if len(self.missing) + 2 > self._parameters.rxw_gaps:
-                return  # cutting ranges is what would exceed the bound; asking once more is the lesser evil
+                break  # cutting ranges is what would exceed the bound; asking once more is the lesser evil
             pieces = self.missing.within(first, end)
-            watch = self._counters.watch
-            for found in pieces:
-                if found.state is RepairState.BACK_OFF:
-                    self._counters.naks_suppressed += 1
-                    if watch is not None:
-                        watch.suppressed(self._tsi, found, now_ns)
-                if event is RepairEvent.NCF_HEARD and peer in (None, found.asked):
-                    if watch is not None and found.asked is not None and found.state is RepairState.WAIT_NCF:
-                        watch.confirmed(self._tsi, found, now_ns)
-                    if found.asked is not None and not found.ncf_retries:
-                        self.ncf_patience.answered(now_ns - found.since_ns)
-                    found.asked = None
-                self._step(found, event, now_ns, 0)
+            heard += pieces
             if len(pieces) > 1:
-                self._join(pieces)
+                cut.append(pieces)
+        if event is RepairEvent.NCF_HEARD:
+            self._note_promise(heard, now_ns, peer)
+        backing_off = [found for found in heard if found.state is RepairState.BACK_OFF]
+        self._counters.naks_suppressed += len(backing_off)
+        if self._counters.watch is not None:
+            for found in backing_off:
+                self._counters.watch.suppressed(self._tsi, found, now_ns)
+        self._step(heard, event, now_ns)
+        for pieces in cut:
+            self._join(pieces)
+
+    def _note_promise(self, heard: list[Missing], now_ns: int, peer: Nla | None) -> None:
+        """An NCF for these: whoever was asked has answered. What one NAK listed is one answer."""
+        watch, asked_ns = self._counters.watch, None
+        for found in heard:
+            if found.asked is None or (peer is not None and peer != found.asked):
+                continue
+            if watch is not None and found.state is RepairState.WAIT_NCF:
+                watch.confirmed(self._tsi, found, now_ns)
+            if not found.ncf_retries and found.since_ns != asked_ns:
+                asked_ns = found.since_ns
+                self.ncf_patience.answered(now_ns - asked_ns)
+            found.asked = None
 
     def arrived(self, first: int, end: int, now_ns: int | None = None) -> list[Span]:
         """Note data that came now, or sqns that are wanted no more. Returns which of them had been missing."""
+        return self.arrived_each(((first, end),), now_ns)
+
+    def arrived_each(self, spans: Iterable[Span], now_ns: int | None = None) -> list[Span]:
+        """The same for several spans in order."""
         if not self.missing:
             return []
-        found = self.missing.discard(first, end)
+        found = self.missing.discard_each(spans)
         if found and now_ns is not None and self._counters.watch is not None:
             self._counters.watch.arrived(self._tsi, found, now_ns)
         for one in found:
-            self._settle(one)
-            if now_ns is not None and one.state is RepairState.WAIT_DATA:
-                self.data_patience.answered(now_ns - one.promised_ns, is_repeated=one.data_retries > 0)
+            if one.state is not RepairState.BACK_OFF:
+                self._outstanding -= one.end - one.first
+                if now_ns is not None and one.state is RepairState.WAIT_DATA:
+                    self._note_repair(one, now_ns)
         if now_ns is not None and now_ns < self._look_at_ns < NEVER and self._has_worthwhile_room:
             self._look_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
         return [(one.first, one.end) for one in found]
+
+    def _note_repair(self, one: Missing, now_ns: int) -> None:
+        """A promise was kept. What was promised together and comes together is one answer."""
+        answer = now_ns, one.promised_ns, one.data_retries > 0
+        if answer != self._answer:
+            self._answer = answer
+            self.data_patience.answered(now_ns - one.promised_ns, is_repeated=one.data_retries > 0)
 
     def give_up_before(self, sqn: int) -> list[Span]:
         """End the recovery of everything below `sqn` (RCV-11)."""
@@ -280,7 +275,9 @@ class Recovery:
         waiting: list[Missing] = []
         late: list[Patience] = []
         back_off = self._nak_rb_ivl()  # shared by what falls due together, so that it fits one NAK list
-        due = self._in_order(self.missing.take_due(now_ns), trail)
+        due = self.missing.take_due(now_ns)
+        if due and due[0].first < trail:
+            due = self._in_order(due, trail)
         ready = [found for found in due if found.is_parked]
         for found in due:
             if found.is_parked:
@@ -294,7 +291,7 @@ class Recovery:
             late.append(patience)
             if self._counters.watch is not None:
                 self._counters.watch.timed_out(self._tsi, found, now_ns)
-            self._step(found, RepairEvent.TIMER, now_ns, back_off, patience if may_give_up else None)
+            self._step((found,), RepairEvent.TIMER, now_ns, back_off, patience if may_give_up else None)
             if may_give_up and (self._is_exhausted(found) or self._is_beyond_caches(found, trail, now_ns)):
                 self.missing.remove(found)
                 self._settle(found)
@@ -303,9 +300,8 @@ class Recovery:
                     self._counters.watch.gave_up(self._tsi, found, now_ns)
             else:
                 waiting.append(found)
-        for part in self._admitted(ready, now_ns, trail):
-            self._step(part, RepairEvent.TIMER, now_ns, back_off)
-            step.asking.append(part)
+        step.asking = self._admitted(ready, now_ns, trail)
+        self._step(step.asking, RepairEvent.TIMER, now_ns, back_off)
         for patience in late:
             patience.in_vain(now_ns)
         self._join(waiting)
@@ -344,6 +340,8 @@ class Recovery:
         self._look_at_ns = NEVER
         admitted: list[Missing] = []
         room, taken = self._room, 0
+        if sum([found.end - found.first for found in ready]) <= room:
+            admitted, ready = ready, []
         for found in ready:
             if room < self._worthwhile(found.count):
                 self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
@@ -402,26 +400,38 @@ class Recovery:
         return sorted(due, key=lambda one: (one.first < trail, one.first))
 
     def _step(
-        self, found: Missing, event: RepairEvent, now_ns: int, back_off: int, vain: Patience | None = None
+        self,
+        ranges: Iterable[Missing],
+        event: RepairEvent,
+        now_ns: int,
+        back_off: int = 0,
+        vain: Patience | None = None,
     ) -> None:
-        row = self._table[found.state, event]
-        if row.next_state is not found.state:
-            found.since_ns = now_ns
-            if row.next_state is RepairState.WAIT_DATA and not found.data_retries:
-                found.promised_ns = now_ns
-        self._outstanding += self._is_outstanding(row.next_state, found) - self._is_outstanding(found.state, found)
-        found.state = row.next_state
-        if vain is not None and row.counts is Retries.NCF:
-            found.ncf_retries += vain.tries
-        elif vain is not None and row.counts is Retries.DATA:
-            found.data_retries += vain.tries
-            found.data_waits += vain.worth
-        if row.restarts is Interval.NAK_RB_IVL:
-            self.missing.arm(found, now_ns + back_off)
-        elif row.restarts is Interval.NAK_RPT_IVL:
-            self.missing.arm(found, now_ns + self.ncf_patience.ivl_ns)
-        else:
-            self.missing.arm(found, now_ns + self.data_patience.ivl_ns)
+        """Move ranges to their next state; those that befalls something together are mostly in the same."""
+        state: RepairState | None = None
+        for found in ranges:
+            if found.state is not state:
+                state = found.state
+                row = self._table[state, event]
+                at_ns = now_ns + self._interval(row.restarts, back_off)
+                more = (row.next_state is not RepairState.BACK_OFF) - (state is not RepairState.BACK_OFF)
+            self._outstanding += more * (found.end - found.first)
+            if row.next_state is not state:
+                found.since_ns = now_ns
+                if row.next_state is RepairState.WAIT_DATA and not found.data_retries:
+                    found.promised_ns = now_ns
+                found.state = row.next_state
+            if vain is not None and row.counts is Retries.NCF:
+                found.ncf_retries += vain.tries
+            elif vain is not None and row.counts is Retries.DATA:
+                found.data_retries += vain.tries
+                found.data_waits += vain.worth
+            self.missing.arm(found, at_ns)
+
+    def _interval(self, name: Interval, back_off: int) -> int:
+        if name is Interval.NAK_RB_IVL:
+            return back_off
+        return (self.ncf_patience if name is Interval.NAK_RPT_IVL else self.data_patience).ivl_ns
 
     @staticmethod
     def _is_outstanding(state: RepairState, found: Missing) -> int:

@@ -6,7 +6,7 @@ The bound counts the memory that is really pinned, whole chunks, not just the oc
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Octets, Run
@@ -54,6 +54,33 @@ class RunStore:
         self._runs.insert(index, _copy(run))
         self._pin(run)
 
+    def extend(self, runs: Sequence[Run]) -> None:
+        """Insert runs of the caller's own that lie behind all others, in order and in one chunk, none of them continued by the next."""
+        if not runs:
+            return
+        self._count(runs)
+        if self._runs and self._runs[-1].is_continued_by(runs[0]):
+            self._runs[-1].count += runs[0].count
+            runs = runs[1:]
+        self._firsts += [run.first for run in runs]
+        self._runs += runs
+        for run in runs:
+            self._pin(run)
+
+    def insert(self, runs: Sequence[Run]) -> None:
+        """Insert runs of the caller's own, in order, that overlap none. Where they continue others they are runs of their own all the same."""
+        self._count(runs)
+        index = 0
+        for run in runs:
+            index = bisect_left(self._firsts, run.first, index)
+            self._firsts.insert(index, run.first)
+            self._runs.insert(index, run)
+            self._pin(run)
+
+    def _count(self, runs: Sequence[Run]) -> None:
+        self.octets += sum([run.count * run.stride for run in runs])
+        self.packets += sum([run.count for run in runs])
+
     def append_alone(self, sqn: int, buffer: Octets, offset: int, stride: int, payload_at: int) -> None:
         """Take in one packet behind all others: as `add`, without an object where it continues the last run."""
         last = self._runs[-1] if self._runs else None
@@ -92,6 +119,23 @@ class RunStore:
         if not self._runs or self._runs[0].first != sqn:
             return None
         return self.cut_oldest(most_packets)
+
+    def take_whole(self, sqn: int, most_octets: int) -> list[Run]:
+        """Remove and return the oldest runs that follow each other from `sqn` on, as many as `most_octets` take whole."""
+        taken: list[Run] = []
+        for run in self._runs:
+            octets = run.count * run.stride
+            if run.first != sqn or octets > most_octets:
+                break
+            taken.append(run)
+            sqn += run.count
+            most_octets -= octets
+            self.octets -= octets
+            self.packets -= run.count
+        del self._firsts[: len(taken)], self._runs[: len(taken)]
+        for run in taken:
+            self._unpin(run)
+        return taken
 
     def cut_oldest(self, most_packets: int) -> Run:
         """Remove and return up to `most_packets` of the oldest run."""

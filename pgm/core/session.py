@@ -76,6 +76,7 @@ class Session(ShortReceive):
         counters: Counters,
     ) -> None:
         self._setup = setup
+        self._local_repairers = setup.local_repairers
         self._parameters = parameters
         self._counters = counters
         self.front, self.gsi = b"" if setup.lines else plain_front(tsi, data_port), tsi[:6]
@@ -227,16 +228,6 @@ class Session(ShortReceive):
         if self._state is not _State.OPEN or self.window.arrivals.first != first:
             return []
         return [Notice("session-start", f"session {tsi_text(self.path.tsi)} is heard from its start")]
-
-    def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:
-        if filled and self._counters.watch is not None:
-            self._counters.watch.filled(kind, peer)
-        if kind is PacketType.ODATA:
-            self._counters.late_sqns += filled
-            return
-        self._counters.repaired_sqns += filled
-        if peer in self._setup.local_repairers:
-            self._counters.repaired_locally += filled
 
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
         """An SPM: the path, the window's edges, perhaps the end."""

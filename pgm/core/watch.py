@@ -13,7 +13,7 @@ from pgm.wire.formats import Nla, PacketType, Tsi
 
 
 class Wait(Protocol):
-    """A range of missing sqns as `pgm.core.recovery.Missing` has it: the sqns `first` to `end - 1`. Times in ns."""
+    """A range of missing sqns as `pgm.core.missing.Missing` has it: the sqns `first` to `end - 1`. Times in ns."""
 
     first: int
     end: int

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pgm.wire import checksum
+from pgm.wire.alike import column
 from pgm.wire.formats import (
     DATA_HEADER_OCTETS,
     HEADER,
@@ -23,7 +24,7 @@ from pgm.wire.formats import (
     Tsi,
 )
 from pgm.wire.serial import wrap
-from pgm.wire.train import Octets, Run, column
+from pgm.wire.train import Octets, Run
 
 
 def write_odata(

@@ -4,13 +4,13 @@ A `Train` is what a read gives, or several reads that lie one behind the other: 
 `Data` (consecutive data packets of one session, as many as look alike) and control packets. A `Run` is
 data packets kept in memory under their 64-bit sqns: whole packets, so that a repair needs no rebuilding.
 
-A train is cut wherever neighbouring packets differ in more than sqn, trail, checksum and fragment offset, and wherever
-sqns or offsets do not follow. A packet that came alone, and each of a train of control packets, is summed as one large
+What goes together `pgm.wire.alike` says. A packet that came alone, and each of a train of control packets, is summed as one large
 integer, which spares it what calls of numpy cost; what is read of it, and how, is the same.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import attrs
@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from pgm.errors import WireError
 from pgm.wire import checksum
+from pgm.wire.alike import alike, are_plain, cuts_at_a_glance, cuts_of
 from pgm.wire.formats import (
     DATA,
     DATA_HEADER_OCTETS,
-    FLAGS_AT,
     HEADER,
     HEADER_OCTETS,
     OPTIONS_PARITY,
@@ -30,7 +30,6 @@ from pgm.wire.formats import (
     OPTIONS_VAR_PKTLEN,
     SQN_AT,
     TRAIL_AT,
-    TSDU_LENGTH_AT,
     TYPE_AT,
     PacketType,
     Tsi,
@@ -39,6 +38,7 @@ from pgm.wire.naks import Naks, naks_untrusted
 from pgm.wire.one_run import is_one_run
 from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted, find
 from pgm.wire.packets import Packet, decode_control_untrusted, packet_type_untrusted
+from pgm.wire.serial import HALF, MASK
 
 Octets = npt.NDArray[np.uint8]
 
@@ -63,11 +63,6 @@ def in_whole_trains(count: int, stride: int) -> int:
     """How many of `count` packets of a size to work on together: of more than a train, full trains."""
     full = packets_a_train(stride)
     return count - count % full if count > full else count
-
-
-def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
-    """A header field of all rows as a strided view."""
-    return np.ndarray((rows.shape[0],), dtype, rows, at, (rows.strides[0],))
 
 
 @attrs.define(eq=False)
@@ -182,6 +177,69 @@ class Data:
         return self.buffer[self.offset : self.offset + self.count * self.stride]
 
 
+@attrs.define(eq=False)
+class Scattered:
+    """Data packets of one session in a train, between whose sqns others are left out: alike in all but sqn and checksum, and without options.
+
+    They are so many pieces of consecutive sqns. `data` is the first; of each, in the order in which they came, `rows` has
+    where it begins among the packets, with their number at the end, and `spans` its sqns, counted from the first packet's.
+    """
+
+    data: Data
+    rows: list[int]
+    spans: list[tuple[int, int]]
+
+    @property
+    def tsi(self) -> Tsi:
+        """Of whose session they are."""
+        return self.data.tsi
+
+    @property
+    def data_port(self) -> int:
+        """The stream."""
+        return self.data.data_port
+
+    @property
+    def count(self) -> int:
+        """Packets."""
+        return self.rows[-1]
+
+    @property
+    def is_ascending(self) -> bool:
+        """Whether each piece lies behind the one before."""
+        return all(low > end for (_, end), (low, _) in itertools.pairwise(self.spans))
+
+    def pieces(self) -> Iterator[Data]:
+        """Each piece by itself."""
+        one = self.data
+        for row, (low, end) in zip(self.rows, self.spans, strict=False):
+            yield Data(
+                one.type,
+                one.tsi,
+                one.data_port,
+                one.wire_sqn + low & MASK,
+                end - low,
+                one.wire_trail,
+                one.parity,
+                one.options,
+                one.buffer,
+                one.offset + row * one.stride,
+                one.stride,
+                one.payload_at,
+                one.keeping,
+            )
+
+    def runs(self, base: int) -> list[Run]:
+        """The pieces as runs, the first packet under the 64-bit sqn `base`. Marks the train as kept."""
+        one = self.data
+        one.keeping.is_kept = True
+        buffer, offset, stride, payload_at = one.buffer, one.offset, one.stride, one.payload_at
+        return [
+            Run(base + low, end - low, buffer, offset + row * stride, stride, payload_at)
+            for row, (low, end) in zip(self.rows, self.spans, strict=False)
+        ]
+
+
 Item = Data | Packet
 
 
@@ -197,7 +255,8 @@ class Train:
     length: int
     stride: int
     keeping: _Keeping = attrs.field(factory=_Keeping)
-    _parsed: tuple[list[Item], list[str]] | None = None
+    _parsed: tuple[list[Item | Scattered], list[str]] | None = None
+    _runs: tuple[list[Item], list[str]] | None = None
     _singles: tuple[list[Item], list[str]] | None = None
 
     @classmethod
@@ -246,16 +305,24 @@ class Train:
         return self._singles
 
     def parse_runs_untrusted(self) -> tuple[list[Item], list[str]]:
-        """Everything in the train in order, NAKs that go together as `Naks`, and the reasons of what was rejected. Never raises.
+        """Everything in the train in order, NAKs that go together as `Naks`, and the reasons of what was rejected. Never raises."""
+        if self._runs is None:
+            items, rejects = self.parse_scattered_untrusted()
+            each = (one.pieces() if isinstance(one, Scattered) else (one,) for one in items)
+            self._runs = [piece for pieces in each for piece in pieces], rejects
+        return self._runs
+
+    def parse_scattered_untrusted(self) -> tuple[list[Item | Scattered], list[str]]:
+        """The same, but that data packets between which some are missing may be one item.
 
         The answer is remembered, so a train that reaches many nodes of a simulation is read once.
         """
         if self._parsed is None:
-            items: list[Item] = []
+            items: list[Item | Scattered] = []
             rejects: list[str] = []
+            self._parsed = items, rejects
             if self.length == self.stride and HEADER_OCTETS <= self.length <= checksum.INTEGER_OCTETS:
                 _parse_one_untrusted(self, self.offset, self.length, items, rejects)
-                self._parsed = items, rejects
                 return self._parsed
             whole = self.length // self.stride
             if whole:
@@ -263,12 +330,11 @@ class Train:
             tail = self.length - whole * self.stride
             if tail:
                 _parse_block_untrusted(self, self.offset + whole * self.stride, 1, tail, items, rejects)
-            self._parsed = items, rejects
         return self._parsed
 
 
 def _parse_block_untrusted(
-    train: Train, offset: int, count: int, stride: int, items: list[Item], rejects: list[str]
+    train: Train, offset: int, count: int, stride: int, items: list[Item | Scattered], rejects: list[str]
 ) -> None:
     """Read `count` packets of equal size. What is wrong with one of them is no concern of the others."""
     if stride < HEADER_OCTETS:
@@ -286,11 +352,9 @@ def _parse_block_untrusted(
         return
     rows = train.buffer[offset : offset + count * stride].reshape(count, stride)
     residues = checksum.residues(rows)
-    if is_one_run(rows, residues):
-        try:
-            items.append(_read_untrusted(train.buffer.data[offset : offset + stride], train, offset, count, False))
-        except WireError as error:
-            rejects.extend([error.reason] * count)
+    cuts = [0, count] if is_one_run(rows, residues) else cuts_at_a_glance(rows, residues)
+    if cuts:
+        _read_plain_untrusted(train, offset, rows, cuts, False, items, rejects)
         return
     bad = (residues != 0) & (checksum.stored(rows) != 0)
     if bad.any():
@@ -298,17 +362,56 @@ def _parse_block_untrusted(
     head = rows[:, :HEADER_OCTETS].copy()
     absent = checksum.stored(head) == 0
     checksum.stored(head)[:] = absent  # of the checksum only its absence tells packets apart
-    for first, end in _alike(head, bad):
-        for low, high in _pieces(rows[first:end]):
-            at = offset + (first + low) * stride
-            head_octets = train.buffer.data[at : at + stride]
+    for first, end in alike(head, bad):
+        part, at = rows[first:end], offset + first * stride
+        cuts = cuts_of(part)
+        if are_plain(part):
+            _read_plain_untrusted(train, at, part, cuts, bool(absent[first]), items, rejects)
+            continue
+        for low, high in itertools.pairwise(cuts):
+            head_octets = train.buffer.data[at + low * stride : at + (low + 1) * stride]
             try:
-                items.append(_read_untrusted(head_octets, train, at, high - low, bool(absent[first])))
+                items.append(_read_untrusted(head_octets, train, at + low * stride, high - low, bool(absent[first])))
             except WireError as error:
                 rejects.extend([error.reason] * (high - low))
 
 
-def _parse_one_untrusted(train: Train, offset: int, stride: int, items: list[Item], rejects: list[str]) -> None:
+def _read_plain_untrusted(
+    train: Train,
+    at: int,
+    rows: Octets,
+    cuts: list[int],
+    no_checksum: bool,
+    items: list[Item | Scattered],
+    rejects: list[str],
+) -> None:
+    """Packets from `at` on as one item; the sqns of some may be left out where `cuts` says."""
+    count, stride = rows.shape
+    try:
+        data = _read_untrusted(train.buffer.data[at : at + stride], train, at, cuts[1], no_checksum)
+    except WireError as error:
+        rejects.extend([error.reason] * count)
+        return
+    if cuts[1] == count:
+        items.append(data)
+        return
+    assert isinstance(data, Data)
+    sqns = [
+        int.from_bytes(train.buffer.data[place : place + 4], "big")
+        for place in [at + row * stride + SQN_AT for row in cuts[:-1]]
+    ]
+    spans = [
+        (low - HALF, low - HALF + end - row)
+        for low, (row, end) in zip(
+            [sqn - data.wire_sqn + HALF & MASK for sqn in sqns], itertools.pairwise(cuts), strict=True
+        )
+    ]
+    items.append(Scattered(data, cuts, spans))
+
+
+def _parse_one_untrusted(
+    train: Train, offset: int, stride: int, items: list[Item | Scattered], rejects: list[str]
+) -> None:
     octets = train.buffer.data[offset : offset + stride].tobytes()
     is_unsealed = checksum.is_absent(octets)
     if not is_unsealed and not checksum.is_valid(octets):
@@ -318,52 +421,6 @@ def _parse_one_untrusted(train: Train, offset: int, stride: int, items: list[Ite
         items.append(_read_untrusted(octets, train, offset, 1, is_unsealed))
     except WireError as error:
         rejects.append(error.reason)
-
-
-def _alike(head: Octets, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Half-open row ranges whose header octets are equal, rows with a bad checksum left out."""
-    count = head.shape[0]
-    if not bad.any() and head.tobytes() == head[0].tobytes() * count:
-        yield 0, count
-        return
-    cuts = np.flatnonzero((head[1:] != head[:-1]).any(axis=1) | (bad[1:] != bad[:-1])) + 1
-    for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), count], strict=True):
-        if not bad[first]:
-            yield first, end
-
-
-def _pieces(rows: Octets) -> Iterator[tuple[int, int]]:
-    """Half-open row ranges that are one item each: a control packet, or data packets with consecutive sqns and like options."""
-    count, stride = rows.shape
-    if count == 1:
-        yield 0, 1
-        return
-    if int(rows[0, TYPE_AT]) not in _DATA_TYPES or stride < DATA_HEADER_OCTETS:
-        yield from ((at, at + 1) for at in range(count))
-        return
-    sqns = column(rows, SQN_AT, ">u4").astype(np.uint32)
-    breaks = sqns[1:] - sqns[:-1] != 1
-    if rows[0, FLAGS_AT] & OPTIONS_PRESENT and stride >= DATA_HEADER_OCTETS + 4:
-        breaks |= _options_differ(rows)
-    cuts = (np.flatnonzero(breaks) + 1).tolist()
-    yield from zip([0, *cuts], [*cuts, count], strict=True)
-
-
-_OFFSET_AT = 4 + 8  # of OPT_FRAGMENT's offset, in options that begin with OPT_LENGTH and OPT_FRAGMENT
-
-
-def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
-    """Where a row's options differ from the row before in more than a leading OPT_FRAGMENT that goes on where that ended."""
-    totals = column(rows, DATA_HEADER_OCTETS + 2, ">u2").astype(np.int64)
-    end = min(rows.shape[1], DATA_HEADER_OCTETS + max(4, int(totals.max())))
-    octets = rows[:, DATA_HEADER_OCTETS:end].copy()
-    breaks: npt.NDArray[np.bool_] = np.zeros(len(rows) - 1, np.bool_)
-    if octets.shape[1] >= 20 and (octets[:, 4] & 0x7F == Fragment.TYPE).all():
-        offsets = column(octets, _OFFSET_AT, ">u4").astype(np.uint32)
-        breaks |= offsets[1:] - offsets[:-1] != int.from_bytes(rows[0, TSDU_LENGTH_AT:HEADER_OCTETS].tobytes(), "big")
-        octets[:, _OFFSET_AT : _OFFSET_AT + 4] = 0
-    breaks |= (octets[1:] != octets[:-1]).any(axis=1)
-    return breaks
 
 
 def _read_untrusted(octets: bytes | memoryview, train: Train, offset: int, count: int, no_checksum: bool) -> Item:

@@ -47,6 +47,36 @@ class StoreAsASet(RuleBasedStateMachine):
         for sqn in taken:
             del self.held[sqn]
 
+    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=4), holes=st.integers(1, 3), number=st.integers(0, 4))
+    def extend(self, counts: list[int], holes: int, number: int) -> None:
+        runs, at = [], max(self.held, default=-1) + 1
+        for count in counts:
+            if at + count > SPACE:
+                break
+            runs.append(self.chunk(number).part(at, at + count))
+            at += count + holes
+        self.store.extend(runs)
+        self.held.update((sqn, number) for run in runs for sqn in range(run.first, run.end))
+
+    @rule(wanted=st.sets(sqns, max_size=6), number=st.integers(0, 4))
+    def insert(self, wanted: set[int], number: int) -> None:
+        new = sorted(wanted - self.held.keys())
+        self.store.insert([self.chunk(number).part(sqn, sqn + 1) for sqn in new])
+        self.held.update(dict.fromkeys(new, number))
+
+    @rule(sqn=sqns, most=st.integers(0, 400))
+    def take_whole(self, sqn: int, most: int) -> None:
+        runs = self.store.take_whole(sqn, most)
+        taken = [one for run in runs for one in sqns_of(run)]
+        assert taken == list(range(sqn, sqn + len(taken)))
+        assert not taken or sqn == min(self.held)
+        left = most - sum(run.octets for run in runs)
+        assert left >= 0
+        for gone in taken:
+            del self.held[gone]
+        behind = self.store.oldest
+        assert behind is None or behind.first != sqn + len(taken) or behind.octets > left
+
     @rule(sqn=sqns, most=st.integers(1, 10))
     def take(self, sqn: int, most: int) -> None:
         run = self.store.take(sqn, most)

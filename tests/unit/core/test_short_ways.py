@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from pgm.core.effects import Deliver, alone
 from pgm.core.receive_window import ReceiveWindow
 from pgm.core.session import ReceiverSetup
+from pgm.core.short_receive import ShortReceive
 from pgm.core.source import SourceSetup
 from pgm.units import SECOND
+from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum
-from tests.unit.core.makers import BY_GROUP, MS, REPAIRER, SEGMENT, SOURCE, spm_packet, train_of
+from tests.unit.core.makers import BY_GROUP, MS, REPAIRER, SEGMENT, SOURCE, data_train, spm_packet, train_of
 from tests.unit.core.reader import Reader, joined
 from tests.unit.core.sources import QUIET, START, nak, octets_of, receive, source
 from tests.unit.core.test_receiver_model import Network, happen, payload, steps
@@ -156,6 +158,7 @@ def test_what_comes_in_order_is_delivered_as_anything_else(history, first, has_e
             if not is_short:
                 patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
                 patch.setattr(ReceiveWindow, "hold_on", lambda *_: False)
+                patch.setattr(ShortReceive, "take_scattered", lambda *_: None)
             reader = kind(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload, takes=takes, **limits)
             network = Network(reader, first, has_epoch=has_epoch, joins=True)
             reader.hear(network.spm())
@@ -259,8 +262,32 @@ def test_a_whole_train_in_order_takes_the_short_way(monkeypatch):
 
 
 def test_what_comes_behind_a_gap_takes_the_short_way(monkeypatch):
-    """Also where it shows another gap; the first one is found the long way."""
+    """A train of which nothing is missing."""
     reader = Reader()
-    taken = answers_of(monkeypatch, "hold_on", reader, [(5, 0), (5, 0b10), (5, 0), (5, 0b100)])
-    assert taken == [False, True, True, True]
-    assert reader.core.counters.missing_sqns == 2
+    taken = answers_of(monkeypatch, "hold_on", reader, [(5, 0), (5, 0b1), (5, 0), (5, 0)])
+    assert taken == [False, True, True], "the first one behind a gap is taken the long way"
+    assert reader.core.counters.missing_sqns == 1
+
+
+def test_a_train_with_holes_takes_the_short_way(monkeypatch):
+    """Whether the first hole is in it or one before it, and whether it begins with what comes next."""
+    reader = Reader()
+    trains = [(5, 0), (6, 0b10), (6, 0b10100), (6, 0b1001)]
+    taken = answers_of(monkeypatch, "take_behind", reader, trains)
+    assert [[deliver.run.count for deliver in found] for found in taken] == [[1], [], []]
+    assert reader.core.counters.missing_sqns == 5
+    assert reader.core.counters.received_packets == 5 + 5 + 4 + 4
+
+
+def test_repairs_for_holes_take_the_short_way(monkeypatch):
+    """Some of them came already."""
+    filled = []
+    short = ReceiveWindow.fill
+    monkeypatch.setattr(ReceiveWindow, "fill", lambda *what: filled.append(short(*what)) or filled[-1])
+    reader = joined()
+    reader.hear(data_train([1010, 1012, 1014, 1015, 1018, 1019], trail=100))
+    reader.hear(data_train([1013], kind=PacketType.RDATA, trail=100))
+    reader.hear(data_train([1011, 1013, 1014, 1016, 1017], kind=PacketType.RDATA, trail=100))
+    assert filled == [3]
+    assert reader.delivered()[-10:] == list(range(1010, 1020))
+    assert (reader.core.counters.repaired_sqns, reader.core.counters.duplicate_packets) == (4, 2)

@@ -12,8 +12,8 @@ from pgm.wire.formats import PacketType
 from pgm.wire.one_run import is_one_run
 from pgm.wire.options import Fragment
 from pgm.wire.plain import plain_front, read_plain_untrusted
-from pgm.wire.serial import MASK, wrap
-from pgm.wire.train import Data, Train
+from pgm.wire.serial import MASK, unwrap, wrap
+from pgm.wire.train import Data, Scattered, Train
 from tests.reference import data_packet, sealed, without_checksum
 
 STRIDE = 24 + 20
@@ -166,10 +166,46 @@ def read_alike(packets, stride):
     items, rejects = Train.of(octets, stride).parse_untrusted()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(train_module, "is_one_run", lambda *_: False)
+        patched.setattr(train_module, "cuts_at_a_glance", lambda *_: None)
         long_items, long_rejects = Train.of(octets, stride).parse_untrusted()
     assert told(items) == told(long_items)
     assert rejects == long_rejects
     singles = [Train.of(packet).parse_untrusted() for packet in packets]
+    assert list(split(items)) == [one for found, _ in singles for one in split(found)]
+    assert sorted(rejects) == sorted(reason for _, reasons in singles for reason in reasons)
+
+
+@given(first=firsts, steps=st.lists(st.sampled_from([1, 1, 1, 0, 2, 3, -1]), min_size=1, max_size=12), changed=changes)
+def test_packets_with_holes_between_them_are_one_item(first, steps, changed):
+    """They say of their pieces what these say each by itself; plain ones of one trail are never more than one item."""
+    packets, sqn = [], first
+    for step in [0, *steps]:
+        sqn += step
+        packets.append(data_packet(wrap(sqn), bytes([step & 0xFF]) * (STRIDE - 24), trail=1))
+    whole = Train.of(b"".join(packets), STRIDE)
+    [item], rejects = whole.parse_scattered_untrusted()
+    assert rejects == []
+    pieces = list(item.pieces()) if isinstance(item, Scattered) else [item]
+    assert told(pieces) == told(whole.parse_runs_untrusted()[0])
+    assert not whole.kept
+    base = 1 << 40 | first
+    runs = item.runs(base) if isinstance(item, Scattered) else [item.run(base)]
+    assert whole.kept
+    assert [run.first for run in runs] == [unwrap(piece.wire_sqn, base) for piece in pieces]
+    assert [run.rows.tobytes() for run in runs] == [piece.octets.tobytes() for piece in pieces]
+    if isinstance(item, Scattered):
+        assert (item.count, item.tsi, item.data_port) == (len(packets), pieces[0].tsi, pieces[0].data_port)
+        ends = [run.end for run in runs]
+        assert item.is_ascending == all(run.first > end for run, end in zip(runs[1:], ends, strict=False))
+    # Whatever is changed in some of them, nothing is read otherwise for that.
+    for row, at, by, how in changed:
+        octets = bytearray(packets[row % len(packets)])
+        octets[at] = octets[at] + by & 0xFF
+        packets[row % len(packets)] = {"sealed": sealed, "damaged": bytes, "no checksum": without_checksum}[how](
+            bytes(octets)
+        )
+    singles = [Train.of(packet).parse_untrusted() for packet in packets]
+    items, rejects = Train.of(b"".join(packets), STRIDE).parse_untrusted()
     assert list(split(items)) == [one for found, _ in singles for one in split(found)]
     assert sorted(rejects) == sorted(reason for _, reasons in singles for reason in reasons)
 

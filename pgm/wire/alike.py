@@ -1,0 +1,110 @@
+"""Which packets of one read go together: rows of octets, before anything is made of them.
+
+A train is cut wherever neighbouring packets differ in more than sqn, trail, checksum and fragment offset, and wherever
+sqns or offsets do not follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from pgm.wire import checksum
+from pgm.wire.checksum import Octets
+from pgm.wire.formats import (
+    DATA,
+    DATA_HEADER_OCTETS,
+    FLAGS_AT,
+    HEADER_OCTETS,
+    OPTIONS_PRESENT,
+    SQN_AT,
+    TRAIL_AT,
+    TSDU_LENGTH_AT,
+    TYPE_AT,
+)
+from pgm.wire.options import Fragment
+
+_DATA_TYPES = frozenset(int(kind) for kind in DATA)
+
+
+def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
+    """A header field of all rows as a strided view."""
+    return np.ndarray((rows.shape[0],), dtype, rows, at, (rows.strides[0],))
+
+
+def cuts_at_a_glance(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[int] | None:
+    """`cuts_of` sound data packets without options, alike in all but sqn and checksum: trains of which some packets are missing.
+
+    None for whatever is not so plain. `residues` are what `pgm.wire.checksum` says of the rows.
+    """
+    count, stride = rows.shape
+    if stride < DATA_HEADER_OCTETS or rows[0, FLAGS_AT] & OPTIONS_PRESENT or np.count_nonzero(residues):
+        return None
+    words = np.ndarray((count, DATA_HEADER_OCTETS // 4), np.uint32, rows, 0, (stride, 4)).copy()
+    sums = words.view(np.uint16)[:, checksum.CHECKSUM_AT // 2]
+    if np.count_nonzero(sums) != count:
+        return None  # some have no checksum
+    sums[:] = 0
+    sqns = words[:, SQN_AT // 4].view(">u4").astype(np.uint32)
+    words[:, SQN_AT // 4] = 0
+    octets = words.tobytes()
+    if octets != octets[:DATA_HEADER_OCTETS] * count:
+        return None
+    return _cuts_where(sqns[1:] - sqns[:-1] != 1, count)
+
+
+def _cuts_where(breaks: npt.NDArray[np.bool_], count: int) -> list[int]:
+    return [0, *(breaks.nonzero()[0] + 1).tolist(), count]
+
+
+def alike(head: Octets, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Half-open row ranges whose header octets are equal, rows with a bad checksum left out."""
+    count = head.shape[0]
+    if not bad.any() and head.tobytes() == head[0].tobytes() * count:
+        yield 0, count
+        return
+    cuts = np.flatnonzero((head[1:] != head[:-1]).any(axis=1) | (bad[1:] != bad[:-1])) + 1
+    for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), count], strict=True):
+        if not bad[first]:
+            yield first, end
+
+
+def cuts_of(rows: Octets) -> list[int]:
+    """Where rows begin that are one item each, and their number: control packets, or data packets with consecutive sqns and like options."""
+    count, stride = rows.shape
+    if count == 1:
+        return [0, 1]
+    if int(rows[0, TYPE_AT]) not in _DATA_TYPES or stride < DATA_HEADER_OCTETS:
+        return list(range(count + 1))
+    sqns = column(rows, SQN_AT, ">u4").astype(np.uint32)
+    breaks = sqns[1:] - sqns[:-1] != 1
+    if rows[0, FLAGS_AT] & OPTIONS_PRESENT and stride >= DATA_HEADER_OCTETS + 4:
+        breaks |= _options_differ(rows)
+    return _cuts_where(breaks, count)
+
+
+_OFFSET_AT = 4 + 8  # of OPT_FRAGMENT's offset, in options that begin with OPT_LENGTH and OPT_FRAGMENT
+
+
+def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
+    """Where a row's options differ from the row before in more than a leading OPT_FRAGMENT that goes on where that ended."""
+    totals = column(rows, DATA_HEADER_OCTETS + 2, ">u2").astype(np.int64)
+    end = min(rows.shape[1], DATA_HEADER_OCTETS + max(4, int(totals.max())))
+    octets = rows[:, DATA_HEADER_OCTETS:end].copy()
+    breaks: npt.NDArray[np.bool_] = np.zeros(len(rows) - 1, np.bool_)
+    if octets.shape[1] >= 20 and (octets[:, 4] & 0x7F == Fragment.TYPE).all():
+        offsets = column(octets, _OFFSET_AT, ">u4").astype(np.uint32)
+        breaks |= offsets[1:] - offsets[:-1] != int.from_bytes(rows[0, TSDU_LENGTH_AT:HEADER_OCTETS].tobytes(), "big")
+        octets[:, _OFFSET_AT : _OFFSET_AT + 4] = 0
+    breaks |= (octets[1:] != octets[:-1]).any(axis=1)
+    return breaks
+
+
+def are_plain(rows: Octets) -> bool:
+    """Whether packets whose headers are alike are data without options and of one trail: they may be one item whatever their sqns."""
+    if int(rows[0, TYPE_AT]) not in _DATA_TYPES or rows.shape[1] < DATA_HEADER_OCTETS:
+        return False
+    trails = column(rows, TRAIL_AT, "u4").tobytes()
+    return not rows[0, FLAGS_AT] & OPTIONS_PRESENT and trails == trails[:4] * len(rows)
