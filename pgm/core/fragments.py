@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import attrs
+import numpy as np
 
 from pgm.core.effects import LossCause, Lost
 from pgm.wire.formats import PacketType, Tsi
@@ -43,16 +44,24 @@ class LargeMessage:
     tsi: Tsi
     first: int
     count: int
-    payload: bytes
+    payload: bytes | memoryview
 
 
 @attrs.define(eq=False)
 class _Partial:
+    """A message of which the first `octets` have come; its memory is that of all, which the kernel gives as it is written."""
+
     first: int
-    length: int
-    pieces: list[bytes]
+    payload: Octets
     octets: int
     next_sqn: int
+
+    def add(self, run: Run) -> None:
+        """Take the fragments that come next: copied once, to where they belong."""
+        pieces = run.payloads
+        end = self.octets + pieces.size
+        self.payload[self.octets : end].reshape(pieces.shape)[:] = pieces
+        self.octets, self.next_sqn = end, run.end
 
 
 class Reassembler:
@@ -81,28 +90,28 @@ class Reassembler:
         start = unwrap(fragment.first_sqn, run.first)
         if start == run.first and fragment.offset == 0:
             yield from self._abandon()
-            self._partial = _Partial(start, fragment.apdu_length, [], 0, start)
+            if fragment.apdu_length <= self._max_apdu:
+                self._partial = _Partial(start, np.empty(fragment.apdu_length, np.uint8), 0, start)
         if not self._continues(run, fragment, start):
             yield from self._abandon()
             yield Lost(self._tsi, run.first, run.count, LossCause.FRAGMENT)
             return
         partial = self._partial
         assert partial is not None
-        partial.pieces.append(run.payloads.tobytes())
-        partial.octets += run.payloads.size
-        partial.next_sqn = run.end
-        if partial.octets == partial.length:
+        partial.add(run)
+        if partial.octets == partial.payload.size:
             self._partial = None
-            yield LargeMessage(self._tsi, partial.first, run.end - partial.first, b"".join(partial.pieces))
+            payload = partial.payload.data.toreadonly()
+            yield LargeMessage(self._tsi, partial.first, run.end - partial.first, payload)
 
     def _continues(self, run: Run, fragment: Fragment, start: int) -> bool:
         partial = self._partial
         return (
             partial is not None
             and partial.first == start
-            and partial.length == fragment.apdu_length <= self._max_apdu
+            and partial.payload.size == fragment.apdu_length
             and partial.octets == fragment.offset
-            and partial.octets + run.payloads.size <= partial.length
+            and partial.octets + run.payloads.size <= fragment.apdu_length
             and partial.next_sqn == run.first
         )
 

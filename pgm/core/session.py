@@ -146,7 +146,7 @@ class Session(ShortReceive):
         if self.path.is_jump(end - 1):
             self._counters.jumps_rejected += data.count
             return ()
-        if data.type is PacketType.ODATA and not data.options and trail <= first and not self._has_sequels:
+        if data.type is PacketType.ODATA and not data.says_more and trail <= first and not self._has_sequels:
             window, path = self.window, self.path
             delivered = window.pass_on(data, first)
             may_hold = delivered is None and max(trail, path.trail) <= window.next_sqn

@@ -118,7 +118,7 @@ class TransmitWindow:
     def append_rows(self, payloads: Octets) -> None:
         """Number messages of equal size given as a (count, size) array. Raises `PayloadTooLarge`."""
         if payloads.shape[1] > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
-            self.append([row.tobytes() for row in payloads])
+            self.append([row.data for row in np.ascontiguousarray(payloads)])
             return
         if self._resume_at is not None and len(payloads):
             self._resume()
@@ -199,7 +199,7 @@ class TransmitWindow:
     def _rows_at_once(self, size: int) -> int:
         """How many payloads of a size to write next: a chunk is filled to its end, so that little memory is held in vain."""
         stride = DATA_HEADER_OCTETS + size
-        most = max(1, _APPEND_OCTETS // stride)
+        most = in_whole_trains(max(1, _APPEND_OCTETS // stride), stride)
         return min(most, self._arena.left_octets // stride or most)
 
     def _append_rows(self, payloads: Octets, options: bytes, offsets: range | None) -> None:
@@ -221,7 +221,7 @@ class TransmitWindow:
         self._keep(Run(self.end, count, chunk, at, stride, payload_at))
 
     def _append_alone(self, payload: Payload) -> None:
-        packet = self._plain.packet(payload, self.end, self.trail)
+        packet = self._plain.packet(bytes(payload), self.end, self.trail)  # a list may hold arrays too
         octets = len(packet)
         self._store.append_alone(self.end, *self._arena.put(packet), octets, DATA_HEADER_OCTETS)
         self.end += 1

@@ -91,7 +91,7 @@ class Ledger:
         same = self._same
         return same is not None and same[0] is run.buffer and same[1:] == (run.offset, run.first, run.count)
 
-    def has_large(self, first: int, count: int, payload: bytes) -> bool:
+    def has_large(self, first: int, count: int, payload: bytes | memoryview) -> bool:
         """Whether `count` packets from `first` on are one message with this payload."""
         block = self._at(self.own(first))
         return (

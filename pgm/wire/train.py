@@ -166,6 +166,11 @@ class Data:
     payload_at: int
     keeping: _Keeping
 
+    @property
+    def says_more(self) -> bool:
+        """Whether options say more than which part of a message each packet is."""
+        return bool(self.options) and (len(self.options) > 1 or type(self.options[0]) is not Fragment)
+
     def run(self, first: int) -> Run:
         """The packets as a run under 64-bit sqns. Marks the train as kept: its octets must stay."""
         self.keeping.is_kept = True

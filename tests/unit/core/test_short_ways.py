@@ -16,7 +16,8 @@ from pgm.core.short_receive import ShortReceive
 from pgm.core.source import SourceSetup
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Fin
+from pgm.wire.options import Fin, Fragment, Syn
+from pgm.wire.serial import wrap
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum
 from tests.unit.core.makers import BY_GROUP, MS, REPAIRER, SEGMENT, SOURCE, data_train, spm_packet, train_of
@@ -174,11 +175,11 @@ def test_what_comes_in_order_is_delivered_as_anything_else(history, first, has_e
     assert told[0] == told[1] == told[2]
 
 
-def said(core, packet, now, *, is_alone):
+def said(core, packet, now, *, is_alone, stride=0):
     """What a packet made a core say; one that was taken alone is a delivery as any other."""
     if is_alone and (found := core.receive_alone(packet, SOURCE, now)) is not None:
         return [(*found, packet[24:])]
-    effects, told = list(core.receive(Train.of(packet), BY_GROUP, SOURCE, now)), []
+    effects, told = list(core.receive(Train.of(packet, stride), BY_GROUP, SOURCE, now)), []
     while effects:
         effect = effects.pop(0)
         if isinstance(effect, Deliver):
@@ -230,6 +231,51 @@ def test_whatever_comes_alone_is_taken_as_anything_else(first, arriving, inbox, 
         now += MS
 
 
+OPTIONS = {"plain": (), "fragments": (Fragment,), "first": (Fragment, Syn), "last": (Fragment, Fin), "marked": (Syn,)}
+
+
+def train_with(kind, sqn, count):
+    """Packets of five octets; fragments are those of one message that begins with the first."""
+    packets = []
+    for at in range(count):
+        fragment = Fragment(first_sqn=wrap(sqn), offset=5 * at, apdu_length=5 * count)
+        options = [fragment if option is Fragment else option() for option in OPTIONS[kind]]
+        packets.append(data_packet(wrap(sqn + at), bytes([at] * 5), trail=wrap(sqn - 50), options=options))
+    return b"".join(packets)
+
+
+@given(
+    first=st.sampled_from([1000, (1 << 32) - 9]),
+    arriving=st.lists(
+        st.tuples(
+            st.sampled_from(["plain", "fragments", "fragments", "fragments", "first", "marked"]),
+            st.integers(1, 5),
+            st.sampled_from([0] * 7 + [1, 3, -2]),
+        ),
+        min_size=3,
+        max_size=12,
+    ),
+    inbox=st.sampled_from([200, 1 << 20]),
+    ends=st.booleans(),
+)
+def test_fragments_that_come_next_are_taken_as_anything_else(first, arriving, inbox, ends):
+    """Behind gaps, where the queue is full, and beside options that say more."""
+    cores = [joined(first, trail=first - 100, inbox_bytes=inbox).core for _ in range(2)]
+    sqn, now = first + 10, 1001 * SECOND
+    for kind, count, ahead in [*arriving, *([("last", 2, 0)] if ends else [])]:
+        octets = train_with(kind, sqn + ahead, count)
+        short = said(cores[0], octets, now, is_alone=False, stride=len(octets) // count)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
+            patch.setattr(ReceiveWindow, "hold_on", lambda *_: False)
+            assert short == said(cores[1], octets, now, is_alone=False, stride=len(octets) // count)
+        assert cores[0].status(now) == cores[1].status(now)
+        assert cores[0].deadline_ns == cores[1].deadline_ns
+        assert attrs.asdict(cores[0].counters) == attrs.asdict(cores[1].counters)
+        sqn += ahead + count
+        now += MS
+
+
 def test_a_packet_that_comes_alone_takes_the_short_way():
     """Otherwise the tests above would compare the long way with itself."""
     reader = Waiting(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload)
@@ -259,6 +305,17 @@ def test_a_whole_train_in_order_takes_the_short_way(monkeypatch):
     """Otherwise the test above would compare the long way with itself."""
     taken = answers_of(monkeypatch, "pass_on", Reader(), [(5, 0), (1, 0), (9, 0)])
     assert [deliver.run.count for deliver in taken] == [5, 1, 9]
+
+
+def test_fragments_take_the_short_way(monkeypatch):
+    """Otherwise the same of theirs."""
+    taken, short = [], ReceiveWindow.pass_on
+    monkeypatch.setattr(ReceiveWindow, "pass_on", lambda *what: taken.append(short(*what)) or taken[-1])
+    core = joined(100, trail=50).core
+    octets = [train_with(kind, sqn, 3) for kind, sqn in (("plain", 110), ("fragments", 113), ("last", 116))]
+    for one in octets:
+        core.receive(Train.of(one, len(one) // 3), BY_GROUP, SOURCE, 1001 * SECOND)
+    assert [deliver.run.count for deliver in taken] == [3, 3]
 
 
 def test_what_comes_behind_a_gap_takes_the_short_way(monkeypatch):
