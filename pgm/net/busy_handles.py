@@ -56,14 +56,14 @@ class Source(SourceHandle[BusyPollDriver]):
         """
         driver, core = self._driver, self._core
         driver.require_usable()
-        if self._packing is None and subject is None and to is None and not driver.is_held_up:
+        if self._packing is None and subject is None and to is None and driver.held is None:
             now_ns = time.monotonic_ns()
             packet = core.send_alone(payload, now_ns)
             if packet is not None:
                 driver.send_alone(packet, core.setup.segment)
                 core.sent_alone(packet, now_ns)
                 driver.spinner.expect_by(core.quiet_until_ns)
-                while driver.is_held_up:
+                while driver.held is not None:
                     driver.spinner.turn()
                 return core.window.lead
         sqn = self._accept(payload, subject, to, flush=True)
@@ -91,7 +91,7 @@ class Source(SourceHandle[BusyPollDriver]):
     def _send_all(self) -> None:
         driver, window, packing = self._driver, self._core.window, self._packing
         driver.push()
-        while window.has_unsent or driver.is_held_up or (packing is not None and packing.has_rest):
+        while window.has_unsent or driver.held is not None or (packing is not None and packing.has_rest):
             driver.spinner.turn()
 
     def flush(self) -> None:
@@ -140,12 +140,13 @@ class Source(SourceHandle[BusyPollDriver]):
 class _SpunInbox(Inbox):
     """An inbox that is looked into, not waited for."""
 
-    def pop(self) -> _Found | Message | None:
-        """The next thing for the application, if there is one."""
-        message = self.alone
-        if message is not None:
-            self.alone = None
-            return message
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing for the application."""
+        return self.alone is None and not self._queue
+
+    def pop(self) -> _Found | None:
+        """The next thing for the application behind `alone`, if there is one."""
         if not self._queue:
             return None
         queued = self._queue.popleft()
@@ -182,7 +183,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         message = self._unpacker.next() if self._unpacker.has_rest else None
         while message is None:
             found = self._spin(timeout_s)
-            if isinstance(found, Message):
+            if type(found) is Message:
                 return found
             if isinstance(found, Messages):  # alone, as the next of a stream that is no train: without what many cost
                 return Message(found.run.alone(), found.run.first, found.tsi)
@@ -222,12 +223,12 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         look = spinner.spin if until_ns else spinner.turn
         parks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
         while not self._ready:
-            found = inbox.pop()
-            if found is None:
+            if inbox.is_empty:
                 look()
-                found = inbox.pop()
-            if isinstance(found, Message):
-                return found  # policies are about losses
+            message, inbox.alone = inbox.alone, None
+            if message is not None:
+                return message  # policies are about losses
+            found = inbox.pop()
             if found is not None:
                 item = self._take(found)
                 if item is not None:

@@ -47,20 +47,23 @@ class _Input:
 
     def read(self, *, gathers: bool) -> None:
         """Take what waits."""
-        if gathers or not self.was_single or not self.look():
+        if gathers or not self.was_single or not self.look(1):
             self.was_single = self._driver.read(self._link, self._sock, gathers=gathers)
 
-    def look(self) -> bool:
-        """Read past all else if that may be; says whether anything came."""
-        driver, link = self._driver, self._link
-        take = driver.take_alone
+    def look(self, most: int) -> bool:
+        """Look so often at most for a single packet, past all else, if that may be; says whether anything came."""
+        driver, link, sock = self._driver, self._link, self._sock
+        take, read_alone = driver.take_alone, link.read_alone
         if take is None or driver.observer is not None or not link.reads_alone:
             return False
-        if not link.read_alone(self._sock, take):
-            return False
-        if link.holds(self._sock):
-            self.was_single = driver.read(link, self._sock, gathers=False)
-        return True
+        for _ in range(most):
+            found = read_alone(sock, take)
+            if found:
+                return True
+            if found is None:
+                self.was_single = driver.read(link, sock, gathers=False)
+                return True
+        return False
 
 
 class Spinner:
@@ -131,12 +134,10 @@ class Spinner:
     def spin(self) -> None:
         """The same as a turn, or several, for whoever waits: looks most at the socket that brought the last single packet."""
         busiest = self._busiest
-        if busiest is not None and self._reads <= 1:
-            for _ in range(_LOOKS):
-                if busiest.look():
-                    self._reads += 1
-                    return
-        self.turn()
+        if busiest is not None and self._reads <= 1 and busiest.look(_LOOKS):
+            self._reads += 1
+        else:
+            self.turn()
 
     def turn(self) -> None:
         """Read once from every socket that has something; otherwise serve the deadlines that have come."""
@@ -168,7 +169,9 @@ class BusyPollDriver:
         self.core = core
         self.links = links
         self._application = application
-        self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
+        self.held: tuple[Send, int] | None = (
+            None  # data that a link did not take, and from which octet on: they go first
+        )
         self.is_closed = False
         self.observer: Observer | None = None  # writes telemetry
         self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core
@@ -203,14 +206,9 @@ class BusyPollDriver:
         )
 
     @property
-    def is_held_up(self) -> bool:
-        """Whether a link does not take the data it was given: nothing else is sent before that."""
-        return self._held is not None
-
-    @property
     def deadline_ns(self) -> int:
         """When `serve` has something to do."""
-        return 0 if self._held is not None else self.core.deadline_ns
+        return 0 if self.held is not None else self.core.deadline_ns
 
     def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> bool:
         """Take what one read gives, and what it read beyond; says whether that was one packet at most."""
@@ -233,7 +231,7 @@ class BusyPollDriver:
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""
         for _ in range(_DEADLINES_IN_A_ROW):
-            if self._held is not None and not self._go_on(*self._held):
+            if self.held is not None and not self._go_on(*self.held):
                 return
             if self.core.deadline_ns > now_ns:
                 return
@@ -242,7 +240,7 @@ class BusyPollDriver:
 
     def push(self) -> None:
         """Send at once what the core has accepted, as far as rate and link allow."""
-        if self._held is None:
+        if self.held is None:
             self.perform(self.core.handle_deadline(time.monotonic_ns()))
         self.spinner.expect_change()
 
@@ -283,9 +281,9 @@ class BusyPollDriver:
         try:
             self.links[send.segment.index].send(send, at)
         except WouldBlock as blocked:
-            self._held = send, blocked.at
+            self.held = send, blocked.at
             return False
-        self._held = None
+        self.held = None
         return True
 
 

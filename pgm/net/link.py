@@ -164,31 +164,29 @@ class Link:
         """Whether `read_alone` is of use: not where octets of IP come first, nor where losses are drawn."""
         return not self._is_raw and self.injector is None
 
-    def read_alone(self, sock: socket.socket, take: TakeAlone) -> bool:
-        """Read once where a single packet is looked for, and offer what came to `take`; says whether anything did.
+    def read_alone(self, sock: socket.socket, take: TakeAlone) -> bool | None:
+        """Read once where a single packet is looked for, and offer what came to `take`. False: nothing came.
 
-        What is not one packet, or not taken, is held for `read`. That costs a long train a copy.
+        None: it is not one packet, or was not taken, and is held for `read`, which costs a long train a copy.
         """
         try:
             packet, ancillary, flags, name = sock.recvmsg(ROOM, _ANCILLARY)
         except OSError as error:
             return not self._is_busy(error)
-        peer = name[0]
         if ancillary or flags or self._is_v6 or not packet or name == self._own_name:
             read = self._judged(sock, len(packet), ancillary, flags, name)
             if not read.octets:
                 return True
-            peer = read.peer
         else:
             read = None
-        if (read is None or read.octets == read.stride == len(packet)) and take(packet, peer):
-            self.counters.trains_in += 1
-            self.counters.packets_in += 1
-        else:
-            read = read or _Read(len(packet), len(packet), peer)
-            octets = np.frombuffer(packet, np.uint8)
-            self._held.setdefault(sock, deque()).append((octets[: read.octets], read))
-        return True
+        if (read is None or read.octets == read.stride) and take(packet, name[0] if read is None else read.peer):
+            counters = self.counters
+            counters.trains_in += 1
+            counters.packets_in += 1
+            return True
+        read = read or _Read(len(packet), len(packet), name[0])
+        self._held.setdefault(sock, deque()).append((np.frombuffer(packet, np.uint8, read.octets), read))
+        return None
 
     def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> Arrival:
         self.counters.trains_in += 1

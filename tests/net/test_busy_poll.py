@@ -319,7 +319,7 @@ with pgm.blocking.open_receiver(url, busy_poll=True) as receiver, pgm.blocking.o
     turn = source.driver.spinner.turn
     def counted():
         global held
-        held += source.driver.is_held_up
+        held += source.driver.held is not None
         turn()
     source.driver.spinner.turn = counted
     for message in sent:

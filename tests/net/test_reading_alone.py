@@ -56,9 +56,11 @@ def read_all(link: Link, rng: random.Random, *, alone: bool) -> list[Read]:
 
     while True:
         if alone and rng.random() < 0.8:
-            if not link.read_alone(sock, take):
+            came = link.read_alone(sock, take)
+            assert link.holds(sock) == (came is None)
+            if came is False:
                 break
-            if not link.holds(sock):
+            if came:
                 continue
         read = read_plainly(link)
         if read is None:
