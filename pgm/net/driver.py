@@ -156,23 +156,26 @@ class Driver:
             self._wake.set()
 
     async def _listen(self, link: Link, sock: socket.socket) -> None:
+        has_rested = False  # while much comes: asking whether any has come would cost a pass of the scheduler
         while True:
             lead = self.lead if self.lead is not None and self.lead.sock is sock else None
             if lead is not None:
                 await lead.until_given()
             if link.holds(sock):
                 await trio.lowlevel.checkpoint()
-            else:
+            elif not has_rested:
                 await trio.lowlevel.wait_readable(sock)
             if lead is not None and lead.is_taken:
                 continue
             is_empty = await self._drain(link, sock)
             self.poke()
+            has_rested = False
             if is_empty and self._rest_ivl:
                 await self._rest()
             elif is_empty:
                 rest_ns = self._rest_ns(link, sock)
-                if rest_ns:
+                has_rested = rest_ns > 0
+                if has_rested:
                     await trio.sleep(rest_ns / SECOND)
 
     async def _drain(self, link: Link, sock: socket.socket) -> bool:
