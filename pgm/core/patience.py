@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import attrs
 
-_GAIN = 8  # of the mean, as 1 to 8 (RFC 6298, 2.3)
-_DEVIATION_GAIN = 4  # of the deviation
+_KEPT = 7 / 8  # of the mean, at each answer (RFC 6298, 2.3)
+_DEVIATION_KEPT = 3 / 4  # of the deviation
 _DEVIATIONS = 4  # added to the mean
 
 
@@ -45,13 +45,17 @@ class Patience:
         """The same for a wait that may be shorter than the floor, and is worth a part of one then."""
         return min(1.0, self.ivl_ns / self.floor_ns) * self.tries
 
-    def answered(self, took_ns: int, *, is_repeated: bool = False) -> None:
-        """Note how long the answer took, counted from the first time that it was asked for."""
+    def answered(self, took_ns: int, *, is_repeated: bool = False, times: int = 1) -> None:
+        """Note how long the answer took, counted from the first time that it was asked for, or so many that took as long."""
         if self._mean_ns == 0:
             self._mean_ns, self._deviation_ns = took_ns, took_ns // 2
-        else:
-            self._deviation_ns += (abs(took_ns - self._mean_ns) - self._deviation_ns) // _DEVIATION_GAIN
-            self._mean_ns += (took_ns - self._mean_ns) // _GAIN
+            times -= 1
+        if times:  # the sums of what each by itself would add
+            kept, deviation_kept = _KEPT**times, _DEVIATION_KEPT**times
+            error_ns = took_ns - self._mean_ns
+            spread = (1 - _DEVIATION_KEPT) / (_KEPT - _DEVIATION_KEPT) * (kept - deviation_kept)
+            self._deviation_ns = round(self._deviation_ns * deviation_kept + abs(error_ns) * spread)
+            self._mean_ns += round(error_ns * (1 - kept))
         if not is_repeated:
             self._factor = 1
 

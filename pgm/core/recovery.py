@@ -54,11 +54,6 @@ class Recovery:
             max(parameters.nak_rdata_ivl, parameters.nak_max_ivl),
             min(parameters.nak_rdata_ivl, parameters.nak_rdata_min_ivl),
         )
-        self._answer = (
-            0,
-            0,
-            False,
-        )  # the last repair: when it came and was promised, and whether it was asked for again
         self._is_pressed = False  # for time: the source is leaving
         self.missing: TimedRanges[Missing] = TimedRanges()
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
@@ -234,21 +229,19 @@ class Recovery:
         found = self.missing.discard_each(spans)
         if found and now_ns is not None and self._counters.watch is not None:
             self._counters.watch.arrived(self._tsi, found, now_ns)
+        promised: dict[tuple[int, bool], int] = {}  # what was promised when, and whether it was asked for again
         for one in found:
             if one.state is not RepairState.BACK_OFF:
                 self._outstanding -= one.end - one.first
-                if now_ns is not None and one.state is RepairState.WAIT_DATA:
-                    self._note_repair(one, now_ns)
+                if one.state is RepairState.WAIT_DATA:
+                    answer = one.promised_ns, one.data_retries > 0
+                    promised[answer] = promised.get(answer, 0) + 1
+        if now_ns is not None:
+            for (promised_ns, is_repeated), times in promised.items():
+                self.data_patience.answered(now_ns - promised_ns, is_repeated=is_repeated, times=times)
         if now_ns is not None and now_ns < self._look_at_ns < NEVER and self._has_worthwhile_room:
             self._look_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
         return [(one.first, one.end) for one in found]
-
-    def _note_repair(self, one: Missing, now_ns: int) -> None:
-        """A promise was kept. What was promised together and comes together is one answer."""
-        answer = now_ns, one.promised_ns, one.data_retries > 0
-        if answer != self._answer:
-            self._answer = answer
-            self.data_patience.answered(now_ns - one.promised_ns, is_repeated=one.data_retries > 0)
 
     def give_up_before(self, sqn: int) -> list[Span]:
         """End the recovery of everything below `sqn` (RCV-11)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -211,3 +212,20 @@ def test_a_queue_of_repairs_is_measured_although_they_were_asked_for_twice():
     for _ in range(20):
         patience.answered(150 * MS, is_repeated=True)
     assert patience.ivl_ns > 150 * MS
+
+
+@given(
+    began=st.integers(0, 3),
+    answers=st.lists(st.tuples(st.integers(MS, 300 * MS), st.integers(1, 60)), min_size=1, max_size=8),
+)
+def test_answers_that_come_together_count_each(began, answers):
+    """Else a few repairs that got lost would outweigh all those that came at once."""
+    one_by_one, together = (Patience(200 * MS, 1000 * MS, 40 * MS) for _ in range(2))
+    for patience in (one_by_one, together):
+        for _ in range(began):
+            patience.answered(2 * MS)
+    for took, times in answers:
+        together.answered(took, times=times)
+        for _ in range(times):
+            one_by_one.answered(took)
+    assert together.ivl_ns == pytest.approx(one_by_one.ivl_ns, abs=1000)
