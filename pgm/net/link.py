@@ -78,6 +78,11 @@ class _Read:
     stride: int
     peer: Nla
 
+    def goes_on(self, first: _Read) -> bool:
+        """Whether this is of the same sender and packets of the same size, or a shorter one, which may end a train."""
+        is_short = self.octets == self.stride < first.stride
+        return self.peer == first.peer and (self.stride == first.stride or is_short)
+
 
 _NOTHING = _Read(0, 0, "")
 
@@ -207,13 +212,14 @@ class Link:
         most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, chunk.nbytes - at - ROOM)
         while length <= most:
             start = at + length
+            if sock in self._held and not self._held[sock][0][1].goes_on(first):
+                break
             read = self._receive(sock, chunk, start, chunk.data[start : start + ROOM])
             if read is None:
                 return length, True
             if not read.octets:
                 continue
-            is_short = read.octets == read.stride < stride
-            if read.peer != first.peer or (read.stride != stride and not is_short):
+            if not read.goes_on(first):
                 # Before what is held behind it.
                 self._held.setdefault(sock, deque()).appendleft((chunk[start : start + read.octets].copy(), read))
                 break
@@ -241,25 +247,35 @@ class Link:
             tail = self._tail_of(found, fits, first)
             room[length : length + tail] = found.rows[fits : fits + 1, :tail].reshape(-1)
             length, fits = length + tail, fits + (tail > 0)
-            for index in range(fits, len(found)):
-                read = self._odd_one(sock, found, index)
-                if read.octets:
-                    self._held.setdefault(sock, deque()).append((found.rows[index, : read.octets].copy(), read))
+            self._hold(sock, found, fits)
             if tail or sock in self._held or len(found) < asked:
                 return length, len(found) < asked and sock not in self._held
         return length, False
 
     def _tail_of(self, found: Found, index: int, first: _Read) -> int:
         """Octets of a shorter packet of the same sender's, which may end a train; 0 if it is something else."""
-        is_there = index < len(found) and not found.is_odd[index] and found.lengths[index] < first.stride
+        is_odd = found.is_odd is not None and index < len(found) and found.is_odd[index]
+        is_there = index < len(found) and not is_odd and found.lengths[index] < first.stride
         return int(found.lengths[index]) if is_there and self._peer_of(found.host(index)) == first.peer else 0
 
     def _fitting(self, found: Found, first: _Read) -> int:
         """How many of what was read, from its beginning, go on with a train."""
         if not len(found) or self._peer_of(found.host(0)) != first.peer:
             return 0
-        alike = (found.lengths == first.stride) & ~found.is_odd & (found.names == found.names[0]).all(axis=1)
-        return len(found) if alike.all() else int(alike.argmin())
+        if found.are_alike(first.stride):
+            return len(found)
+        return found.alike_from(0) if found.lengths[0] == first.stride else 0
+
+    def _hold(self, sock: socket.socket, found: Found, index: int) -> None:
+        """Hold what was read from this one on for the next reads, those that are alike as a train."""
+        while index < len(found):
+            read, count = self._odd_one(sock, found, index), 1
+            if read.octets:
+                count = max(1, min(found.alike_from(index), ROOM // read.octets))
+                octets = found.rows[index : index + count, : read.octets].reshape(-1).copy()
+                held = self._held.setdefault(sock, deque())
+                held.append((octets, _Read(len(octets), read.stride, read.peer)))
+            index += count
 
     def _odd_one(self, sock: socket.socket, found: Found, index: int) -> _Read:
         """One of several that were read, as if it had been read alone."""

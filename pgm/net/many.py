@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import socket
 import struct
@@ -23,6 +24,7 @@ from pgm.wire.train import Octets
 
 MOST = 64  # datagrams a call
 _NAME_OCTETS = 28  # of sockaddr_in6, the longest
+_DONTWAIT, _TRUNCATED = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC)  # the flags themselves compute in Python
 _HEADER = struct.Struct("@Nii")  # cmsghdr
 _CONTROL_OCTETS = socket.CMSG_SPACE(4) * 2
 # What comes beside every packet once the kernel has dropped one: their number so far, and nothing else.
@@ -63,7 +65,9 @@ class Found:
     rows: Octets  # (count, ROOM)
     lengths: npt.NDArray[np.uint32]
     names: Octets  # (count, 28), sockaddr
-    is_odd: npt.NDArray[np.bool_]  # came with more beside it than the number of packets dropped so far, or cut off
+    is_odd: (
+        npt.NDArray[np.bool_] | None
+    )  # came with more beside it than the number of packets dropped so far, or cut off; None: none did
     drops: int | None  # that number, where the kernel says it
     _controls: Octets
     _control_lengths: npt.NDArray[np.uint64]
@@ -73,12 +77,21 @@ class Found:
 
     def host(self, index: int) -> tuple[str, int]:
         """The address and port of a sender."""
-        name = self.names[index].tobytes()
-        family = int.from_bytes(name[:2], sys.byteorder)
-        port = int.from_bytes(name[2:4], "big")
-        if family == socket.AF_INET6:
-            return socket.inet_ntop(socket.AF_INET6, name[8:24]), port
-        return socket.inet_ntop(socket.AF_INET, name[4:8]), port
+        return _host_of(self.names[index].tobytes())
+
+    def are_alike(self, octets: int) -> bool:
+        """Whether all have this length, come from one sender, and none is odd."""
+        if self.is_odd is not None or np.count_nonzero(self.lengths == octets) != len(self):
+            return False
+        names = self.names.tobytes()
+        return names == names[:_NAME_OCTETS] * len(self)
+
+    def alike_from(self, index: int) -> int:
+        """How many from this one on have its length and its sender, and are not odd; 0 if it is."""
+        alike = (self.lengths[index:] == self.lengths[index]) & (self.names[index:] == self.names[index]).all(axis=1)
+        if self.is_odd is not None:
+            alike &= ~self.is_odd[index:]
+        return len(alike) if alike.all() else int(alike.argmin())
 
     def ancillary(self, index: int) -> list[tuple[int, int, bytes]]:
         """What came beside a datagram, as `recvmsg` gives it."""
@@ -91,6 +104,16 @@ class Found:
             found.append((level, kind, octets[at + _HEADER.size : at + length]))
             at += socket.CMSG_SPACE(length - _HEADER.size)
         return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _host_of(name: bytes) -> tuple[str, int]:
+    """A sockaddr in words."""
+    family = int.from_bytes(name[:2], sys.byteorder)
+    port = int.from_bytes(name[2:4], "big")
+    if family == socket.AF_INET6:
+        return socket.inet_ntop(socket.AF_INET6, name[8:24]), port
+    return socket.inet_ntop(socket.AF_INET, name[4:8]), port
 
 
 class ManyReads:
@@ -111,7 +134,9 @@ class ManyReads:
                 control=self._controls[index].ctypes.data,
             )
         fields = np.frombuffer(memoryview(self._messages).cast("B"), np.dtype(_Message))
-        self._headers, self._lengths = fields["header"], fields["length"]
+        headers, self._lengths = fields["header"], fields["length"]
+        self._name_lengths, self._control_lengths = headers["name_length"], headers["control_length"]
+        self._flags = headers["flags"]
 
     @staticmethod
     def or_none() -> ManyReads | None:
@@ -121,21 +146,21 @@ class ManyReads:
     def read(self, sock: socket.socket, most: int) -> Found:
         """Take up to `most` datagrams that wait. Raises OSError but for an empty socket."""
         assert _recvmmsg is not None
-        headers = self._headers[:most]
-        headers["name_length"] = _NAME_OCTETS
-        headers["control_length"] = _CONTROL_OCTETS
-        count = _recvmmsg(sock.fileno(), self._messages, len(headers), socket.MSG_DONTWAIT, None)
+        most = min(most, MOST)
+        self._name_lengths[:most] = _NAME_OCTETS
+        self._control_lengths[:most] = _CONTROL_OCTETS
+        count = _recvmmsg(sock.fileno(), self._messages, most, _DONTWAIT, None)
         if count < 0:
             number = ctypes.get_errno()
             if number not in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR):
                 raise OSError(number, os.strerror(number))
             count = 0
-        headers = headers[:count]
-        control_lengths = headers["control_length"]
-        is_odd, drops = control_lengths > 0, None
-        if is_odd.any():
+        control_lengths, is_odd, drops = self._control_lengths[:count], None, None
+        if np.count_nonzero(control_lengths):
             is_odd, drops = self._told_of_drops(control_lengths)
-        is_odd |= headers["flags"] & int(socket.MSG_TRUNC) != 0
+        is_cut = self._flags[:count] & _TRUNCATED
+        if np.count_nonzero(is_cut):
+            is_odd = is_cut != 0 if is_odd is None else is_odd | (is_cut != 0)
         return Found(
             self._rows[:count],
             self._lengths[:count],
@@ -146,12 +171,13 @@ class ManyReads:
             control_lengths,
         )
 
-    def _told_of_drops(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_], int | None]:
-        """Which datagrams came with something else than the number of those dropped, and the newest such number."""
+    def _told_of_drops(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_] | None, int | None]:
+        """Which datagrams came with something else than the number of those dropped, if any, and the newest such number."""
         controls = self._controls[: len(lengths)]
         tells = (lengths == socket.CMSG_SPACE(4)) & (controls[:, : len(_DROPS)] == _DROPS).all(axis=1)
         told = np.flatnonzero(tells)
         if not len(told):
             return lengths > 0, None
         number = controls[told[-1], len(_DROPS) : len(_DROPS) + 4].tobytes()
-        return (lengths > 0) & ~tells, int.from_bytes(number, sys.byteorder)
+        is_odd = (lengths > 0) & ~tells
+        return is_odd if np.count_nonzero(is_odd) else None, int.from_bytes(number, sys.byteorder)

@@ -243,7 +243,9 @@ class Receiver(ReceiverHandle[Driver]):
 
     def _take(self, queued: Queued) -> None:
         if queued.frees_octets:
-            self._driver.perform_now(self._core.grant(queued.frees_octets))
+            effects = self._core.grant(queued.frees_octets)
+            if effects is not NOTHING:  # else there was room before, and it changes nothing but that
+                self._driver.perform_now(effects)
         found = queued.found
         item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
         self._ready.extend(self._unwrapping.take(item))
