@@ -23,6 +23,7 @@ from pgm.net.lead import Lead
 from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
 from pgm.net.moderation import Moderation
 from pgm.net.nurseries import open_plain_nursery
+from pgm.net.pausing import Pauses
 from pgm.parameters import Parameters
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.rates import Rates
@@ -112,6 +113,12 @@ class Driver:
             for sock in link.inputs:
                 buffer = link.sockets.buffers.rcvbuf
                 self._moderations[sock] = Moderation(bulk_ivl, bulk_rte, buffer, core.counters)
+        self._pauses: dict[socket.socket, Pauses] = {}
+
+    def claim_process(self) -> None:
+        """Let all of the process sleep from now on while sockets rest: nothing else is in it that would have to wait."""
+        inputs = [sock for link in self.links for sock in link.inputs]
+        self._pauses = {one: Pauses(sock for sock in inputs if sock is not one) for one in inputs}
 
     @staticmethod
     def now_ns() -> int:
@@ -175,7 +182,7 @@ class Driver:
             elif is_empty:
                 rest_ns = self._rest_ns(link, sock)
                 has_rested = rest_ns > 0
-                if has_rested:
+                if has_rested and not self._has_paused(sock, rest_ns):
                     await trio.sleep(rest_ns / SECOND)
 
     async def _drain(self, link: Link, sock: socket.socket) -> bool:
@@ -226,6 +233,12 @@ class Driver:
         if moderation.steady_rate and self._warm_ivl:
             link.warm_up(min(self._warm_octets, moderation.steady_rate * self._warm_ivl // SECOND))
         return rest_ns
+
+    def _has_paused(self, sock: socket.socket, rest_ns: int) -> bool:
+        """Whether all of this process has slept for so long, since nothing in it was due meanwhile."""
+        pauses = self._pauses.get(sock)
+        is_due = self._wake.is_set() or self._sleeping_until_ns <= self.now_ns() + rest_ns
+        return pauses is not None and not is_due and not self.is_held_up and pauses.pause(rest_ns)
 
     async def _rest(self) -> None:
         """Leave the sockets alone for a while. All tasks of all nodes wake at the same times, and so less often."""

@@ -56,6 +56,7 @@ async def run_element(
     links = open_links(plan, Arena(warm_octets=warm_octets), seed)
     core = build(plan, [link.segment for link in links])
     driver = Driver(core, links, _Element(log, record), **rests(plan.parameters))
+    driver.claim_process()
     started_ns = driver.now_ns()
     for link in links:
         if link.sockets.buffers.complaint:

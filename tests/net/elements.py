@@ -13,7 +13,7 @@ import repairer.process
 from pgm.core.arena import Arena
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
-from pgm.net.driver import Driver
+from pgm.net.driver import Driver, rests
 from pgm.net.link import open_links
 from pgm.net.open import driven
 from pgm.net.receiver import Receiver
@@ -52,8 +52,8 @@ class Tree:
 
 
 @asynccontextmanager
-async def running(topology: Topology, *nodes: str) -> AsyncIterator[Tree]:
-    """Open nodes in this order; leave them in the reverse."""
+async def running(topology: Topology, *nodes: str, is_alone: bool = False) -> AsyncIterator[Tree]:
+    """Open nodes in this order; leave them in the reverse. `is_alone`: elements sleep as if each had a process of its own."""
     tree = Tree({}, {}, {})
     async with AsyncExitStack() as stack:
         for node in nodes:
@@ -66,7 +66,10 @@ async def running(topology: Topology, *nodes: str) -> AsyncIterator[Tree]:
                 tree.drivers[node] = tree.receivers[node].driver
             else:
                 links = open_links(plan, Arena())
-                driver = Driver(_BUILD[plan.role](plan, [link.segment for link in links]), links, Notices())
+                core = _BUILD[plan.role](plan, [link.segment for link in links])
+                driver = Driver(core, links, Notices(), **rests(plan.parameters))
+                if is_alone:
+                    driver.claim_process()
                 await stack.enter_async_context(driven(driver))
                 tree.drivers[node] = driver
         yield tree
