@@ -17,6 +17,7 @@ from pgm.wire.train import Octets
 
 ROOM = 64 * KIB  # a read always gets this much: the longest train
 CHUNK_OCTETS = 4 * MIB
+READING_OCTETS = MIB  # of chunks that are read into and soon free again: two or three of them stay in a second cache
 _PAGE_OCTETS = 4 * KIB  # the smallest there are: one octet of each is enough to have it
 _PIECE_OCTETS = 256 * KIB  # touched at a time beside other work: some 0.1 ms
 
@@ -74,7 +75,7 @@ class Arena:
         chunk[at:end:_PAGE_OCTETS] = 0
         self._cold = chunk, end
         if end >= chunk.nbytes:
-            self._others.append(chunk)
+            self._others.insert(0, chunk)  # for when all others are in use
             self._cold = None
         return True
 
@@ -114,7 +115,7 @@ class Arena:
         self._others.append(self._chunk)
         size = max(octets, self._chunk_octets)
         del self._view, self._chunk
-        for index in range(len(self._others)):
+        for index in reversed(range(len(self._others))):  # what was used last is still in a processor's cache
             if self._others[index].nbytes >= size and _references(self._others, index) == _FREE_REFERENCES:
                 self._chunk = self._others.pop(index)
                 break

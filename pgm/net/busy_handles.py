@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pgm.core.arena import Arena
+from pgm.core.arena import READING_OCTETS, Arena
 from pgm.core.effects import Closed, Lost, Notice, Opened
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.core.receiver import ReceiverCore
@@ -310,7 +310,7 @@ def open_receiver(
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     with pinned(cpu):
-        links = open_links(plan, Arena(warm_octets=plan.parameters.rxw_warm_bytes), seed)
+        links = open_links(plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed)
         core = receiver_core(
             plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
         )

@@ -112,6 +112,23 @@ def test_chunk_is_free_again_when_its_last_view_goes():
     assert arena.chunks == 5
 
 
+def test_of_free_chunks_the_one_used_last_comes_next():
+    """A cache still has it; what was touched in reserve comes last of all."""
+    arena = Arena(CHUNK)
+    kept = [fill(arena, 600, value, keep=True)[0] for value in range(4)]
+    while arena.warm_up(5 * CHUNK):
+        pass
+    assert arena.chunks == 5
+    last = id(kept[2])
+    kept.clear()
+    arena.room(CHUNK)  # leaves the fourth, which comes behind the third
+    fourth = id(fill(arena, 600, 4, keep=True)[0])
+    assert {id(fill(arena, 600, value, keep=True)[0]) for value in range(20)} == {fourth}
+    held = fill(arena, 600, 5, keep=True)[0]
+    assert id(held) == fourth
+    assert {id(fill(arena, 600, value, keep=True)[0]) for value in range(20)} == {last}
+
+
 def test_reads_that_nobody_kept_are_written_over():
     arena = Arena(CHUNK)
     places = {fill(arena, 600, value, keep=False)[1] for value in range(9)}
