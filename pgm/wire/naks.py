@@ -63,7 +63,10 @@ class Naks(Nak):
     @functools.cached_property
     def spans(self) -> tuple[Span, ...]:
         """The requested sqns of all packets as half-open spans, in order and disjoint, counted from `sqn`."""
-        near = ((self.lists.reshape(-1).astype(np.int64) - self.sqn + HALF) & MASK) - HALF
+        flat = self.lists.reshape(-1)
+        if (flat[1:] - flat[:-1] == 1).all():  # of a burst; they wrap as sqns do
+            return ((0, flat.size),)
+        near = ((flat.astype(np.int64) - self.sqn + HALF) & MASK) - HALF
         steps = near[1:] - near[:-1]
         if steps.min() <= 0:
             near = np.unique(near)

@@ -59,6 +59,17 @@ def test_a_train_is_read_as_its_packets_are(sqns: list[list[int]], kind: PacketT
     assert list(found.spans) == spans_of(near)
 
 
+@pytest.mark.parametrize("first", [5, SPACE - 70])
+@pytest.mark.parametrize("hole", [0, 1])
+def test_lists_of_a_burst_are_one_span(first: int, hole: int) -> None:
+    parts = [range(first, first + LIST_SQNS), range(first + LIST_SQNS + hole, first + 2 * LIST_SQNS + hole)]
+    [found], _ = train_of([nak_packet(*map(wrap, one)) for one in parts]).parse_runs_untrusted()
+    assert isinstance(found, Naks)
+    assert found.sqn == first
+    ends = ((0, LIST_SQNS), (LIST_SQNS + 1, 2 * LIST_SQNS + 1)) if hole else ((0, 2 * LIST_SQNS),)
+    assert found.spans == ends
+
+
 @given(nak_lists(), st.sampled_from(["10.0.0.9", "fd00::9"]))
 def test_what_is_made_of_a_train_is_what_is_made_of_its_packets(sqns: list[list[int]], nla: Nla) -> None:
     packets = [decoded(nak_packet(*one)) for one in sqns]
