@@ -25,7 +25,7 @@ def residues(rows: Octets) -> npt.NDArray[np.uint64]:
     count, stride = rows.shape
     whole = stride & ~3
     words = np.ndarray((count, whole >> 2), np.uint32, rows, 0, (rows.strides[0], 4))
-    total: npt.NDArray[np.uint64] = words.sum(axis=1, dtype=np.uint64)
+    total: npt.NDArray[np.uint64] = np.add.reduce(words, axis=1, dtype=np.uint64)
     if whole != stride:
         rest = np.zeros((count, 4), np.uint8)
         rest[:, : stride - whole] = rows[:, whole:]
@@ -41,9 +41,13 @@ def stored(rows: Octets) -> npt.NDArray[np.uint16]:
 
 def fill(rows: Octets) -> None:
     """Compute and store the checksum of every row."""
-    field = stored(rows)
-    field[:] = 0
-    field[:] = _ONES - residues(rows)  # never 0
+    stored(rows)[:] = 0
+    fill_empty(rows)
+
+
+def fill_empty(rows: Octets) -> None:
+    """The same where all fields are 0."""
+    stored(rows)[:] = _ONES - residues(rows)  # never 0
 
 
 def patch(rows: Octets, old: Octets, at: int) -> None:

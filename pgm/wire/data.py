@@ -47,11 +47,11 @@ def write_odata(
     payload_at = DATA_HEADER_OCTETS + len(option_octets)
     head = _odata_head(tsi, data_port, size - payload_at, first, trail, option_octets, network_significant)
     rows[:, :payload_at] = np.frombuffer(head, np.uint8)
-    column(rows, SQN_AT, ">u4")[:] = (np.arange(first, first + count, dtype=np.int64) & 0xFFFFFFFF).astype(np.uint32)
+    column(rows, SQN_AT, ">u4")[:] = np.arange(count, dtype=np.uint32) + np.uint32(wrap(first))
     if fragment_offsets is not None:
         offsets = np.arange(fragment_offsets.start, fragment_offsets.stop, fragment_offsets.step, dtype=np.uint32)
         column(rows, DATA_HEADER_OCTETS + 12, ">u4")[:] = offsets
-    checksum.fill(rows)
+    checksum.fill_empty(rows)
 
 
 def _odata_head(
