@@ -64,19 +64,20 @@ def _pack_equal(columns: Columns, room: int, at_us: int | None) -> Iterator[Octe
     names = columns.subjects, _plan_of(columns.subject), columns.nodes, _plan_of(columns.to)
     layout = _fullest(columns.size, *names, room, at_us is not None)
     count = layout.count
-    full = columns.count // count
-    if full > 1:
-        at_once = max(1, _ROWS_OCTETS // layout.octets)
-        for first in range(0, full, at_once):
-            end = min(first + at_once, full)
-            yield _filled(layout, columns.part(first * count, end * count), end - first, at_us)
-    else:
-        full = 0
-    rest = [columns.part(at, min(at + count, columns.count)) for at in range(full * count, columns.count, count)]
+    full = columns.count // count if columns.count // count > 1 else 0
+    # What is left is as long as the others where there are many: trains are of packets of one length, and the next
+    # call's go with them.
+    pad_to = layout.octets if full >= _MANY else 0
+    parts = [columns.part(at, min(at + count, columns.count)) for at in range(full * count, columns.count, count)]
+    rest = [compose(part, pad_to, at_us) for part in parts]
+    last = rest.pop() if full and rest and len(rest[0]) == layout.octets else b""
+    at_once = max(1, _ROWS_OCTETS // layout.octets)
+    for first in range(0, full, at_once):
+        end = min(first + at_once, full)
+        part = columns.part(first * count, end * count)
+        yield _filled(layout, part, end - first, at_us, last if end == full else b"")
     if rest:
-        # As long as the others where there are many: trains are of packets of one length, and the next call's go with them.
-        pad_to = layout.octets if full >= _MANY else 0
-        yield [compose(part, pad_to, at_us) for part in rest]
+        yield rest
 
 
 def _plan_of(indexes: Indexes | int) -> int | None:
@@ -112,9 +113,12 @@ def _fullest(
     return read_layout(batch_of(count, padded if padded <= room else 0))
 
 
-def _filled(layout: Layout, columns: Columns, batches: int, at_us: int | None) -> Octets:
-    """So many batches of this layout, with these messages in them, filled at a time."""
-    rows = np.empty((batches, layout.octets), np.uint8)
+def _filled(layout: Layout, columns: Columns, batches: int, at_us: int | None, last: bytes = b"") -> Octets:
+    """So many batches of this layout, with these messages in them, filled at a time; and behind them one more that is ready."""
+    whole = np.empty((batches + bool(last), layout.octets), np.uint8)
+    if last:
+        whole[batches] = np.frombuffer(last, np.uint8)
+    rows = whole[:batches]
     begin = layout.data.begin
     end = begin + layout.count * layout.size
     rows[:, :begin] = layout.sample[:begin]
@@ -126,7 +130,7 @@ def _filled(layout: Layout, columns: Columns, batches: int, at_us: int | None) -
             rows[:, place.begin : place.end] = items.reshape(batches, -1)
     if layout.at is not None and at_us is not None:
         rows[:, layout.at.begin : layout.at.end] = np.frombuffer(at_us.to_bytes(_TIME_ITEM_OCTETS, "big"), np.uint8)
-    return rows
+    return whole
 
 
 def _pack_mixed(columns: Columns, room: int, at_us: int | None) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pgm.messages.batch_decoder import BatchDecoder, Unpacked, Unreadable
 from pgm.messages.batch_encoder import Filling, pack
-from pgm.messages.batch_format import MOST_MESSAGES, BadBatch, compose, read_layout, width_of
+from pgm.messages.batch_format import MOST_MESSAGES, BadBatch, alike, compose, read_layout, width_of
 from pgm.messages.columns import Columns, Octets
 from pgm.messages.subjects import SubjectFilter
 
@@ -301,6 +301,19 @@ def test_offsets_that_make_no_sense_are_refused(offsets: bytes) -> None:
     rows = np.frombuffer(octets * 3, np.uint8).reshape(3, -1)
     found = list(BatchDecoder("x", SubjectFilter()).add(5, rows))
     assert found == [Unreadable(5, 1), Unreadable(6, 1), Unreadable(7, 1)]
+
+
+@given(changed=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 170)), max_size=4))
+def test_batches_are_alike_up_to_the_first_that_differs(changed: list[tuple[int, int]]) -> None:
+    """In an octet that is none of their messages, indexes or padding."""
+    [rows] = pack(columns([(bytes(70), f"/q/{number % 10}", None) for number in range(6 * 18)]), 1448)
+    assert isinstance(rows, np.ndarray)
+    layout = read_layout(rows[0].tobytes())
+    for row, at in changed:
+        rows[1 + row, at] ^= 1
+    fixed = [at for begin, end in layout.fixed for at in range(begin, end)]
+    expected = next((row for row in range(1, 6) if (rows[row] != rows[0])[fixed].any()), 6)
+    assert alike(rows, layout) == expected
 
 
 def test_of_batches_that_look_alike_only_the_bad_one_is_refused() -> None:
