@@ -84,13 +84,21 @@ class RangeTable(Generic[R]):
 
     def add(self, new: R) -> R:
         """Insert a range that overlaps none."""
+        is_apart = self.add_apart(new)
+        assert is_apart, (new, self.within(new.first, new.end))
+        return new
+
+    def add_apart(self, new: R) -> bool:
+        """Insert a range if it overlaps none; says whether it did not."""
         index = bisect_left(self._firsts, new.first)
-        assert index == 0 or self._ranges[index - 1].end <= new.first, (self._ranges[index - 1], new)
-        assert index == len(self._ranges) or new.end <= self._firsts[index], (new, self._ranges[index])
+        if index and self._ranges[index - 1].end > new.first:
+            return False
+        if index < len(self._ranges) and self._firsts[index] < new.end:
+            return False
         self._firsts.insert(index, new.first)
         self._ranges.insert(index, new)
         self.sqns += new.end - new.first
-        return new
+        return True
 
     def reaching(self, sqn: int) -> Iterator[R]:
         """Ranges from the one that holds `sqn`, or the next, on; the table must not change meanwhile."""

@@ -90,8 +90,7 @@ class Responder:
         return lacking
 
     def _owe(self, first: int, end: int, due_ns: int) -> None:
-        if not self._served.overlaps(first, end) and not self._pending.overlaps(first, end):
-            self._pending.add(Pending(first, end, due_ns))
+        if not self._served.overlaps(first, end) and self._pending.add_apart(Pending(first, end, due_ns)):
             self._due_ns = min(self._due_ns, due_ns)
             return
         fresh = 0
@@ -125,9 +124,10 @@ class Responder:
         self._fade(now_ns)  # here too: most repairs are heard, and no NAK may ever come
         until = now_ns + self._parameters.rdata_ignore_ivl
         for first, end in spans:
-            if self._served.overlaps(first, end):
+            served = Served(first, end, until)
+            if not self._served.add_apart(served):
                 self._served.discard(first, end)
-            self._served.add(Served(first, end, until))
+                self._served.add(served)
         self._fading.append((until, spans))
 
     def next_train(

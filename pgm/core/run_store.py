@@ -105,13 +105,16 @@ class RunStore:
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """What is there of `first` to `end - 1`, in order."""
-        index = max(0, bisect_right(self._firsts, first) - 1)
-        while index < len(self._runs) and self._runs[index].first < end:
-            run = self._runs[index]
-            low, high = max(first, run.first), min(end, run.end)
-            if low < high:
-                part = run.part(low, high)
-                yield _copy(run) if part is run else part
+        runs, index = self._runs, max(0, bisect_right(self._firsts, first) - 1)
+        while index < len(runs):
+            run = runs[index]
+            low, high = run.first, run.first + run.count
+            if low >= end:
+                break
+            low, high = low if low > first else first, high if high < end else end
+            if low < high:  # an object of the caller's own also where it is all of a run
+                offset = run.offset + (low - run.first) * run.stride
+                yield Run(low, high - low, run.buffer, offset, run.stride, run.payload_at)
             index += 1
 
     def take(self, sqn: int, most_packets: int) -> Run | None:

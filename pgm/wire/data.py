@@ -83,11 +83,12 @@ def build_rdata(runs: Sequence[Run], trail: int) -> Octets:
     if len(runs) == 1 and runs[0].count == 1:
         return _rdata_alone(runs[0], trail)
     stride = runs[0].stride
-    rows = np.empty((sum(run.count for run in runs), stride), np.uint8)
-    at = 0
+    rows = np.empty((sum([run.count for run in runs]), stride), np.uint8)
+    octets, at = rows.reshape(-1).data, 0
     for run in runs:
-        rows[at : at + run.count] = run.rows
-        at += run.count
+        end = at + run.count * stride
+        octets[at:end] = run.buffer.data[run.offset : run.offset + end - at]
+        at = end
     words = np.ndarray((len(rows), DATA_HEADER_OCTETS // 2), np.uint16, rows, 0, (stride, 2))
     value = words[:, checksum.CHECKSUM_AT // 2].astype(np.int64)
     for word in _WORDS_AT:

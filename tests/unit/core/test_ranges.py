@@ -54,6 +54,19 @@ class RangesAsADictionary(RuleBasedStateMachine):
                 self.tags[sqn] = self.next_tag
                 self.timers[sqn] = NEVER if deadline is None else deadline
 
+    @rule(one=sqns, other=sqns)
+    def add_apart(self, one: int, other: int) -> None:
+        first, end = spans(one, other)
+        if first == end:
+            return
+        is_free = not any(sqn in self.tags for sqn in range(first, end))
+        assert self.table.overlaps(first, end) == (not is_free)
+        assert self.table.add_apart(Tagged(first, end, tag=self.next_tag + 1)) == is_free
+        if is_free:
+            self.next_tag += 1
+            for sqn in range(first, end):
+                self.tags[sqn], self.timers[sqn] = self.next_tag, NEVER
+
     @rule(one=sqns, other=sqns, deadline=instants)
     def change(self, one: int, other: int, deadline: int) -> None:
         first, end = spans(one, other)
