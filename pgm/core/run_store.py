@@ -111,7 +111,7 @@ class RunStore:
             low, high = run.first, run.first + run.count
             if low >= end:
                 break
-            low, high = low if low > first else first, high if high < end else end
+            low, high = max(first, low), min(end, high)
             if low < high:  # an object of the caller's own also where it is all of a run
                 offset = run.offset + (low - run.first) * run.stride
                 yield Run(low, high - low, run.buffer, offset, run.stride, run.payload_at)
