@@ -206,20 +206,21 @@ class Driver:
         self._moderations[sock].read(arrival.train.length)
         return hear(self.core, self.observer, link, arrival, self.now_ns())
 
-    def read_for(self, take: TakeAlone, gathers: bool) -> bool:
-        """Read for a receiver's application what `lead` is about, once and what that read beyond; says whether anything came.
+    def read_for(self, take: TakeAlone, gathers: bool) -> int:
+        """Read for a receiver's application what `lead` is about, once and what that read beyond; says how many octets came, of what was taken alone 1.
 
         What comes alone is offered to `take`.
         """
         assert self.lead is not None
         link, sock = self.links[0], self.lead.sock
-        before = self.core.counters.trains_in
+        before, octets = self.core.counters.trains_in, 0
         while True:
             arrival = link.read(sock, gathers=gathers, take=take if self.observer is None else None)
             if arrival is not None:
                 self.perform_now(self._hear(link, sock, arrival))
+                octets += arrival.train.length
             if not link.holds(sock):
-                return self.core.counters.trains_in != before
+                return octets or int(self.core.counters.trains_in != before)
 
     def rest_s(self) -> float:
         """For how many seconds the application leaves alone the socket that `lead` is about."""

@@ -16,15 +16,20 @@ from collections.abc import Callable
 
 import trio
 
-# Reads in a row that find something before other tasks get their turn.
+from pgm.units import KIB, MIB
+
+# Reads in a row that find something, and octets of them, before other tasks get their turn: timers must not wait for long.
 _READS_IN_A_ROW = 32
+_OCTETS_IN_A_ROW = 2 * MIB
+# After a row that brought so much, what is behind a packet is looked for at once.
+_MUCH_OCTETS = 64 * KIB
 
 
 class Lead:
     """Who reads one socket: the application while it waits, else the driver's task."""
 
-    def __init__(self, sock: socket.socket, read: Callable[[bool], bool], rest_s: Callable[[], float]) -> None:
-        """`read` takes what waits, alone or with what is behind it, and says whether anything did; `rest_s` how long to sleep whatever comes."""
+    def __init__(self, sock: socket.socket, read: Callable[[bool], int], rest_s: Callable[[], float]) -> None:
+        """`read` takes what waits, alone or with what is behind it, and says how many octets it was; `rest_s` how long to sleep whatever comes."""
         self.sock = sock
         self._read = read
         self._rest_s = rest_s
@@ -32,6 +37,7 @@ class Lead:
         self._twin = os.dup(sock.fileno())
         self._resting: trio.lowlevel.Task | None = None  # the driver's
         self._reads = 0
+        self._octets = 0
         self.is_taken = False
 
     def close(self) -> None:
@@ -42,10 +48,16 @@ class Lead:
 
     async def wait(self) -> None:
         """Read, or sleep until there is something to be read and read that, or until `wake`. Which of these it was the caller finds out."""
-        if self._reads < _READS_IN_A_ROW and self._read(self._reads > 1):
+        if (
+            self._reads < _READS_IN_A_ROW
+            and self._octets < _OCTETS_IN_A_ROW
+            and (octets := self._read(self._reads > 1))
+        ):
             self._reads += 1
+            self._octets += octets
             return
-        self._reads, self.is_taken = 0, True
+        is_much = self._octets >= _MUCH_OCTETS
+        self._reads, self._octets, self.is_taken = 0, 0, True
         rest_s = self._rest_s()
         try:
             if rest_s:
@@ -59,11 +71,13 @@ class Lead:
             if self._resting is not None:
                 trio.lowlevel.reschedule(self._resting)
                 self._resting = None
+        if self._is_closed:
+            return
         # After a pause a packet comes alone: what looks for more behind it would only make it late. After a rest much has come.
-        if self._is_closed or not self._read(rest_s > 0):
-            self._reads = 0
-        else:
-            self._reads = 2 if rest_s else 1
+        gathers = is_much or rest_s > 0
+        self._octets = self._read(gathers)
+        if self._octets:
+            self._reads = 2 if gathers else 1
 
     def wake(self) -> None:
         """What the application waits for has come another way."""

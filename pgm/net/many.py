@@ -106,6 +106,11 @@ class Found:
         return found
 
 
+def _number_of(control: Octets) -> int:
+    """Of packets dropped so far."""
+    return int.from_bytes(control[len(_DROPS) : len(_DROPS) + 4].tobytes(), sys.byteorder)
+
+
 @functools.lru_cache(maxsize=4096)
 def _host_of(name: bytes) -> tuple[str, int]:
     """A sockaddr in words."""
@@ -173,11 +178,14 @@ class ManyReads:
 
     def _told_of_drops(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_] | None, int | None]:
         """Which datagrams came with something else than the number of those dropped, if any, and the newest such number."""
-        controls = self._controls[: len(lengths)]
+        controls, count = self._controls[: len(lengths)], len(lengths)
+        if np.count_nonzero(lengths == socket.CMSG_SPACE(4)) == count:
+            heads = controls[:, : len(_DROPS)].tobytes()
+            if heads == _DROPS.tobytes() * count:  # as it is for ever after the first one was dropped
+                return None, _number_of(controls[-1])
         tells = (lengths == socket.CMSG_SPACE(4)) & (controls[:, : len(_DROPS)] == _DROPS).all(axis=1)
         told = np.flatnonzero(tells)
         if not len(told):
             return lengths > 0, None
-        number = controls[told[-1], len(_DROPS) : len(_DROPS) + 4].tobytes()
         is_odd = (lengths > 0) & ~tells
-        return is_odd if np.count_nonzero(is_odd) else None, int.from_bytes(number, sys.byteorder)
+        return is_odd if np.count_nonzero(is_odd) else None, _number_of(controls[told[-1]])

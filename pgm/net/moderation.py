@@ -31,7 +31,7 @@ class Moderation:
         self._naks = 0
         self._since_ns = 0
         self._rest_ns = 0
-        self.steady_rate = 0  # octets a second that came lately, if they are much and no repairs were asked for
+        self.steady_rate = 0  # octets a second that came lately, if they are much
 
     def read(self, octets: int) -> None:
         """Take note of what was read."""
@@ -43,8 +43,9 @@ class Moderation:
         if elapsed_ns >= _WINDOW_NS:
             rate = self._octets * SECOND // elapsed_ns
             naks = self._counters.nak_packets + self._counters.nak_packets_in
-            self.steady_rate = rate if rate >= self._least_rte and naks == self._naks else 0
-            rest_ns = min(self._rest_ivl, self._room * SECOND // rate) if self.steady_rate else 0
+            self.steady_rate = rate if rate >= self._least_rte else 0
+            may_rest = self.steady_rate and naks == self._naks
+            rest_ns = min(self._rest_ivl, self._room * SECOND // rate) if may_rest else 0
             self._rest_ns = rest_ns if rest_ns >= _LEAST_NS else 0
             self._octets, self._since_ns, self._naks = 0, now_ns, naks
         return self._rest_ns
