@@ -1,7 +1,8 @@
 """Strategies for the trail of a transmit window, named as in RFC 3208 section 16.
 
 * **Advance with time** (16.3): what is older than TXW_SECS goes, whether anything was sent meanwhile or not. NAKs hold
-  nothing (TXW_ADV_IVL is 0), and an idle window closes.
+  nothing of that (TXW_ADV_IVL is 0), and an idle window closes. A window that has no room for so long a time is what
+  receivers lose for good: while something of its oldest part is asked for, it waits a bounded time before it moves on.
 * **Advance with data** (16.2): the last TXW_BYTES stay, however old. TXW_ADV_SECS, the ambient SPM interval and the join
   interval are measured in data: a second has passed when as much was sent as TXW_MAX_RTE lets out in one. A full window
   moves on when no NAK for its oldest increment came for TXW_ADV_IVL.
@@ -18,6 +19,8 @@ from typing import Protocol
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 
+_WATCHED = 3  # the oldest of so many parts of a window that time alone moves
+
 
 class Advance(Protocol):
     """When the trail of a window may move."""
@@ -29,10 +32,13 @@ class Advance(Protocol):
         """Note data sent for the first time."""
 
     def nak(self, now_ns: int) -> None:
-        """Note a NAK for the oldest increment."""
+        """Note a NAK for what is watched."""
 
-    def holds(self, now_ns: int) -> bool:
-        """Whether a full window must stay as it is. Asked only while it is full."""
+    def watched_end(self, trail: int, next_trail: int, end: int) -> int:
+        """Up to where sqns that are asked for hold a window from `trail` to `end - 1`; its oldest increment ends at `next_trail`."""
+
+    def holds(self, now_ns: int, *, is_owed: bool) -> bool:
+        """Whether a full window must stay as it is; `is_owed` says that a repair of what is watched is still to leave. Asked only while it is full."""
 
     def moved(self) -> None:
         """Note that there was room, or is again."""
@@ -45,10 +51,14 @@ class Advance(Protocol):
 
 
 class AdvanceWithTime:
-    """Real time alone (SRC-13)."""
+    """Real time alone (SRC-13). NAKs hold a window that is full before its time, for as long again as it took to fill at most."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._txw_secs = parameters.txw_secs
+        self._nak_ivl = parameters.txw_adv_ivl
+        self._share = parameters.txw_hold_share
+        self._nak_ns = self._moved_ns = -NEVER
+        self._full_since_ns: int | None = None
 
     def elapsed_ns(self, real_ns: int) -> int:
         """Timers run in real time."""
@@ -58,18 +68,35 @@ class AdvanceWithTime:
         """Nothing depends on it."""
 
     def nak(self, now_ns: int) -> None:
-        """NAKs delay nothing."""
+        """Note when something old was asked for."""
+        self._nak_ns = now_ns
 
-    def holds(self, now_ns: int) -> bool:
-        """Data go on whatever is asked for."""
+    def watched_end(self, trail: int, next_trail: int, end: int) -> int:
+        """A part, so that a repair that gets lost can be asked for again."""
+        return trail + (end - trail) // _WATCHED
+
+    def holds(self, now_ns: int, *, is_owed: bool) -> bool:
+        """While something old was asked for a moment ago: sending what follows would lose it for good."""
+        if self._full_since_ns is None:
+            self._full_since_ns = now_ns
+        if is_owed:
+            self._nak_ns = now_ns
+        if now_ns < self.retry_at():
+            return True
+        self._moved_ns, self._full_since_ns = now_ns, None
         return False
 
     def moved(self) -> None:
-        """Nothing was held."""
+        """A new hold begins afresh."""
+        self._full_since_ns = None
 
     def retry_at(self) -> int:
-        """A full window moves on at once."""
-        return NEVER
+        """When a full window moves on: once nobody asks any more, or after a share of the time since it moved last."""
+        if self._full_since_ns is None:
+            return NEVER
+        took_ns = self._nak_ivl if self._moved_ns < 0 else self._full_since_ns - self._moved_ns
+        longest_ns = round(self._share * took_ns)
+        return min(self._nak_ns + self._nak_ivl, self._full_since_ns + longest_ns)
 
     def expires_at(self, increment_ended_ns: int, last_sent_ns: int) -> int:
         """TXW_SECS after its last packet: an idle window closes altogether."""
@@ -97,7 +124,11 @@ class AdvanceWithData:
         """Restart TXW_ADV_IVL_TMR."""
         self._nak_ns = now_ns
 
-    def holds(self, now_ns: int) -> bool:
+    def watched_end(self, trail: int, next_trail: int, end: int) -> int:
+        """The oldest increment."""
+        return next_trail
+
+    def holds(self, now_ns: int, *, is_owed: bool) -> bool:
         """While TXW_ADV_IVL_TMR runs; a storm of NAKs cannot make that last for ever."""
         if self._full_since_ns is None:
             self._full_since_ns = now_ns
@@ -130,7 +161,11 @@ class ApplicationControl:
     def nak(self, now_ns: int) -> None:
         """NAKs decide nothing."""
 
-    def holds(self, now_ns: int) -> bool:
+    def watched_end(self, trail: int, next_trail: int, end: int) -> int:
+        """Nothing."""
+        return trail
+
+    def holds(self, now_ns: int, *, is_owed: bool) -> bool:
         """A full window waits for the application."""
         return True
 

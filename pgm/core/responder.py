@@ -69,6 +69,10 @@ class Responder:
         """Repairs owed."""
         return self._pending.sqns
 
+    def owes(self, first: int, end: int) -> bool:
+        """Whether any of `first` to `end - 1` is to be repaired."""
+        return self._pending.overlaps(first, end)
+
     def request(self, spans: Iterable[Span], now_ns: int, hold_ns: int | None = None) -> list[Span]:
         """Owe repairs for what the store has of `spans`, no later than `hold_ns` from now; returns what it lacks.
 

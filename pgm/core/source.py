@@ -14,7 +14,7 @@ from pgm.core.children import Children, populations
 from pgm.core.confirmer import Confirmer
 from pgm.core.congestion import CongestionControl
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effect, Effects, Notice, control, data
+from pgm.core.effects import NOTHING, Effect, Effects, control, data
 from pgm.core.feeder import Feeder
 from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned
@@ -27,7 +27,7 @@ from pgm.core.transmit_window import Payload, TransmitWindow
 from pgm.core.yielding import Yielding
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
-from pgm.units import NEVER, SECOND, format_rate
+from pgm.units import NEVER, SECOND
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Epoch, Fin, Join, Option, Rst
 from pgm.wire.packets import Ack, Nak, Polr, Spm, Spmr, encode
@@ -75,6 +75,7 @@ class SourceCore:
         self._brakes = Brakes(parameters, self.counters, setup.tsi)
         self._confirmer = Confirmer(parameters, self.counters, self._brakes)
         self._responder = Responder(self.window, setup.segment, parameters, self.counters)
+        self.window.owes = self._responder.owes
         self._pacer = Pacer(parameters)
         self._yielding = Yielding(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
@@ -419,14 +420,10 @@ class SourceCore:
         return effects
 
     def _go_at(self, rate: int) -> Effects:
-        fastest, was_fastest = self._yielding.most, self._pacer.rate == self._yielding.most
-        self.counters.rate_cuts += rate < self._pacer.rate
+        before = self._pacer.rate
+        self.counters.rate_cuts += rate < before
         self._pacer.go_at(rate)
-        if was_fastest:
-            return (
-                Notice("slower", f"receivers ask for more than {self._parameters.txw_yield_share:.1%} of what is sent"),
-            )
-        return (Notice("as-before", f"the source sends at {format_rate(rate)} again"),) if rate == fastest else NOTHING
+        return self._yielding.told(before)
 
     def _next_repair(self, now_ns: int) -> Effect | None:
         responder, pacer = self._responder, self._pacer
@@ -454,6 +451,7 @@ class SourceCore:
             packets = min(packets, self.congestion.room(window.lead, now_ns))
         rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
         if rows is None:
+            self.counters.window_holds += bool(packets)
             self._is_blocked_until_ns = window.retry_at()
             return None
         if self.acked is not None:

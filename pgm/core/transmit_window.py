@@ -8,7 +8,7 @@ moves by increments: a new increment begins every TXW_ADV_SECS, and the oldest g
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -33,6 +33,13 @@ Payload = bytes | bytearray | memoryview
 _APPEND_OCTETS = 384 * KIB  # written at a time: what a processor's second cache keeps until it is summed
 _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
+
+
+Owes = Callable[[int, int], bool]  # whether any of some sqns are to be repaired
+
+
+def _owes_nothing(_first: int, _end: int) -> bool:
+    return False
 
 
 @attrs.define
@@ -65,6 +72,7 @@ class TransmitWindow:
         self.unsent_octets = 0
         self._resume_at: int | None = None  # a short group has ended: where the next packet goes
         self._hole: Span = (first, first)  # the sqns behind the last short group, until the next packet is sent
+        self.owes: Owes = _owes_nothing  # set by whoever repairs from it
         self.unstable_from = NEVER  # of an acknowledged stream: the trail stays, since some member may still ask
         lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment goes as a whole
         self._most_octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
@@ -326,7 +334,7 @@ class TransmitWindow:
         sent_octets = self._store.octets - self.unsent_octets
         has_room = sent_octets + stride <= self._most_octets and self.lead + 1 - self.trail < self._most_sqns
         if not has_room and not self._room_packets(stride):
-            if self.strategy.holds(now_ns):
+            if self.strategy.holds(now_ns, is_owed=self.owes(self.trail, self._watched_end)):
                 return False
             while not self._room_packets(stride):
                 trail = self._trail_behind_room()
@@ -347,9 +355,13 @@ class TransmitWindow:
         return trail if trail <= self.trail + sqns // _LONG else self.trail + max(1, sqns // _PARTS)
 
     def note_nak(self, first: int, now_ns: int) -> None:
-        """A NAK came: it may hold a data-driven advance."""
-        if first >= self.trail and (len(self._increments) < 2 or first < self._increments[1].first):
+        """A NAK came: it may hold a full window."""
+        if self.trail <= first < self._watched_end:
             self.strategy.nak(now_ns)
+
+    @property
+    def _watched_end(self) -> int:
+        return self.strategy.watched_end(self.trail, self._next_trail, self.lead + 1)
 
     def retry_at(self) -> int:
         """When a full window may have room again."""

@@ -9,8 +9,9 @@ nobody.
 
 from __future__ import annotations
 
+from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.parameters import Parameters
-from pgm.units import SECOND
+from pgm.units import SECOND, format_rate
 
 # A quarter off at a time halves the rate in three intervals; a fortieth back makes good in ten what one took.
 _CUT_BY = 4
@@ -44,6 +45,15 @@ class Yielding:
         if self.rate == self.most or self.rate > most:
             self.rate = most
         self.most = most
+
+    def told(self, before: int) -> Effects:
+        """Notices of a rate that was `before`: when it was the most, and when it is again."""
+        if before == self.most:
+            share = self._parameters.txw_yield_share
+            return (Notice("slower", f"receivers ask for more than {share:.1%} of what is sent"),)
+        if self.rate == self.most:
+            return (Notice("as-before", f"the source sends at {format_rate(self.rate)} again"),)
+        return NOTHING
 
     def review(self, now_ns: int) -> bool:
         """Choose the rate anew if an interval is over; says whether it is another one."""
