@@ -153,6 +153,7 @@ class ReceiveWindow:
         if (
             first + some.spans[-1][1] > self.arrivals.end
             or self.kept is not None
+            or len(self._recovery.missing) + len(some.spans) > self._parameters.rxw_gaps  # each may cut one in two
             or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
         ):
             return None

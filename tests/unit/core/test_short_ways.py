@@ -348,3 +348,15 @@ def test_repairs_for_holes_take_the_short_way(monkeypatch):
     assert filled == [3]
     assert reader.delivered()[-10:] == list(range(1010, 1020))
     assert (reader.core.counters.repaired_sqns, reader.core.counters.duplicate_packets) == (4, 2)
+
+
+def test_repairs_for_every_other_packet_of_a_gap_keep_to_the_ranges_allowed():
+    """Each cuts what is missing in two, and nothing but the bound ends that."""
+    reader = joined(rxw_gaps=16)
+    reader.hear(data_train([3000], trail=100))
+    [session] = reader.core.sessions
+    first = session.window.next_sqn
+    for begin in range(first + 1, first + 401, 100):
+        reader.hear(data_train(range(begin, begin + 100, 2), kind=PacketType.RDATA, trail=100))
+        assert session.missing_ranges <= 16
+    assert reader.core.counters.repaired_sqns == 200
