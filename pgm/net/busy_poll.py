@@ -8,6 +8,7 @@ nodes owe to others comes late. One core is busy for as long as a call waits.
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import socket
@@ -214,13 +215,15 @@ class BusyPollDriver:
         """Take what one read gives, and what it read beyond; says whether that was one packet at most."""
         take = self.take_alone if self.observer is None else None
         is_single = True
-        while True:
-            arrival = link.read(sock, gathers=gathers, take=take)
+        for reads in itertools.count():
+            # In the end what was read beyond, and no more: two senders by turns would keep it here for as long as they send.
+            arrival = link.read(sock, gathers=gathers and reads < _READS_IN_A_ROW, take=take)
             if arrival is not None:
                 is_single = is_single and arrival.train.count == 1
                 self._hear(link, arrival)
             if not link.holds(sock):
-                return is_single
+                break
+        return is_single
 
     def _hear(self, link: Link, arrival: Arrival) -> None:
         effects = hear(self.core, self.observer, link, arrival, time.monotonic_ns())

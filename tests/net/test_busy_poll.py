@@ -22,6 +22,7 @@ from pgm.net.busy_handles import Receiver
 from pgm.topology.load import loads
 from tests.net.lab import lab, needs_namespaces
 from tests.net.places import Place, one_segment
+from tests.net.test_gathering import sender
 
 PATIENCE_S = 20.0
 SIZES = [0, 1, 7, 70, 1400, 1448, 1449, 10_000, 100_001, 1_000_000, 0, 3]
@@ -135,6 +136,23 @@ def test_single_packets_of_several_sizes_that_wait_are_all_read(place: Place) ->
             for message in sent:
                 source.send(message)
             assert payloads(take(receiver, has_messages(len(sent)))) == sent
+
+
+def test_two_senders_by_turns_do_not_keep_a_turn_from_ending(place: Place) -> None:
+    """Behind each packet lies one that does not fit it; timers must have their turn meanwhile."""
+    with (
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
+        sender(place.address(1)) as one,
+        sender(place.address(2)) as other,
+    ):
+        for number in range(500):
+            (one, other)[number % 2].sendto(bytes(30), (place.group(), place.port))
+        turns = []
+        while receiver.counters.packets_in < 500:
+            before = receiver.counters.packets_in
+            receiver.poll()
+            turns.append(receiver.counters.packets_in - before)
+        assert max(turns) < 50
 
 
 def test_a_loop_left_early_goes_on_where_it_stopped(place: Place) -> None:
