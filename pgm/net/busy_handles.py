@@ -60,8 +60,10 @@ class Source(SourceHandle[BusyPollDriver]):
             now_ns = time.monotonic_ns()
             packet = core.send_alone(payload, now_ns)
             if packet is not None:
-                driver.send_alone(packet, core.setup.segment)
-                core.sent_alone(packet, now_ns)
+                try:
+                    driver.send_alone(packet, core.setup.segment)
+                finally:  # also where a signal ends the call: what has its sqn can be repaired
+                    core.sent_alone(packet, now_ns)
                 driver.spinner.expect_by(core.quiet_until_ns)
                 while driver.held is not None:
                     driver.spinner.turn()

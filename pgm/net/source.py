@@ -85,8 +85,10 @@ class Source(SourceHandle[Driver]):
         packet = core.send_alone(payload, now_ns)
         if packet is None:
             return None
-        self._driver.send_alone(packet, core.setup.segment)
-        core.sent_alone(packet, now_ns)
+        try:
+            self._driver.send_alone(packet, core.setup.segment)
+        finally:  # also where a signal ends the call: what has its sqn can be repaired
+            core.sent_alone(packet, now_ns)
         self._driver.expect_by(core.quiet_until_ns)
         return core.window.lead
 

@@ -19,6 +19,7 @@ from pgm import Batch, CloseCause, Closed, Lost, Message, Opened, UsageError
 from pgm.errors import PayloadTooLarge
 from pgm.impairments import Impairment, Injector
 from pgm.net.busy_handles import Receiver
+from pgm.net.link import Link
 from pgm.topology.load import loads
 from tests.net.lab import lab, needs_namespaces
 from tests.net.places import Place, one_segment
@@ -201,6 +202,26 @@ def test_an_exception_cuts_the_stream_short(place: Place) -> None:
         items = take(receiver, is_closed)
     assert isinstance(items[-1], Closed)
     assert items[-1].cause is CloseCause.RESET
+
+
+def test_a_message_whose_call_is_interrupted_is_repaired(place: Place) -> None:
+    """It has its sqn, and perhaps it has gone."""
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with (
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
+        pgm.blocking.open_source(place.url(fin_quiet_ivl="100ms"), busy_poll=True) as source,
+    ):
+        source.send(b"first")
+        assert payloads(take(receiver, has_messages(1))) == [b"first"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Link, "send_alone", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                source.send(b"second")
+        source.send(b"third")
+        assert payloads(take(receiver, has_messages(2))) == [b"second", b"third"]
 
 
 def test_a_rate_limit_holds_and_the_call_waits_for_it(place: Place) -> None:
