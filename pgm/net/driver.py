@@ -36,6 +36,8 @@ from pgm.wire.train import Train
 # fifth of the shortest default NAK_BO_IVL.
 DRAIN_TRAINS = 32
 _DRAIN_OCTETS = 2 * MIB
+# Single packets read in a row before it is looked whether more wait behind one.
+_SINGLES_IN_A_ROW = 4
 # Deadlines served in a row before other tasks get their turn.
 _DEADLINES_IN_A_ROW = 4
 
@@ -107,6 +109,7 @@ class Driver:
         self._sleeping_until_ns = 0
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
         self.lead: Lead | None = None  # of a socket that is not always read by a task of this driver
+        self._singles = 0  # reads for an application in a row that gave one packet each
         self._waits = 0  # tasks that wait for a link to take their data
         self._moderations: dict[socket.socket, Moderation] = {}
         for link in links:
@@ -213,18 +216,27 @@ class Driver:
         What comes alone is offered to `take`.
         """
         assert self.lead is not None
-        link, sock = self.links[0], self.lead.sock
+        link, sock, singles, is_observed = self.links[0], self.lead.sock, self._singles, self.observer is not None
+        looks_behind = gathers and singles % _SINGLES_IN_A_ROW == 0
+        if singles and not looks_behind and not is_observed and link.reads_alone and not link.holds(sock):
+            found = link.read_alone(sock, take)
+            if found is not None:
+                self._singles += found
+                return int(found)
         before, octets = self.core.counters.trains_in, 0
         for reads in itertools.count():
             # In the end what was read beyond, and no more: two senders by turns would keep it here for as long as they send.
             gathers = gathers and reads < DRAIN_TRAINS
-            arrival = link.read(sock, gathers=gathers, take=take if self.observer is None else None)
+            arrival = link.read(sock, gathers=gathers, take=None if is_observed else take)
             if arrival is not None:
                 self.perform_now(self._hear(link, sock, arrival))
                 octets += arrival.train.length
             if not link.holds(sock):
                 break
-        return octets or int(self.core.counters.trains_in != before)
+        if self.core.counters.trains_in == before:
+            return 0
+        self._singles = 0 if octets else singles + 1
+        return octets or 1
 
     def rest_s(self) -> float:
         """For how many seconds the application leaves alone the socket that `lead` is about."""

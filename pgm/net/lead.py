@@ -1,8 +1,9 @@
 """Reads by the task that waits for messages: one pass of the scheduler from the socket to the application instead of two.
 
 While an application waits in a receiver it leads: it sleeps on the socket that brings its data, and reads it. The driver's
-task for that socket rests meanwhile, and takes over as soon as the application does something else for a pass of the
-scheduler. Both may be awake at a time, which costs a read in vain.
+task for that socket rests meanwhile, and looks `GIVE_BACK_S` after the application went whether it is still away: then it
+takes over. To wake it at once would cost a pass of the scheduler for each message. Both may be awake at a time, which costs
+a read in vain.
 
 trio allows one waiter for each descriptor, so the application waits on a duplicate. Nothing is awaited between a read and
 what it brought being queued, so a cancelled wait loses nothing.
@@ -18,6 +19,8 @@ import trio
 
 from pgm.units import KIB, MIB
 
+# How long an application may be away before others read for it: as long as a receiver may rest between reads.
+GIVE_BACK_S = 0.002
 # Reads in a row that find something, and octets of them, before other tasks get their turn: timers must not wait for long.
 _READS_IN_A_ROW = 32
 _OCTETS_IN_A_ROW = 2 * MIB
@@ -35,7 +38,7 @@ class Lead:
         self._rest_s = rest_s
         self._is_closed = False
         self._twin = os.dup(sock.fileno())
-        self._resting: trio.lowlevel.Task | None = None  # the driver's
+        self._rest: trio.CancelScope | None = None  # of the driver's task, which sleeps until it ends
         self._reads = 0
         self._octets = 0
         self.is_taken = False
@@ -68,9 +71,10 @@ class Lead:
             return  # something came another way
         finally:
             self.is_taken = False
-            if self._resting is not None:
-                trio.lowlevel.reschedule(self._resting)
-                self._resting = None
+            rest = self._rest
+            if rest is not None:
+                self._rest = None
+                rest.deadline = trio.current_time() + GIVE_BACK_S
         if self._is_closed:
             return
         # After a pause a packet comes alone: what looks for more behind it would only make it late. After a rest much has come.
@@ -87,9 +91,5 @@ class Lead:
     async def until_given(self) -> None:
         """Sleep while the application leads. For the one task of the driver that reads this socket."""
         while self.is_taken:
-            self._resting = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._cancelled)
-
-    def _cancelled(self, _: object) -> trio.lowlevel.Abort:
-        self._resting = None
-        return trio.lowlevel.Abort.SUCCEEDED
+            with trio.CancelScope() as self._rest:
+                await trio.sleep_forever()

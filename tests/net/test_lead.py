@@ -9,6 +9,7 @@ import trio.testing
 
 import pgm
 from pgm import Batch, Message
+from pgm.net.lead import GIVE_BACK_S
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 from tests.net.places import Place
@@ -105,3 +106,41 @@ async def test_who_waits_sees_the_end(place: Place) -> None:
             await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(PATIENCE_S):
             await ended.wait()
+
+
+class Steps(trio.abc.Instrument):
+    """Counts how often the task that drains a socket runs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += "_listen" in task.name
+
+
+async def test_the_drivers_task_sleeps_while_messages_come_one_by_one(place: Place) -> None:
+    """It looks now and then whether the application is still there, not at each message."""
+    sent = [b"%d" % number for number in range(300)]
+    got: list[bytes] = []
+    async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
+        await first_of(receiver, source)
+
+        async def take() -> None:
+            async for item in receiver:
+                assert isinstance(item, Message)
+                got.append(item.payload)
+                if len(got) == len(sent):
+                    return
+
+        steps, began = Steps(), trio.current_time()
+        trio.lowlevel.add_instrument(steps)
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take)
+                for message in sent:
+                    await trio.testing.wait_all_tasks_blocked()
+                    await source.send(message)
+        trio.lowlevel.remove_instrument(steps)
+        took_s = trio.current_time() - began
+    assert got == sent
+    assert 0 < steps.count <= 20 + 3 * took_s / GIVE_BACK_S
