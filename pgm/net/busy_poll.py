@@ -44,7 +44,9 @@ class _Input:
         self._driver = driver
         self._link = link
         self._sock = sock
-        self.was_single = False  # whether the last read gave one packet: then the next is likely to be one, too
+        self.was_single = (
+            False  # whether the last read gave one packet, which was taken: the next is likely to be so, too
+        )
 
     def read(self, *, gathers: bool) -> None:
         """Take what waits."""
@@ -212,14 +214,14 @@ class BusyPollDriver:
         return 0 if self.held is not None else self.core.deadline_ns
 
     def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> bool:
-        """Take what one read gives, and what it read beyond; says whether that was one packet at most."""
+        """Take what one read gives, and what it read beyond; says whether that was one packet at most, which was taken."""
         take = self.take_alone if self.observer is None else None
         is_single = True
         for reads in itertools.count():
             # In the end what was read beyond, and no more: two senders by turns would keep it here for as long as they send.
             arrival = link.read(sock, gathers=gathers and reads < _READS_IN_A_ROW, take=take)
             if arrival is not None:
-                is_single = is_single and arrival.train.count == 1
+                is_single = False
                 self._hear(link, arrival)
             if not link.holds(sock):
                 break
