@@ -109,7 +109,7 @@ class Driver:
         self._sleeping_until_ns = 0
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
         self.lead: Lead | None = None  # of a socket that is not always read by a task of this driver
-        self._singles = 0  # reads for an application in a row that gave one packet each
+        self._singles = 0  # reads for an application in a row that gave one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
         self._moderations: dict[socket.socket, Moderation] = {}
         for link in links:
