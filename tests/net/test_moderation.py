@@ -59,7 +59,7 @@ def test_what_comes_steadily_is_told_where_it_is_much() -> None:
 async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
     place: Place, ivl: str, is_taken: bool
 ) -> None:
-    """As much as comes in `rxw_warm_ivl`, `rxw_bytes` at most: three chunks here. The messages themselves need two."""
+    """As much as comes in `rxw_warm_ivl`, `rxw_bytes` at most: twelve MiB here. The messages themselves need two."""
     much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB"}
     rows = np.zeros((500, 1000), np.uint8)
     source_url = place.url(fin_quiet_ivl="50ms", rate="160Mbit/s")
@@ -71,7 +71,7 @@ async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
                 while got < len(rows):
                     item = await receiver.next_batch()
                     got += len(item) if isinstance(item, Batch) else 0
-        assert (receiver.links[0]._arena.chunks == 3) is is_taken
+        assert (receiver.links[0]._arena.octets == 12 * MIB) is is_taken
 
 
 def test_nobody_rests_while_repairs_are_asked_for() -> None:
