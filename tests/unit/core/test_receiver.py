@@ -136,6 +136,17 @@ def test_repairs_of_others_begin_nothing():
     assert reader.core.counters.foreign_packets == 1
 
 
+def test_every_packet_of_another_stream_is_counted():
+    """Whatever of a read is one item."""
+    reader = Reader(ReceiverSetup(SEGMENT, data_ports=frozenset({DATA_PORT + 1})))
+    reader.hear(data_train(range(5)))
+    reader.hear(data_train([5, 6, 8, 10, 11]))
+    assert reader.core.counters.foreign_packets == 10
+    reader = Reader()
+    reader.hear(train_of(*(ncf_packet(sqn, sqn + 1) for sqn in (1, 3, 5))))
+    assert reader.core.counters.foreign_packets == 3
+
+
 @pytest.mark.rfc("RCV-01", "RCV-06")
 @pytest.mark.parametrize("sqn", [50, 99, 999 - (1 << 31) + 1])
 def test_data_outside_the_advertised_window_begins_nothing(sqn):
