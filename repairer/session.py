@@ -345,7 +345,7 @@ class RepairerSession:
         if is_history:
             responder = self._responder(segment, joiner or TO_JOINERS, is_history=True)
         owed = responder.pending_sqns
-        lacking = responder.request(spans, now_ns)
+        lacking = responder.request(spans, now_ns, asker=None if is_parent else peer)
         gone: list[Span] = []
         if is_history and lacking:
             lacking, gone = self.history.split(lacking, now_ns)

@@ -1,8 +1,8 @@
-"""What one asker may have of the repairs that a node can send: parity is asked for by count, thousands of packets in one NAK.
+"""What one asker may have of the repairs that a node can send: somebody may ask for thousands of packets in one NAK.
 
 Repairs have a rate, `rdata_share` of `txw_max_rte`. In each interval of `brake_burst_ivl` those who ask share what it carries in
-that time; who is alone may have all of it. What is asked for beyond a share is left out and counted; the timers of the
-asker repeat it.
+that time; who is alone may have all of it. Of parity, which is asked for by count, what goes beyond a share is left out and counted;
+the timers of the asker repeat it. Repairs of packets beyond it come after those of others.
 """
 
 from __future__ import annotations
@@ -38,6 +38,14 @@ class AskerShares:
         self._spent[asker] = (spent or 0) + granted * stride
         self._counters.parity_packets_braked += packets - granted
         return granted
+
+    def is_beyond(self, asker: Nla, octets: int, now_ns: int) -> bool:
+        """Note what an asker wants; says whether that is more than its share by now."""
+        self._turn(now_ns)
+        spent = self._spent.get(asker, 0) + octets
+        if len(self._spent) < self._limit or asker in self._spent:
+            self._spent[asker] = spent
+        return spent > self._octets // max(len(self._spent), self._askers_before)
 
     def _turn(self, now_ns: int) -> None:
         interval = now_ns // self._ivl

@@ -5,12 +5,14 @@ Used by sources, over the transmit window, and by repairers, over the cache, wit
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import attrs
 
+from pgm.core.asker_shares import AskerShares
 from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Send, data
@@ -20,6 +22,8 @@ from pgm.units import NEVER
 from pgm.wire.data import build_rdata
 from pgm.wire.formats import Nla
 from pgm.wire.train import MAX_CONVOY_PACKETS, Run, in_whole_trains, packets_a_train
+
+_IN_A_ROW = 3  # trains, while somebody waits who asks for more than its share
 
 
 class Store(Protocol):
@@ -55,6 +59,9 @@ class Responder:
         self._parameters = parameters
         self._counters = counters
         self._pending: RangeTable[Pending] = RangeTable()
+        self._late: RangeTable[Pending] = RangeTable()  # owed to who asks for more than its share: others' come first
+        self._in_a_row = 0  # trains of others since the last one for these
+        self._shares = AskerShares(parameters, counters)
         self._served: RangeTable[Served] = RangeTable()
         self._fading: deque[tuple[int, list[Span]]] = deque()  # until_ns, what was served
         self._due_ns = NEVER
@@ -67,18 +74,25 @@ class Responder:
     @property
     def pending_sqns(self) -> int:
         """Repairs owed."""
-        return self._pending.sqns
+        return self._pending.sqns + self._late.sqns
 
     def owes(self, first: int, end: int) -> bool:
         """Whether any of `first` to `end - 1` is to be repaired."""
-        return self._pending.overlaps(first, end)
+        return self._pending.overlaps(first, end) or self._late.overlaps(first, end)
 
-    def request(self, spans: Iterable[Span], now_ns: int, hold_ns: int | None = None) -> list[Span]:
+    def request(
+        self, spans: Sequence[Span], now_ns: int, hold_ns: int | None = None, asker: Nla | None = None
+    ) -> list[Span]:
         """Owe repairs for what the store has of `spans`, no later than `hold_ns` from now; returns what it lacks.
 
         The hold collects what fills a train. By default it is `rdata_hold_ivl`, and none for what is a train by itself.
+        What an `asker` wants beyond its share waits for others' repairs, though not for all of them.
         """
         self._fade(now_ns)
+        sqns = sum([end - first for first, end in spans])
+        owe = self._owe
+        if asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns):
+            owe = self._owe_late
         due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
         lacking: list[Span] = []
         for first, end in spans:
@@ -88,12 +102,15 @@ class Responder:
                     lacking.append((at, part.first))
                 at = part.end
                 is_train = hold_ns is None and part.count >= packets_a_train(part.stride)
-                self._owe(part.first, part.end, now_ns if is_train else due)
+                owe(part.first, part.end, now_ns if is_train else due)
             if at < end:
                 lacking.append((at, end))
         return lacking
 
     def _owe(self, first: int, end: int, due_ns: int) -> None:
+        if self._late:
+            for owed in self._late.discard(first, end):  # somebody else wants it too
+                self._pending.add(owed)
         if not self._served.overlaps(first, end) and self._pending.add_apart(Pending(first, end, due_ns)):
             self._due_ns = min(self._due_ns, due_ns)
             return
@@ -108,6 +125,23 @@ class Responder:
                 self._due_ns = min(self._due_ns, due_ns)
         self._counters.repairs_ignored += end - first - fresh
 
+    def _owe_late(self, first: int, end: int, due_ns: int) -> None:
+        is_asked = self._served.overlaps(first, end) or self._pending.overlaps(first, end)
+        if not is_asked and self._late.add_apart(Pending(first, end, due_ns)):
+            self._due_ns = min(self._due_ns, due_ns)
+            return
+        fresh = [
+            span
+            for low, high in self._served.uncovered(first, end)
+            for lower, higher in self._pending.uncovered(low, high)
+            for span in self._late.uncovered(lower, higher)
+        ]
+        for low, high in fresh:
+            self._late.add(Pending(low, high, due_ns))
+            self._due_ns = min(self._due_ns, due_ns)
+        unserved = sum(high - low for low, high in self._served.uncovered(first, end))
+        self._counters.repairs_ignored += end - first - unserved
+
     def _fade(self, now_ns: int) -> None:
         while self._fading and self._fading[0][0] <= now_ns:
             until_ns, spans = self._fading.popleft()
@@ -118,8 +152,8 @@ class Responder:
 
     def heard_repair(self, first: int, end: int, now_ns: int) -> None:
         """Somebody else repaired these sqns on the segment: nothing is owed for them any more."""
-        if self._pending:
-            cancelled = self._pending.discard(first, end)
+        if self._pending or self._late:
+            cancelled = self._pending.discard(first, end) + self._late.discard(first, end)
             self._counters.repairs_cancelled += sum(one.count for one in cancelled)
             self._rearm(now_ns)
         self._mark_served([(first, end)], now_ns)
@@ -138,7 +172,7 @@ class Responder:
         self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
     ) -> Send | None:
         """RDATA for the oldest sqns that are due, as many of one size as fit a train."""
-        parts, has_changed = self._collect(most_octets, most_packets, now_ns)
+        parts, has_changed = self._collect(self._next_table(now_ns), most_octets, most_packets, now_ns)
         if has_changed:
             self._rearm(now_ns)
         if not parts:
@@ -149,13 +183,28 @@ class Responder:
         self._counters.rdata_octets += whole.size
         return data(self._segment, whole, self._to)
 
-    def _collect(self, most_octets: int, most_packets: int, now_ns: int) -> tuple[list[Run], bool]:
+    def _next_table(self, now_ns: int) -> RangeTable[Pending]:
+        """Whose turn it is: theirs who ask for more than their share when nothing else is due, and after so many trains of others."""
+        if not self._late:
+            return self._pending
+        is_due, is_late_due = (
+            any(one.due_ns <= now_ns for one in table.reaching(0)) for table in (self._pending, self._late)
+        )
+        if is_due and (self._in_a_row < _IN_A_ROW or not is_late_due):
+            self._in_a_row += 1
+            return self._pending
+        self._in_a_row = 0
+        return self._late
+
+    def _collect(
+        self, table: RangeTable[Pending], most_octets: int, most_packets: int, now_ns: int
+    ) -> tuple[list[Run], bool]:
         """Take requests until a train is full; also says whether any were taken, or dropped as no longer held."""
         parts: list[Run] = []
         over: list[Span] = []  # of requests that lie next to each other, and are met or were dropped
         packets = most_packets
         is_next = is_full = False  # whether nothing that still waits lies behind the last of them
-        for request in self._pending.reaching(0):
+        for request in table.reaching(0):
             if request.due_ns > now_ns:
                 is_next = False
                 continue
@@ -183,20 +232,21 @@ class Responder:
             if is_full:
                 break
         for first, end in over:
-            self._pending.discard(first, end)
+            table.discard(first, end)
         return parts, bool(over)
 
     def next_octets(self) -> int:
         """A guess at the size of the next train, for pacing: what is owed, in packets of the oldest one that is held."""
-        for pending in self._pending:
-            found = next(self._store.parts(pending.first, pending.end), None)
-            if found is not None:
-                return min(self._pending.sqns, MAX_CONVOY_PACKETS) * found.stride
+        for table in (self._pending, self._late):
+            for pending in table.reaching(0):
+                found = next(self._store.parts(pending.first, pending.end), None)
+                if found is not None:
+                    return min(table.sqns, MAX_CONVOY_PACKETS) * found.stride
         return 0
 
     def _rearm(self, now_ns: int) -> None:
         self._due_ns = NEVER
-        for one in self._pending:
+        for one in itertools.chain(self._pending.reaching(0), self._late.reaching(0)):
             self._due_ns = min(self._due_ns, one.due_ns)
             if one.due_ns <= now_ns:
                 return

@@ -295,7 +295,8 @@ class SourceCore:
             return self._on_parity_nak(nak, peer, now_ns)
         self.counters.nak_sqns_in += asked
         self._yielding.asked(asked)
-        self._responder.request(spans if self._parity is None else self._parity.instead_of(spans, now_ns), now_ns)
+        wanted = spans if self._parity is None else self._parity.instead_of(spans, now_ns)
+        self._responder.request(wanted, now_ns, asker=peer)
         was_heard = not self._children.is_unreachable
         how = self._children.on_nak(spans, peer, now_ns)
         ncfs = self._confirmer.confirm(nak, self._segment, now_ns, how.to, how.options)

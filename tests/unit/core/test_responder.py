@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,12 +20,12 @@ SETTINGS = parameters(rdata_hold_ivl=HOLD, rdata_ignore_ivl=IGNORE)
 ANY = 65_400
 
 
-def responder(*runs):
+def responder(*runs, **changes):
     store = RunStore()
     for run in runs:
         store.add(run)
     counters = Counters()
-    return Responder(store, SEGMENT, SETTINGS, counters), store, counters
+    return Responder(store, SEGMENT, attrs.evolve(SETTINGS, **changes), counters), store, counters
 
 
 def sqns(send):
@@ -62,6 +63,26 @@ def test_hold_can_be_chosen():
     made, _, _ = responder(run_of(10, 10))
     made.request([(12, 14)], SECOND, 0)
     assert sqns(made.next_train(ANY, 0, SECOND)) == [12, 13]
+
+
+def test_others_do_not_wait_behind_who_asks_for_more_than_its_share():
+    """Whoever asks for little comes first; who asks for much has one train of four; what both want is everybody's."""
+    made, _, _ = responder(run_of(0, 100), txw_max_rte=1_000_000, rdata_share=0.25)
+    much, little = "10.0.0.8", "10.0.0.9"
+    share = 250_000 // SETTINGS.max_tpdu  # packets of a second, of who is alone
+    made.request([(0, 50)], SECOND, 0, much)
+    made.request([(50, 60)], SECOND, 0, little)
+    assert sqns(made.next_train(36, 0, SECOND)) == [0]  # so much is within the share
+    for _ in range(share // 50):
+        made.request([(0, 50)], SECOND + IGNORE, 0, much)
+    made.request([(60, 100)], SECOND + IGNORE, 0, much)
+    made.request([(70, 72)], SECOND + IGNORE, 0, little)
+    assert made.pending_sqns == 100
+    order = [sqn for _ in range(100) for sqn in sqns(made.next_train(36, 0, SECOND + IGNORE))]
+    assert sorted(order) == list(range(100))
+    assert order[3::4][:10] == [0, 60, 61, 62, 63, 64, 65, 66, 67, 68]
+    assert max(order.index(sqn) for sqn in (*range(1, 60), 70, 71)) < 4 / 3 * 61 + 4
+    assert made.deadline_ns == NEVER
 
 
 def test_what_is_a_train_by_itself_is_not_held_unless_told():
@@ -228,7 +249,7 @@ def test_memory_of_repairs_fades():
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["ask", "ask", "heard", "send"]),
+            st.sampled_from(["ask", "ask", "ask much", "heard", "send"]),
             st.integers(0, 30),
             st.integers(1, 10),
             st.sampled_from([0, MS // 2, MS, IGNORE]),
@@ -238,29 +259,38 @@ def test_memory_of_repairs_fades():
     )
 )
 def test_every_sqn_asked_for_is_sent_once_and_not_for_its_echoes(steps):
-    """Against a dictionary by sqn."""
-    made, _, _ = responder(*chunk_of_runs(0, [10, 10]), run_of(25, 10))
+    """Against a dictionary by sqn. What somebody asks for beyond its share comes behind what others ask for, three trains at most."""
+    made, _, _ = responder(*chunk_of_runs(0, [10, 10]), run_of(25, 10), txw_max_rte=1000)
     held = [*range(20), *range(25, 35)]
-    now, owed, served = SECOND, {}, {}
+    now, owed, served, late, in_a_row = SECOND, {}, {}, set(), 0
     for what, first, count, wait, packets in steps:
         now += wait
         wanted = range(first, first + count)
-        if what == "ask":
-            lacking = made.request([(first, first + count)], now)
+        if what.startswith("ask"):
+            asker = "10.0.0.9" if what == "ask much" else None
+            lacking = made.request([(first, first + count)], now, asker=asker)
             assert [sqn for low, high in lacking for sqn in range(low, high)] == [s for s in wanted if s not in held]
             for sqn in wanted:
                 if sqn in held and served.get(sqn, 0) <= now:
+                    if asker is None:
+                        late.discard(sqn)
+                    elif sqn not in owed:
+                        late.add(sqn)
                     owed.setdefault(sqn, now + HOLD)
         elif what == "heard":
             made.heard_repair(first, first + count, now)
             for sqn in wanted:
                 owed.pop(sqn, None)
+                late.discard(sqn)
                 served[sqn] = now + IGNORE
         else:
             sent = sqns(made.next_train(packets * 36, 0, now))
-            due = sorted(sqn for sqn, at in owed.items() if at <= now)
-            assert sent == due[: len(sent)]
-            assert len(sent) == min(len(due), packets)
+            due = sorted(sqn for sqn, at in owed.items() if at <= now and sqn not in late)
+            waiting = sorted(sqn for sqn, at in owed.items() if at <= now and sqn in late)
+            is_turn = waiting and (not due or in_a_row == 3)
+            in_a_row = 0 if is_turn or not late or not due else in_a_row + 1
+            assert sent == (waiting if is_turn else due)[:packets]
+            late -= set(sent)
             for sqn in sent:
                 del owed[sqn]
                 served[sqn] = now + IGNORE
