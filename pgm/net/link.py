@@ -256,11 +256,11 @@ class Link:
         """Octets of a shorter packet of the same sender's, which may end a train; 0 if it is something else."""
         is_odd = found.is_odd is not None and index < len(found) and found.is_odd[index]
         is_there = index < len(found) and not is_odd and found.lengths[index] < first.stride
-        return int(found.lengths[index]) if is_there and self._peer_of(found.host(index)) == first.peer else 0
+        return int(found.lengths[index]) if is_there and self._is_of(found.host(index), first.peer) else 0
 
     def _fitting(self, found: Found, first: _Read) -> int:
         """How many of what was read, from its beginning, go on with a train."""
-        if not len(found) or self._peer_of(found.host(0)) != first.peer:
+        if not len(found) or not self._is_of(found.host(0), first.peer):
             return 0
         if found.are_alike(first.stride):
             return len(found)
@@ -282,6 +282,10 @@ class Link:
         name, octets = found.host(index), int(found.lengths[index])
         stride = self._read_ancillary(sock, found.ancillary(index)) or octets
         return _NOTHING if not octets or self._is_own(name) else _Read(octets, stride, self._peer_of(name))
+
+    def _is_of(self, name: tuple[str, int], peer: Nla) -> bool:
+        """Whether a sender is this one: others on our address are, we are not."""
+        return self._peer_of(name) == peer and not self._is_own(name)
 
     def _peer_of(self, name: tuple[str, int]) -> Nla:
         return _spelled(name[0]) if self._is_v6 else name[0]

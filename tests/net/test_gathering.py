@@ -82,6 +82,19 @@ def test_senders_are_kept_apart(link: Link, place: Place) -> None:
     assert [peer for peer, _, _ in found] == [place.address(1), place.address(2)] * 2 + [place.address(1)]
 
 
+def test_own_echoes_are_left_out_of_what_another_on_our_address_sends(link: Link) -> None:
+    """In the middle, and as a shorter one at the end."""
+    group = (link.plan.group, link.plan.port)
+    with sender(link.segment.address) as one:
+        for sizes, own_octets in (([100] * 3, 100), ([100] * 2, 60), ([100] * 2, 100)):
+            for packet in packets(sizes):
+                one.sendto(packet, group)
+            link.sockets.own.sendto(b"!" * own_octets, group)
+            one.sendto(b"behind" * 20, group)
+            found = read_all(link)
+            assert [packet for _, _, cut in found for packet in cut] == [*packets(sizes), b"behind" * 20]
+
+
 def test_trains_are_bounded(link: Link, place: Place) -> None:
     sent = packets([50] * 700) + packets([9000] * 50)
     with sender(place.address(1)) as one:
