@@ -163,7 +163,7 @@ class Parameters:
     txw_bytes: int = _octets(0, _SOURCE, "16", "Most octets in the transmit window; 0 means txw_max_rte x txw_secs.")
     txw_sqns: int = _count(0, _SOURCE, "16", "Most packets in the transmit window; 0 means no limit of its own. Never above 2^31 - 1 (RFC 3.3).")
     txw_adv_secs: int = _ivl(SECOND, _SOURCE, "16", "Length of the increment window: the step by which the trail moves. A full window moves by an eighth of itself where an increment is more than a quarter.", low=MILLISECOND)
-    txw_adv_ivl: int = _ivl(100 * MILLISECOND, _SOURCE, "16.1", "Silence on NAKs for the increment window that a full window waits for when it advances with data.")
+    txw_adv_ivl: int = _ivl(100 * MILLISECOND, _SOURCE, "16.1", "Silence on NAKs that a full window waits for: for its oldest increment when it advances with data, for its oldest third when it advances with time, for as long as txw_hold_share says.")
     txw_hold_share: float = _row(Unit.FRACTION, 1.0, _SOURCE, "-", "How long a window that is full before txw_secs are over waits with its trail and with new data for what was asked for of its oldest part within txw_adv_ivl: at most this share of the time that part took to send, so that one bad receiver slows nobody to less than half. 0: not at all.", low=0, high=1)
     txw_adv_mode: str = _row(Unit.CHOICE, "time", _SOURCE, "16", "Advance of the window: with time, with data, or by the application.", choices=("time", "data", "application"))
     txw_idle_ivl: int = _ivl(0, _SOURCE, "3.5", "A window that advances with data closes when nothing was sent for this long; 0 keeps it open. One that advances with time closes after txw_secs.")

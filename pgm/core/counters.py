@@ -77,7 +77,8 @@ class Counters:
     repairs_ignored: int = _count("sqns", "Sqns asked for again right after their repair.")
     cache_misses: int = _count("sqns", "Sqns that a child asked for and the cache did not hold.")
     window_holds: int = _count(
-        "events", "Times that a full window waited: for what was asked for of its oldest part, or for the application."
+        "events",
+        "Times that a full window waited: for what was asked for of its oldest part, for acks, or for the application.",
     )
     rate_cuts: int = _count("events", "Times the source slowed down since it was asked for too much.")
     # parity
