@@ -94,10 +94,12 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
     end = min(rows.shape[1], DATA_HEADER_OCTETS + max(4, int(totals.max())))
     octets = rows[:, DATA_HEADER_OCTETS:end].copy()
     breaks: npt.NDArray[np.bool_] = np.zeros(len(rows) - 1, np.bool_)
-    if octets.shape[1] >= 20 and (octets[:, 4] & 0x7F == Fragment.TYPE).all():
+    if octets.shape[1] >= 20:
+        are_fragments = octets[:, 4] & 0x7F == Fragment.TYPE
         offsets = column(octets, _OFFSET_AT, ">u4").astype(np.uint32)
-        breaks |= offsets[1:] - offsets[:-1] != int.from_bytes(rows[0, TSDU_LENGTH_AT:HEADER_OCTETS].tobytes(), "big")
-        octets[:, _OFFSET_AT : _OFFSET_AT + 4] = 0
+        size = int.from_bytes(rows[0, TSDU_LENGTH_AT:HEADER_OCTETS].tobytes(), "big")
+        breaks |= are_fragments[1:] & (offsets[1:] - offsets[:-1] != size)
+        octets[are_fragments, _OFFSET_AT : _OFFSET_AT + 4] = 0
     breaks |= (octets[1:] != octets[:-1]).any(axis=1)
     return breaks
 

@@ -144,6 +144,7 @@ def test_the_short_way_reads_what_the_long_way_reads(first, steps, changed, tail
 @example(first=5, steps=[1, 1], changed=[(row, 28, 0x80, "sealed") for row in range(3)], lengths=[0] * 3)
 @example(first=5, steps=[1, 1], changed=[(row, 27, 1, "sealed") for row in range(3)], lengths=[0] * 3)
 @example(first=5, steps=[1, 1], changed=[(2, 43, 1, "sealed")], lengths=[0] * 3)
+@example(first=5, steps=[1] * 3, changed=[(0, 28, 1, "sealed")], lengths=[0, 0, 4, 0])
 def test_fragments_are_read_the_short_way_as_the_long_way(first, steps, changed, lengths):
     """Also where one of the octets of their options is another."""
     read_alike(fragments_of(first, steps, changed, lengths), FRAGMENT_STRIDE)
@@ -200,7 +201,7 @@ def test_packets_with_holes_between_them_are_one_item(first, steps, changed):
     # Whatever is changed in some of them, nothing is read otherwise for that.
     for row, at, by, how in changed:
         octets = bytearray(packets[row % len(packets)])
-        octets[at] = octets[at] + by & 0xFF
+        octets[at % STRIDE] = octets[at % STRIDE] + by & 0xFF
         packets[row % len(packets)] = {"sealed": sealed, "damaged": bytes, "no checksum": without_checksum}[how](
             bytes(octets)
         )
