@@ -14,6 +14,7 @@ _MOST_RETREATS = 6  # rates that were found and then not confirmed
 _REACHED = 0.97  # of a rate: below it the sender did not send that fast
 _MOST_MISSES = 2
 _STEP_BACK = 0.93
+_STEP_ON = 1.5
 _LEAST_SHARE = 1 / 4096  # of what a sender can send: a contender that loses even there has no lossless rate
 
 Run = Callable[[float], Awaitable[Outcome]]  # a trial at so many messages a second, 0 for as fast as it goes
@@ -57,8 +58,14 @@ class Search:
         guess = min(first.messages_per_s, high) * 0.9
         good: Outcome | None = None
         steps = missed = 0
-        while steps < _MOST_STEPS and high - low > self.precision * high:
-            rate = guess if steps == 0 and low < guess < high else (low + high) / 2
+        is_limit = (
+            False  # of what is sent flat out: a source that adapts sends less then than by a rate that all can bear
+        )
+        while steps < _MOST_STEPS and not (is_limit and high - low <= self.precision * high):
+            if low >= high:
+                high *= _STEP_ON
+            middle = high if low and not is_limit else (low + high) / 2
+            rate = guess if steps == 0 and low < guess < high else middle
             steps += 1
             outcome = await self._try(rate)
             if outcome.is_whole:
@@ -72,7 +79,7 @@ class Search:
             elif rate < first.offered_per_s * _LEAST_SHARE:
                 break
             else:
-                high = rate
+                high, is_limit = rate, True
         return await self._settle(good)
 
     async def _settle(self, good: Outcome | None) -> Maximum:
@@ -102,6 +109,7 @@ class Search:
     async def _try(self, rate: float) -> Outcome:
         self.trials += 1
         outcome = await self.run(rate)
-        if not outcome.is_whole and (self._too_fast is None or outcome.offered_per_s <= self._too_fast.offered_per_s):
+        worst = self._too_fast
+        if not outcome.is_whole and (worst is None or not worst.rate or outcome.offered_per_s <= worst.offered_per_s):
             self._too_fast = outcome
         return outcome

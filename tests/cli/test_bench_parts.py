@@ -71,6 +71,18 @@ def test_the_search_finds_what_a_line_carries(capacity: float) -> None:
     assert maximum.too_fast.offered_per_s > capacity
 
 
+def test_a_sender_that_slows_down_while_it_drowns_others_is_asked_for_more_than_that() -> None:
+    """Flat out it sends less than by a rate that all can bear."""
+    line = Line(80_000, fastest=100_000)
+
+    async def run(rate: float) -> Outcome:
+        return await line.run(rate) if rate else outcome(0.0, 50_000, 40_000, lost=1000)
+
+    maximum = trio.run(Search(run, 3, 0.02).maximum)
+    assert maximum.median is not None
+    assert 77_000 <= maximum.median.messages_per_s <= 80_001
+
+
 def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
     line = Line(capacity=200_000, fastest=100_000)
     maximum = found(line)

@@ -14,7 +14,7 @@ from deploy.roles import build_core
 from pgm.sim.scenario import scenario
 from pgm.sim.swarm import run
 
-SEEDS = range(40)
+SEEDS = range(24)
 
 # What these found when they were new; they are drawn anew whenever the drawing changes, but stay.
 REMEMBERED = {
