@@ -361,6 +361,8 @@ class TransmitWindow:
 
     @property
     def _watched_end(self) -> int:
+        if self.unstable_from != NEVER:  # what members lack holds it already
+            return self.trail
         return self.strategy.watched_end(self.trail, self._next_trail, self.lead + 1)
 
     def retry_at(self) -> int:
