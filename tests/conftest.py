@@ -6,7 +6,7 @@ import signal
 from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow]
-settings.register_profile("ci", derandomize=True, max_examples=40, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("ci", derandomize=True, max_examples=30, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

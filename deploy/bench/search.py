@@ -61,10 +61,13 @@ class Search:
         is_limit = (
             False  # of what is sent flat out: a source that adapts sends less then than by a rate that all can bear
         )
-        while steps < _MOST_STEPS and not (is_limit and high - low <= self.precision * high):
-            if low >= high:
+        while steps < _MOST_STEPS:
+            is_beyond = high - low <= self.precision * high
+            if is_beyond and is_limit:
+                break
+            if is_beyond:
                 high *= _STEP_ON
-            middle = high if low and not is_limit else (low + high) / 2
+            middle = high if is_beyond else (low + high) / 2
             rate = guess if steps == 0 and low < guess < high else middle
             steps += 1
             outcome = await self._try(rate)
@@ -74,7 +77,7 @@ class Search:
                     low = rate
                 else:  # the sender was held up, so nothing is known of this rate
                     low, missed = max(low, outcome.offered_per_s), missed + 1
-                    if missed == _MOST_MISSES:
+                    if is_beyond or missed == _MOST_MISSES:
                         break
             elif rate < first.offered_per_s * _LEAST_SHARE:
                 break

@@ -83,14 +83,14 @@ class Storm(Checker):
 
 
 @pytest.mark.slow
-def test_storm_of_a_thousand_receivers_stays_within_its_share_and_ends():
+def test_storm_of_five_hundred_receivers_stays_within_its_share_and_ends():
     """Everybody is deaf for five seconds and then misses the same 1,500 packets at once.
 
     Repairs may take 75 kB/s in each subnet, so it takes two and a half seconds to send them. The Rates checker holds every
     repairer to that over every interval; here the end counts: all are repaired, nobody is told of a
     loss, and each packet was repaired about once in each subnet, not once per receiver.
     """
-    tree = campus(1000, txw_max_rte=300_000)
+    tree = campus(500, txw_max_rte=300_000)
     offered = Traffic(3000, size=100, rate=300, burst=20, start_ns=SECOND, close_at_ns=16 * SECOND)
     world = world_of(tree, offered, {})
     storm = Storm()
