@@ -67,8 +67,9 @@ class Search:
                 break
             if is_beyond:
                 high *= _STEP_ON
-            middle = high if is_beyond else (low + high) / 2
-            rate = guess if steps == 0 and low < guess < high else middle
+            rate = high if is_beyond else (low + high) / 2
+            if steps == 0 and low < guess < high:
+                rate = guess
             steps += 1
             outcome = await self._try(rate)
             if outcome.is_whole:

@@ -191,6 +191,14 @@ def said(core, packet, now, *, is_alone, stride=0):
     return told
 
 
+def agree(cores, now):
+    """Two cores stand alike: what they tell, when they want to be called, what they counted."""
+    one, other = cores
+    assert one.status(now) == other.status(now)
+    assert one.deadline_ns == other.deadline_ns
+    assert attrs.asdict(one.counters) == attrs.asdict(other.counters)
+
+
 @given(
     first=st.sampled_from([1000, (1 << 32) - 5]),
     arriving=st.lists(
@@ -224,9 +232,7 @@ def test_whatever_comes_alone_is_taken_as_anything_else(first, arriving, inbox, 
             octets[change[0]] = octets[change[0]] + change[1] & 0xFF
         packet = seal(bytes(octets))
         assert said(cores[0], packet, now, is_alone=True) == said(cores[1], packet, now, is_alone=False)
-        assert cores[0].status(now) == cores[1].status(now)
-        assert cores[0].deadline_ns == cores[1].deadline_ns
-        assert attrs.asdict(cores[0].counters) == attrs.asdict(cores[1].counters)
+        agree(cores, now)
         sqn = cores[0].status(now)[0].lead + 1
         now += MS
 
@@ -269,9 +275,7 @@ def test_fragments_that_come_next_are_taken_as_anything_else(first, arriving, in
             patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
             patch.setattr(ReceiveWindow, "hold_on", lambda *_: False)
             assert short == said(cores[1], octets, now, is_alone=False, stride=len(octets) // count)
-        assert cores[0].status(now) == cores[1].status(now)
-        assert cores[0].deadline_ns == cores[1].deadline_ns
-        assert attrs.asdict(cores[0].counters) == attrs.asdict(cores[1].counters)
+        agree(cores, now)
         sqn += ahead + count
         now += MS
 

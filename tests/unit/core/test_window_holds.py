@@ -45,3 +45,15 @@ def test_it_waits_for_no_more_than_a_share_of_the_time_since_it_moved(share):
     made.owes = lambda first, end: first == made.trail < end
     assert moves_at(made, now) == 100 * MS * share
     assert made.trail == 6
+
+
+def test_what_members_have_confirmed_is_not_waited_for():
+    """The window of an acknowledged stream has its acks for that; what they lack holds it without end."""
+    made, now = filled(), 2 * SECOND + 100 * MS
+    made.owes = lambda first, end: first < end
+    made.unstable_from = 6
+    made.note_nak(5, now)
+    assert moves_at(made, now) == 0
+    assert made.trail == 6
+    assert [made.next_train(1, now) is None for _ in range(3)] == [False, False, True]
+    assert made.next_train(1, now + 100 * SECOND) is None
