@@ -56,8 +56,10 @@ _RATIO_OF = {
     "throughput": ("mb_per_s", "size"),
     "latency": ("mean_us", "size"),
     "repair": ("mb_per_s", "part"),
+    "messages": ("messages_per_s", "mtu"),
     "files": ("seconds", "size"),
 }
+_GROUP_OF = {"size": "{} octets", "mtu": "MTU {}"}  # how what rows are compared by is written
 _MOVES = "absolute figures move between machines and with what else runs on them; the ratios are what to keep"
 
 
@@ -260,7 +262,7 @@ def _show(name: str, rows: list[Row]) -> None:
     terminal.print()
     terminal.print(shown(name, rows, terminal.width))
     for group, ratios in _ratios(name, rows).items():
-        label = f"{int(group):,} octets" if group.isdigit() else group
+        label = _GROUP_OF.get(_RATIO_OF[name][1], "{}").format(f"{int(group):,}" if group.isdigit() else group)
         terminal.print(f"{label}: " + ", ".join(f"{pair} {value:g}" for pair, value in ratios.items()))
     for remark in remarks(rows):
         terminal.print(remark)

@@ -18,6 +18,7 @@ from deploy.bench.recorded_repairs import repairs
 from deploy.bench.settings import Settings
 from tests.cli.command import Ended, command, environment, marked, pgm
 from tests.cli.test_json import documented
+from tests.interop.zmq_scene import needs_zeromq
 from tests.net.lab import ROOT, needs_namespaces
 from tests.net.processes import Process
 
@@ -245,9 +246,23 @@ def test_killed_it_takes_its_processes_along() -> None:
 
 
 def test_messages_with_subjects() -> None:
-    rows, _ = rows_of(bench("messages", "--contenders", "ours-messages", "--path", "loopback", "--json"))
-    assert [(row["contender"], row["mtu"]) for row in rows] == [("ours-messages", 1500), ("ours-messages", 9000)]
+    ours = ["ours-messages", "ours-messages-busy-poll"]
+    rows, _ = rows_of(bench("messages", "--contenders", ",".join(ours), "--path", "loopback", "--json"))
+    assert [(row["contender"], row["mtu"]) for row in rows] == [(name, mtu) for mtu in (1500, 9000) for name in ours]
     for row in rows:
         documented("bench messages", row, OPTIONAL)
         assert row["messages_per_s"] > row["packets_per_s"] > 0
         assert row["lost"] == 0
+
+
+@needs_namespaces
+@needs_zeromq
+def test_messages_beside_zeromq() -> None:
+    rows, last = rows_of(bench("messages", "--contenders", "ours-messages,zeromq", "--json"))
+    found = {(row["contender"], row["mtu"]): row.get("messages_per_s") for row in rows}
+    assert set(found) == {(name, mtu) for mtu in (1500, 9000) for name in ("ours-messages", "zeromq")}
+    for mtu in (1500, 9000):
+        ours, theirs = found["ours-messages", mtu], found["zeromq", mtu]
+        if ours and theirs:
+            ratio = last["ratios"]["messages"][str(mtu)]["ours-messages/zeromq"]
+            assert ratio == pytest.approx(ours / theirs, rel=0.01, abs=0.001)

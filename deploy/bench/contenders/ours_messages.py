@@ -32,3 +32,15 @@ class OursMessagesEach(OursMessages):
     name = "ours-messages-each"
     title = "pgm, async for"
     takes_each = True
+
+
+class OursMessagesBusyPoll(OursMessages):
+    """The same on the busy-poll driver."""
+
+    name = "ours-messages-busy-poll"
+    title = "pgm, batches(), busy-poll"
+    spins = True
+
+    def command(self, end: str, job: Job) -> list[str]:
+        """The program of one end."""
+        return [sys.executable, "-m", "deploy.bench.peers.ours_messages_busy_poll", end, job.as_json()]

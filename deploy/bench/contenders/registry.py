@@ -13,7 +13,7 @@ from deploy.bench.contenders.openpgm_examples import OpenPgmExamples
 from deploy.bench.contenders.ours_acked import OursAcked
 from deploy.bench.contenders.ours_busy_poll import OursBusyPoll
 from deploy.bench.contenders.ours_each import OursEach
-from deploy.bench.contenders.ours_messages import OursMessages, OursMessagesEach
+from deploy.bench.contenders.ours_messages import OursMessages, OursMessagesBusyPoll, OursMessagesEach
 from deploy.bench.contenders.ours_trio import OursTrio
 from deploy.bench.contenders.raw_blocking import RawBlocking
 from deploy.bench.contenders.raw_busy_poll import RawBusyPoll
@@ -30,6 +30,7 @@ CONTENDERS: tuple[Contender, ...] = (
     OursBusyPoll(),
     OursMessages(),
     OursMessagesEach(),
+    OursMessagesBusyPoll(),
     RawGso(),
     RawSingle(),
     RawBusyPoll(),

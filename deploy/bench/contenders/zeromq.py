@@ -29,7 +29,7 @@ class ZeroMq:
 
     name = "zeromq"
     title = "ZeroMQ, epgm"
-    benchmarks = frozenset({"throughput", "latency", "repair"})
+    benchmarks = frozenset({"throughput", "latency", "repair", "messages"})
     is_ours = False
     spins = False
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
-from deploy.bench.peers.messages import Maker, Tally, pattern
+from deploy.bench.peers.messages import Maker, Octets, Tally, pattern
 from deploy.bench.peers.ours import (
     PING_PORT,
     both_of,
@@ -24,18 +24,31 @@ from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
 from deploy.bench.peers.round_trips import Answered, Trips
 from pgm.blocking import open_receiver, open_source
 from pgm.core.effects import Lost
+from pgm.messages.arguments import Names
 from pgm.net.busy_handles import Receiver, Source
 from pgm.net.items import Batch, Message
+from pgm.net.packed import PackedBatch
 
 _TURN_S = 0.02  # of spinning between two looks at what we are told
 
 
+def _without_subjects(_: Octets) -> Names:
+    return None
+
+
 def send(control: Control, job: Mapping[str, Any]) -> None:
     """Send probes, then messages."""
-    with open_source(
-        **target(job, "sender", 0, PING_PORT, is_source=True), busy_poll=True, **source_parameters(job)
-    ) as source:
+    opening = target(job, "sender", 0, PING_PORT, is_source=True)
+    send_by(control, job, {**opening, **source_parameters(job)}, _without_subjects)
+
+
+def send_by(
+    control: Control, job: Mapping[str, Any], opening: Mapping[str, Any], subjects_of: Callable[[Octets], Names]
+) -> None:
+    """The same with a source that is opened like this, and messages with these subjects."""
+    with open_source(**opening, busy_poll=True) as source:
         maker = Maker(job["size"])
+        subjects = subjects_of(maker.rows)
         watch = SourceWatch(source.driver.core)
         if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
             source.driver.core = watch
@@ -43,11 +56,11 @@ def send(control: Control, job: Mapping[str, Any]) -> None:
         while control.word(PROBE_IVL_S) != "go":
             if control.is_over:
                 return
-            source.send_batch(maker.probe())
+            source.send_batch(probe := maker.probe(), subject=subjects_of(probe))
         begun_ns = time.monotonic_ns()
         until_ns = begun_ns + round(job["seconds"] * 1e9)
         while maker.made < job["messages"] or (not job["messages"] and time.monotonic_ns() < until_ns):
-            source.send_batch(maker.next())
+            source.send_batch(maker.next(), subject=subjects)
         seconds = (time.monotonic_ns() - begun_ns) / 1e9
         window = window_of(watch)
         control.say("sent", messages=maker.made, seconds=seconds, **window, **counted(source.counters))
@@ -65,7 +78,11 @@ def _turn(end: Source | Receiver) -> None:
 
 def recv(control: Control, job: Mapping[str, Any]) -> None:
     """Receive until everything is there, or nothing comes any more."""
-    opening = target(job, "receiver", 0, PING_PORT, is_source=False)
+    recv_by(control, job, target(job, "receiver", 0, PING_PORT, is_source=False))
+
+
+def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]) -> None:
+    """The same with a receiver that is opened like this."""
     with open_receiver(**opening, busy_poll=True, **receiver_parameters(job)) as receiver:
         tally = Tally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
@@ -96,7 +113,7 @@ def recv(control: Control, job: Mapping[str, Any]) -> None:
 
 def _take(receiver: Receiver, tally: Tally) -> bool:
     item = receiver.next_batch(_TURN_S)
-    if isinstance(item, Batch):
+    if isinstance(item, (Batch, PackedBatch)):
         tally.add(item.payloads)
     return item is not None
 

@@ -18,6 +18,7 @@ LOOK_MESSAGES = 4096
 # libzmq multiplies the rate, in kbit/s, by 1000 in an int; and it keeps rate x recovery interval, so the interval follows.
 MOST_KBITS = 2_000_000
 RECOVERY_IVL_MS = 500
+IP_AND_UDP_OCTETS = 28
 BATCH_OCTETS = 65_536  # between two looks at the clock
 
 
@@ -52,6 +53,7 @@ def open_socket(context: Any, kind: int, job: dict[str, Any], seat: str, group: 
     sock.setsockopt(zmq.RATE, MOST_KBITS)  # its own limit lets through some half of what it says
     sock.setsockopt(zmq.RECOVERY_IVL, RECOVERY_IVL_MS)
     sock.setsockopt(zmq.MULTICAST_HOPS, 1)
+    sock.setsockopt(zmq.MULTICAST_MAXTPDU, job["max_datagram"] + IP_AND_UDP_OCTETS)  # it counts those, too
     sock.setsockopt(zmq.RCVBUF, job["rcvbuf"])
     sock.setsockopt(zmq.SNDBUF, job["sndbuf"])
     sock.setsockopt(zmq.LINGER, 0)
