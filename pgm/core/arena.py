@@ -37,6 +37,7 @@ class Arena:
 
     def __init__(self, chunk_octets: int = CHUNK_OCTETS, *, warm_octets: int = 0) -> None:
         self._chunk_octets = chunk_octets
+        self.octets = 0  # of all chunks
         self._others: list[Octets] = [self._new_chunk(chunk_octets) for _ in range(warm_octets // chunk_octets)]
         self._chunk = self._new_chunk(chunk_octets)
         self._view = self._chunk.data  # it refers to the chunk, so it goes when that is left
@@ -49,18 +50,13 @@ class Arena:
         return len(self._others) + 1
 
     @property
-    def octets(self) -> int:
-        """Octets of all chunks."""
-        return self._chunk.nbytes + sum(chunk.nbytes for chunk in self._others)
-
-    @property
     def left_octets(self) -> int:
         """What still fits the chunk that is being filled."""
         return self._chunk.nbytes - self._at
 
-    @staticmethod
-    def _new_chunk(octets: int) -> Octets:
+    def _new_chunk(self, octets: int) -> Octets:
         chunk: Octets = np.empty(octets, np.uint8)
+        self.octets += octets
         chunk[::_PAGE_OCTETS] = 0  # touched now, so that the packet path meets no page fault
         return chunk
 
@@ -76,6 +72,7 @@ class Arena:
         self._cold = chunk, end
         if end >= chunk.nbytes:
             self._others.insert(0, chunk)  # for when all others are in use
+            self.octets += chunk.nbytes
             self._cold = None
         return True
 

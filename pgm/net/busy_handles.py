@@ -18,6 +18,7 @@ from pgm.messages.objects import CBOR, Codec
 from pgm.net.busy_poll import BusyPollDriver, pinned
 from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
+from pgm.net.driver import warmth
 from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
 from pgm.net.items import AnyBatch, BatchItem, Item, Message, batch_of
 from pgm.net.link import open_links
@@ -317,7 +318,7 @@ def open_receiver(
             plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
         )
         inbox = _SpunInbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
-        driver = BusyPollDriver(core, links, inbox)
+        driver = BusyPollDriver(core, links, inbox, bulk_rte=plan.parameters.rx_bulk_rte, **warmth(plan.parameters))
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)

@@ -23,8 +23,9 @@ from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver import Application, hear
 from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
+from pgm.net.moderation import Moderation
 from pgm.telemetry.observer import Observer
-from pgm.units import MILLISECOND, NEVER
+from pgm.units import MILLISECOND, NEVER, SECOND
 
 # Reads in a row before deadlines are looked at again: a read of 64 KB takes some 50 us, so a timer is late by less than
 # the millisecond that the trio driver's timers may be late.
@@ -83,6 +84,7 @@ class Spinner:
         self._deadline_ns = 0
         self._is_stale = True  # whether `_deadline_ns` must be asked for again
         self._reads = 0
+        self._heard: BusyPollDriver | None = None  # who read a train, and may have something to do when nothing comes
         self.now_ns = 0  # when it was last found that nothing waits
         self.thread = threading.get_ident()
 
@@ -106,7 +108,7 @@ class Spinner:
     def remove(self, driver: BusyPollDriver) -> None:
         """Turn it no more; its sockets are still open."""
         self._drivers.remove(driver)
-        self._busiest = None
+        self._busiest = self._heard = None
         for link in driver.links:
             for sock in link.inputs:
                 self._epoll.unregister(sock)
@@ -119,6 +121,10 @@ class Spinner:
     def expect_change(self) -> None:
         """Say that a core was called, so its deadline may be another."""
         self._is_stale = True
+
+    def expect_idle(self, driver: BusyPollDriver) -> None:
+        """Call a driver's `rest` once when nothing waits."""
+        self._heard = driver
 
     def expect_by(self, at_ns: int) -> None:
         """Say that a core was called, and has nothing to do before this; nor has it for anything that was known before."""
@@ -163,12 +169,27 @@ class Spinner:
             self._is_stale = True
             for driver in self._drivers:
                 driver.serve(now_ns)
+        elif self._heard is not None and not ready:
+            heard, self._heard = self._heard, None
+            heard.rest(now_ns)
 
 
 class BusyPollDriver:
-    """Runs `core` on `links` whenever its thread's spinner turns. What is not for the network goes to `application`."""
+    """Runs `core` on `links` whenever its thread's spinner turns. What is not for the network goes to `application`.
 
-    def __init__(self, core: Core, links: Sequence[Link], application: Application) -> None:
+    While `bulk_rte` octets a second or more come, memory is taken as `pgm.net.driver.Driver` does it.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        links: Sequence[Link],
+        application: Application,
+        *,
+        bulk_rte: int = 1,
+        warm_ivl: int = 0,
+        warm_octets: int = 0,
+    ) -> None:
         self.core = core
         self.links = links
         self._application = application
@@ -178,6 +199,8 @@ class BusyPollDriver:
         self.is_closed = False
         self.observer: Observer | None = None  # writes telemetry
         self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core
+        self._warm_ivl, self._warm_octets = warm_ivl, warm_octets
+        self._moderation = Moderation(0, bulk_rte, 0, core.counters)  # says how much comes; who spins never rests
         self.spinner = Spinner.here()
         for link in links:
             link.counters = core.counters
@@ -230,8 +253,17 @@ class BusyPollDriver:
     def _hear(self, link: Link, arrival: Arrival) -> None:
         effects = hear(self.core, self.observer, link, arrival, time.monotonic_ns())
         self.spinner.expect_change()
+        if self._warm_ivl:
+            self._moderation.read(arrival.train.length)
+            self.spinner.expect_idle(self)
         if effects:
             self.perform(effects)
+
+    def rest(self, now_ns: int) -> None:
+        """Nothing waits: there is time for a little memory for what will wait behind a gap."""
+        self._moderation.rest_ns(now_ns)
+        if self._moderation.steady_rate:
+            self.links[0].warm_up(min(self._warm_octets, self._moderation.steady_rate * self._warm_ivl // SECOND))
 
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""

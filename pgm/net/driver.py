@@ -63,13 +63,19 @@ def hear(core: Core, observer: Observer | None, link: Link, arrival: Arrival, no
     return effects
 
 
-def rests(parameters: Parameters) -> dict[str, int]:
-    """What a driver is told of how often to read."""
+def rests(parameters: Parameters) -> dict[str, Any]:
+    """What a receiver's driver is told of how often to read."""
     return {
         "rest_ivl": parameters.rx_rest_ivl,
         "bulk_ivl": parameters.rx_bulk_ivl,
         "bulk_rte": parameters.rx_bulk_rte,
+        "bulk_share": parameters.rx_bulk_share,
     }
+
+
+def rests_of_element(parameters: Parameters) -> dict[str, Any]:
+    """The same for an element in a process of its own."""
+    return {**rests(parameters), "bulk_share": parameters.ne_bulk_share}
 
 
 def warmth(parameters: Parameters) -> dict[str, int]:
@@ -80,8 +86,7 @@ def warmth(parameters: Parameters) -> dict[str, int]:
 class Driver:
     """Runs `core` on `links`. What is not for the network goes to `application`.
 
-    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters `rx_rest_ivl`, `rx_bulk_ivl` and `rx_bulk_rte`. While
-    much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
+    `rest_ivl` and `bulk_ivl`, in ns, `bulk_rte` and `bulk_share` are the parameters whose names begin with `rx_`. While much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class Driver:
         rest_ivl: int = 0,
         bulk_ivl: int = 0,
         bulk_rte: int = 1,
+        bulk_share: float = 0.0,
         warm_ivl: int = 0,
         warm_octets: int = 0,
     ) -> None:
@@ -115,8 +121,8 @@ class Driver:
         for link in links:
             link.counters = core.counters
             for sock in link.inputs:
-                buffer = link.sockets.buffers.rcvbuf
-                self._moderations[sock] = Moderation(bulk_ivl, bulk_rte, buffer, core.counters)
+                room = round(bulk_share * link.sockets.buffers.rcvbuf)
+                self._moderations[sock] = Moderation(bulk_ivl, bulk_rte, room, core.counters)
         self._pauses: dict[socket.socket, Pauses] = {}
 
     def claim_process(self) -> None:

@@ -14,18 +14,16 @@ from pgm.units import MILLISECOND, SECOND
 _WINDOW_NS = 10 * MILLISECOND
 # A driver's timers step by this: a shorter rest would be as long.
 _LEAST_NS = MILLISECOND
-# The part of a receive buffer that may fill during a rest. A late wake-up needs the others.
-_ROOM = 4
 
 
 class Moderation:
     """How long one socket may be left alone. Not at all while repairs are asked for: they must not wait."""
 
-    def __init__(self, rest_ivl: int, least_rte: int, buffer: int, counters: Counters) -> None:
-        """`rest_ivl` is the longest rest, in ns; 0 for none; `least_rte` the octets a second that are much, `buffer` those of the socket."""
+    def __init__(self, rest_ivl: int, least_rte: int, room: int, counters: Counters) -> None:
+        """`rest_ivl` is the longest rest, in ns, 0 for none; `least_rte` the octets a second that are much, `room` those that may wait."""
         self._rest_ivl = rest_ivl
         self._least_rte = least_rte
-        self._room = buffer // _ROOM
+        self._room = room
         self._counters = counters
         self._octets = 0
         self._naks = 0

@@ -13,7 +13,7 @@ from pgm.core.channel import Segment
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
 from pgm.net.answering import start_answering
-from pgm.net.driver import Driver, rests
+from pgm.net.driver import Driver, rests_of_element
 from pgm.net.link import open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.status import snapshot_of
@@ -55,7 +55,7 @@ async def run_element(
     warm_octets = plan.parameters.warm_bytes if plan.role is Role.REPAIRER else 0
     links = open_links(plan, Arena(warm_octets=warm_octets), seed)
     core = build(plan, [link.segment for link in links])
-    driver = Driver(core, links, _Element(log, record), **rests(plan.parameters))
+    driver = Driver(core, links, _Element(log, record), **rests_of_element(plan.parameters))
     driver.claim_process()
     started_ns = driver.now_ns()
     for link in links:

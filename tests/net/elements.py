@@ -13,7 +13,7 @@ import repairer.process
 from pgm.core.arena import Arena
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
-from pgm.net.driver import Driver, rests
+from pgm.net.driver import Driver, rests_of_element
 from pgm.net.link import open_links
 from pgm.net.open import driven
 from pgm.net.receiver import Receiver
@@ -67,7 +67,7 @@ async def running(topology: Topology, *nodes: str, is_alone: bool = False) -> As
             else:
                 links = open_links(plan, Arena())
                 core = _BUILD[plan.role](plan, [link.segment for link in links])
-                driver = Driver(core, links, Notices(), **rests(plan.parameters))
+                driver = Driver(core, links, Notices(), **rests_of_element(plan.parameters))
                 if is_alone:
                     driver.claim_process()
                 await stack.enter_async_context(driven(driver))

@@ -7,9 +7,13 @@ import pytest
 import trio
 
 import pgm
+import pgm.blocking
 from pgm import Batch
 from pgm.core.counters import Counters
+from pgm.net.driver import rests as rests_told
+from pgm.net.driver import rests_of_element
 from pgm.net.moderation import Moderation
+from pgm.parameters import Parameters
 from pgm.units import MIB, MILLISECOND
 from tests.net.places import Place
 
@@ -30,20 +34,20 @@ def rests(moderation: Moderation, rate: int, *, begun_ns: int = 10**9, windows: 
 
 
 def test_only_much_is_moderated() -> None:
-    assert rests(Moderation(IVL, MUCH, 4 * MIB, Counters()), 2 * MUCH)[1:] == [IVL, IVL]
-    assert rests(Moderation(IVL, MUCH, 4 * MIB, Counters()), MUCH // 2) == [0, 0, 0]
-    assert rests(Moderation(0, MUCH, 4 * MIB, Counters()), 2 * MUCH) == [0, 0, 0]
+    assert rests(Moderation(IVL, MUCH, MIB, Counters()), 2 * MUCH)[1:] == [IVL, IVL]
+    assert rests(Moderation(IVL, MUCH, MIB, Counters()), MUCH // 2) == [0, 0, 0]
+    assert rests(Moderation(0, MUCH, MIB, Counters()), 2 * MUCH) == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("rate", "wanted"), [(700_000_000, MIB * 10**9 // 700_000_000), (1_200_000_000, 0)])
-def test_a_rest_fills_no_more_than_a_quarter_of_the_buffer(rate: int, wanted: int) -> None:
-    assert rests(Moderation(IVL, MUCH, 4 * MIB, Counters()), rate)[-1] == wanted
+def test_a_rest_fills_no_more_than_the_room_there_is(rate: int, wanted: int) -> None:
+    assert rests(Moderation(IVL, MUCH, MIB, Counters()), rate)[-1] == wanted
 
 
 def test_what_comes_steadily_is_told_where_it_is_much() -> None:
     counters = Counters()
     for ivl in (IVL, 0):
-        moderation = Moderation(ivl, MUCH, 4 * MIB, counters)
+        moderation = Moderation(ivl, MUCH, MIB, counters)
         rests(moderation, 20 * MUCH)
         assert moderation.steady_rate == 20 * MUCH
         rests(moderation, MUCH // 2, begun_ns=2 * 10**9)
@@ -74,9 +78,33 @@ async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
         assert (receiver.links[0]._arena.octets == 12 * MIB) is is_taken
 
 
+@pytest.mark.parametrize(("ivl", "is_taken"), [("1s", True), ("0ms", False)])
+def test_who_spins_takes_it_too(place: Place, ivl: str, is_taken: bool) -> None:
+    much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB"}
+    rows = np.zeros((500, 1000), np.uint8)
+    source_url = place.url(fin_quiet_ivl="50ms", rate="160Mbit/s")
+    with (
+        pgm.blocking.open_receiver(place.url(), busy_poll=True, **much) as receiver,
+        pgm.blocking.open_source(source_url, busy_poll=True) as source,
+    ):
+        for _ in range(40):
+            source.send_batch(rows)
+            got = 0
+            while got < len(rows):
+                item = receiver.next_batch(PATIENCE_S)
+                assert item is not None
+                got += len(item) if isinstance(item, Batch) else 0
+        assert (receiver.links[0]._arena.octets == 12 * MIB) is is_taken
+
+
+def test_an_element_may_rest_longer() -> None:
+    assert rests_told(Parameters())["bulk_share"] == 1 / 16
+    assert rests_of_element(Parameters())["bulk_share"] == 1 / 4
+
+
 def test_nobody_rests_while_repairs_are_asked_for() -> None:
     counters = Counters()
-    moderation = Moderation(IVL, MUCH, 4 * MIB, counters)
+    moderation = Moderation(IVL, MUCH, MIB, counters)
     assert rests(moderation, 2 * MUCH)[-1] == IVL
     counters.nak_packets += 1
     assert rests(moderation, 2 * MUCH, begun_ns=2 * 10**9)[1:] == [IVL, IVL]  # the first window is over before
@@ -86,7 +114,7 @@ def test_nobody_rests_while_repairs_are_asked_for() -> None:
 
 
 def test_the_first_packet_after_a_pause_ends_it() -> None:
-    moderation = Moderation(IVL, MUCH, 4 * MIB, Counters())
+    moderation = Moderation(IVL, MUCH, MIB, Counters())
     assert rests(moderation, 2 * MUCH)[-1] == IVL
     moderation.read(1472)
     assert moderation.rest_ns(2 * 10**9) == 0
