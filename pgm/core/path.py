@@ -77,7 +77,8 @@ class Path:
         trail in the turn before, and counting starts one turn later, so that no sqn is negative.
         """
         if self.has_edges:
-            return self.unwrap(wire_sqn), self.unwrap(wire_trail)
+            lead = self.lead
+            return unwrap(wire_sqn, lead), unwrap(wire_trail, lead)
         trail = min(unwrap(wire_trail, wire_sqn), wire_sqn)  # never ahead of what was just sent
         turn = SPACE if trail < 0 else 0
         return wire_sqn + turn, trail + turn

@@ -130,6 +130,14 @@ class RangeTable(Generic[R]):
         self._ranges.insert(index + 1, right)
         self._was_split(right)
 
+    def _cut_off(self, index: int, end: int) -> R:
+        """Take what lies before `end` out of a range that goes on behind it."""
+        rest = self._ranges[index]
+        cut = _twin(rest)
+        cut.end = rest.first = self._firsts[index] = end
+        self.sqns -= end - cut.first
+        return cut
+
     def _was_split(self, right: R) -> None:
         """A range was cut in two; `right` is new."""
 
@@ -164,6 +172,9 @@ class RangeTable(Generic[R]):
 
     def discard(self, first: int, end: int) -> list[R]:
         """Cut out and return everything inside `first` to `end - 1`."""
+        index = bisect_left(self._firsts, first)
+        if index < len(self._ranges) and self._firsts[index] == first and self._ranges[index].end > end:
+            return [self._cut_off(index, end)]  # as it is while a gap fills in order: it stays what and where it is
         found = self.within(first, end)
         if len(found) == 1:
             self.remove(found[0])

@@ -169,6 +169,41 @@ class ReceiveWindow:
         self._counters.duplicate_packets += some.count - filled
         return filled
 
+    def repair(self, data: Data, first: int, now_ns: int) -> tuple[list[Effect], int] | None:
+        """Take in packets of what is known, none of which was delivered, and deliver what is in order now; also returns how many had been missing.
+
+        The same as `add` and `advance` in a fraction of their calls; None, and nothing was taken, where it is not so plain.
+        """
+        held, end = self._held, first + data.count
+        if (
+            not self.next_sqn <= first < end <= self.arrivals.end
+            or self.kept is not None
+            or len(self._recovery.missing) >= self._parameters.rxw_gaps  # one may be cut in two
+            or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
+        ):
+            return None
+        found = self._recovery.arrived(first, end, now_ns)
+        filled = data.count if found == [(first, end)] else sum([high - low for low, high in found])
+        effects: list[Effect] = []
+        counters, octets = self._counters, filled * data.stride
+        counters.received_packets += filled
+        counters.received_octets += octets
+        counters.duplicate_packets += data.count - filled
+        run = data.run(first)
+        if first == self.next_sqn and filled == data.count and octets <= self._room.octets:
+            self._room.octets -= octets
+            self.next_sqn = end
+            counters.delivered_packets += filled
+            counters.delivered_octets += octets - filled * data.payload_at
+            effects.append(Deliver(self._tsi, run))
+        else:
+            for low, high in found:
+                held.add(run.part(low, high))
+        oldest = held.oldest
+        if (oldest is not None and oldest.first == self.next_sqn) or self._given_up:
+            effects += self.advance()
+        return effects, filled
+
     def pass_alone(self, sqn: int, octets: int) -> bool:
         """Deliver a packet, plain and of so many octets, to an application that takes it at once; says whether it is next and may be.
 

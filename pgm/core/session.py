@@ -157,6 +157,11 @@ class Session(ShortReceive):
                 if delivered is not None:
                     return (delivered,)
                 return self._ask(self._setup.segment, now_ns) if self._recovery.has_room_at_ns <= now_ns else ()
+        elif data.type is PacketType.RDATA and not data.says_more:
+            repaired = self.take_repair(data, first, trail, peer, now_ns)
+            if repaired is not None:
+                has_room = self._recovery.has_room_at_ns <= now_ns
+                return [*repaired, *self._ask(self._setup.segment, now_ns)] if has_room else repaired
         effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
         if data.options:
             effects += self._note_start(data, first)

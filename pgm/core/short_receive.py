@@ -13,7 +13,7 @@ from pgm.core.session_state import SessionState
 from pgm.core.session_view import SessionView
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.serial import HALF, MASK
-from pgm.wire.train import Scattered
+from pgm.wire.train import Data, Scattered
 
 _OPEN = SessionState.OPEN
 
@@ -69,6 +69,21 @@ class ShortReceive(SessionView):
         parents = self._asker.parents
         (parents.answered if is_repair else parents.heard)(peer)
         path.saw(last, trail)
+        return effects
+
+    def take_repair(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
+        """Take RDATA, all of it known and not delivered, where nothing but deliveries comes of that; else None, and nothing was taken."""
+        path, window = self.path, self.window
+        if self._has_sequels or max(trail, path.trail) > window.next_sqn:
+            return None
+        taken = window.repair(data, first, now_ns)
+        if taken is None:
+            return None
+        effects, filled = taken
+        self._count_repairs(filled, data.type, peer)
+        path.heard_at_ns = now_ns
+        self._asker.parents.answered(peer)
+        path.saw(first + data.count - 1, trail)
         return effects
 
     def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:

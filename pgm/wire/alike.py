@@ -34,9 +34,10 @@ def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
     return np.ndarray((rows.shape[0],), dtype, rows, at, (rows.strides[0],))
 
 
-def cuts_at_a_glance(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[int] | None:
-    """`cuts_of` sound data packets without options, alike in all but sqn and checksum: trains of which some packets are missing.
+def parts_at_a_glance(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[tuple[int, list[int]]] | None:
+    """What to read together of sound data packets without options of one session and size: new ones and repairs, of which some may be missing.
 
+    Each part begins at a row and has, from there on, its `cuts_of`; its packets are of one type, its pieces of one trail.
     None for whatever is not so plain. `residues` are what `pgm.wire.checksum` says of the rows.
     """
     count, stride = rows.shape
@@ -48,11 +49,40 @@ def cuts_at_a_glance(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[int
         return None  # some have no checksum
     sums[:] = 0
     sqns = words[:, SQN_AT // 4].view(">u4").astype(np.uint32)
+    breaks = sqns[1:] - sqns[:-1] != 1
     words[:, SQN_AT // 4] = 0
-    octets = words.tobytes()
-    if octets != octets[:DATA_HEADER_OCTETS] * count:
+    if _are_equal(words):
+        return [(0, _cuts_where(breaks, count))]
+    octets = words.view(np.uint8)
+    kinds, trails = octets[:, TYPE_AT].copy(), words[:, TRAIL_AT // 4].copy()
+    octets[:, TYPE_AT] = words[:, TRAIL_AT // 4] = 0
+    if not _are_equal(words):
         return None
-    return _cuts_where(sqns[1:] - sqns[:-1] != 1, count)
+    return _parts_of(_cuts_where(breaks | (kinds[1:] != kinds[:-1]), count), kinds, trails)
+
+
+def _are_equal(heads: npt.NDArray[np.uint32]) -> bool:
+    octets = heads.tobytes()
+    return octets == octets[: heads.strides[0]] * len(heads)
+
+
+def _parts_of(
+    cuts: list[int], kinds: npt.NDArray[np.uint8], trails: npt.NDArray[np.uint32]
+) -> list[tuple[int, list[int]]] | None:
+    """Neighbouring pieces of one type, in whose last packets the trail is the same; None where one is no data."""
+    parts: list[tuple[int, list[int]]] = []
+    told: tuple[int, int] | None = None
+    ends = np.array(cuts[1:]) - 1
+    for first, end, kind, trail in zip(cuts, cuts[1:], kinds[ends].tolist(), trails[ends].tolist(), strict=False):
+        if kind not in _DATA_TYPES:
+            return None
+        if told == (kind, trail):
+            begin, of_part = parts[-1]
+            of_part.append(end - begin)
+        else:
+            parts.append((first, [0, end - first]))
+            told = kind, trail
+    return parts
 
 
 def _cuts_where(breaks: npt.NDArray[np.bool_], count: int) -> list[int]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pgm.errors import WireError
 from pgm.wire import checksum
-from pgm.wire.alike import alike, are_plain, cuts_at_a_glance, cuts_of
+from pgm.wire.alike import alike, are_plain, cuts_of, parts_at_a_glance
 from pgm.wire.formats import (
     DATA,
     DATA_HEADER_OCTETS,
@@ -357,9 +357,11 @@ def _parse_block_untrusted(
         return
     rows = train.buffer[offset : offset + count * stride].reshape(count, stride)
     residues = checksum.residues(rows)
-    cuts = [0, count] if is_one_run(rows, residues) else cuts_at_a_glance(rows, residues)
-    if cuts:
-        _read_plain_untrusted(train, offset, rows, cuts, False, items, rejects)
+    parts = [(0, [0, count])] if is_one_run(rows, residues) else parts_at_a_glance(rows, residues)
+    if parts is not None:
+        for first, cuts in parts:
+            part = rows[first : first + cuts[-1]]
+            _read_plain_untrusted(train, offset + first * stride, part, cuts, False, items, rejects)
         return
     bad = (residues != 0) & (checksum.stored(rows) != 0)
     if bad.any():

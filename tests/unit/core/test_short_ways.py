@@ -159,6 +159,7 @@ def test_what_comes_in_order_is_delivered_as_anything_else(history, first, has_e
             if not is_short:
                 patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
                 patch.setattr(ReceiveWindow, "hold_on", lambda *_: False)
+                patch.setattr(ReceiveWindow, "repair", lambda *_: None)
                 patch.setattr(ShortReceive, "take_scattered", lambda *_: None)
             reader = kind(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload, takes=takes, **limits)
             network = Network(reader, first, has_epoch=has_epoch, joins=True)
@@ -352,6 +353,20 @@ def test_repairs_for_holes_take_the_short_way(monkeypatch):
     assert filled == [3]
     assert reader.delivered()[-10:] == list(range(1010, 1020))
     assert (reader.core.counters.repaired_sqns, reader.core.counters.duplicate_packets) == (4, 2)
+
+
+def test_repairs_that_follow_each_other_take_the_short_way(monkeypatch):
+    """Whether they are next in order, or some of them came already; not where they reach further than what is known."""
+    taken = []
+    short = ReceiveWindow.repair
+    monkeypatch.setattr(ReceiveWindow, "repair", lambda *what: taken.append(short(*what)) or taken[-1])
+    reader = joined()
+    reader.hear(data_train([1010, *range(1020, 1024), 1030], trail=100))
+    for sqns in (range(1011, 1015), range(1017, 1019), range(1015, 1019), range(1019, 1026), range(1028, 1032)):
+        reader.hear(data_train(sqns, kind=PacketType.RDATA, trail=100))
+    assert [found and found[1] for found in taken] == [4, 2, 2, 3, None]
+    assert reader.delivered()[-16:] == list(range(1010, 1026))
+    assert (reader.core.counters.repaired_sqns, reader.core.counters.duplicate_packets) == (13, 7)
 
 
 def test_repairs_for_every_other_packet_of_a_gap_keep_to_the_ranges_allowed():

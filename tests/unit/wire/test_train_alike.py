@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pgm.wire import train as train_module
+from pgm.wire.alike import parts_at_a_glance
 from pgm.wire.checksum import INTEGER_OCTETS, residues
 from pgm.wire.formats import PacketType
 from pgm.wire.one_run import is_one_run
@@ -167,7 +168,7 @@ def read_alike(packets, stride):
     items, rejects = Train.of(octets, stride).parse_untrusted()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(train_module, "is_one_run", lambda *_: False)
-        patched.setattr(train_module, "cuts_at_a_glance", lambda *_: None)
+        patched.setattr(train_module, "parts_at_a_glance", lambda *_: None)
         long_items, long_rejects = Train.of(octets, stride).parse_untrusted()
     assert told(items) == told(long_items)
     assert rejects == long_rejects
@@ -209,6 +210,36 @@ def test_packets_with_holes_between_them_are_one_item(first, steps, changed):
     items, rejects = Train.of(b"".join(packets), STRIDE).parse_untrusted()
     assert list(split(items)) == [one for found, _ in singles for one in split(found)]
     assert sorted(rejects) == sorted(reason for _, reasons in singles for reason in reasons)
+
+
+@given(
+    first=firsts,
+    packets=st.lists(
+        st.tuples(
+            st.sampled_from([1, 1, 1, 2, -3]), st.sampled_from([4, 4, 4, 5, 5, 6, 0]), st.sampled_from([0, 0, 1])
+        ),
+        min_size=2,
+        max_size=12,
+    ),
+)
+def test_repairs_between_new_data_are_read_as_without_them(first, packets):
+    """Each piece has the trail of its last packet; control packets and others among them are read as what they are."""
+    made, sqn, trail = [], first, 0
+    for step, kind, more in packets:
+        sqn, trail = sqn + step, trail + more
+        octets = bytearray(data_packet(wrap(sqn), bytes(20), trail=trail))
+        octets[4] = kind
+        made.append(sealed(bytes(octets)))
+    read_alike(made, STRIDE)
+
+
+def test_repairs_between_new_data_take_the_short_way():
+    """Neighbouring pieces of one type and trail are one part."""
+    kinds = [(10, 4, 1), (11, 4, 1), (3, 5, 1), (5, 5, 1), (12, 4, 1), (13, 4, 2), (15, 4, 3)]
+    made = [data_packet(sqn, bytes(20), trail=trail, kind=PacketType(kind)) for sqn, kind, trail in kinds]
+    found = np.frombuffer(b"".join(made), np.uint8).reshape(len(made), STRIDE)
+    parts = parts_at_a_glance(found, residues(found))
+    assert parts == [(0, [0, 2]), (2, [0, 1, 2]), (4, [0, 2]), (6, [0, 1])]
 
 
 def test_a_length_that_is_wrong_by_what_a_sqn_carries_is_refused():
