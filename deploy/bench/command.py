@@ -23,7 +23,7 @@ from deploy.bench.machine import complaint, describe
 from deploy.bench.messages import messages
 from deploy.bench.pacing import pacing
 from deploy.bench.peers.messages import NUMBER_OCTETS
-from deploy.bench.plot import plot, require_matplotlib
+from deploy.bench.plot import plot, require_kind, require_matplotlib
 from deploy.bench.ratios import Ratios, ratios_of
 from deploy.bench.record import record
 from deploy.bench.relay import relay
@@ -31,7 +31,7 @@ from deploy.bench.repair import repair
 from deploy.bench.scale import scale
 from deploy.bench.settings import SIZES, Row, Settings, allowed_buffer
 from deploy.bench.throughput import throughput
-from deploy.bench.view import remarks, shown
+from deploy.bench.view import compared, remarks, shown
 from deploy.output import command, print_json
 from deploy.supervise import heed_signals
 from deploy.tables import console
@@ -59,7 +59,7 @@ _RATIO_OF = {
     "messages": ("messages_per_s", "mtu"),
     "files": ("seconds", "size"),
 }
-_GROUP_OF = {"size": "{} octets", "mtu": "MTU {}"}  # how what rows are compared by is written
+_CONTENDED = ("throughput", "latency", "repair", "relay", "scale", "messages")  # --contenders decides who takes part
 _MOVES = "absolute figures move between machines and with what else runs on them; the ratios are what to keep"
 
 
@@ -96,6 +96,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
     """Raise `UsageError` before anything is measured."""
     if picture is not None:
         require_matplotlib()
+        require_kind(picture)
         if not picture.absolute().parent.is_dir():
             raise UsageError(f"{picture.parent} is no folder", remedy="make it, or draw to another place")
     if any(size < NUMBER_OCTETS for size in options["sizes"]):
@@ -103,7 +104,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
     for name in names:
         if name == "files":
             chosen_for_files(options["contenders"])
-        elif name in _RATIO_OF:
+        elif name in _CONTENDED:
             chosen(name, options["contenders"])
 
 
@@ -261,9 +262,11 @@ def _show(name: str, rows: list[Row]) -> None:
     terminal = console()
     terminal.print()
     terminal.print(shown(name, rows, terminal.width))
-    for group, ratios in _ratios(name, rows).items():
-        label = _GROUP_OF.get(_RATIO_OF[name][1], "{}").format(f"{int(group):,}" if group.isdigit() else group)
-        terminal.print(f"{label}: " + ", ".join(f"{pair} {value:g}" for pair, value in ratios.items()))
+    ratios = _ratios(name, rows)
+    if ratios:
+        terminal.print()
+        terminal.print(compared(name, rows, ratios, _RATIO_OF[name][1], terminal.width))
+    terminal.print()
     for remark in remarks(rows):
         terminal.print(remark)
     terminal.print()

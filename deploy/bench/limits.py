@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deploy.bench.contender import Contender
-from deploy.bench.search import Maximum
+from deploy.bench.search import REACHED, Maximum
 from deploy.bench.trial import Outcome
 
 _FULL = 0.9  # of a core: no room for more
@@ -20,9 +20,11 @@ def limited_by(contender: Contender, found: Maximum) -> str:
             if share >= _FULL:
                 parts.append(f"limited by the {name}'s core ({share:.0%})")
     if too_fast is not None:
-        parts.append(f"too fast at {_rate(too_fast)}: {too_fast.flaw}{_drops(too_fast)}{_busy(contender, too_fast)}")
+        parts.append(f"too fast {_rate(too_fast)}: {too_fast.flaw}{_drops(too_fast)}{_busy(contender, too_fast)}")
     elif not parts:
         parts.append("limited by its sender, which reached no higher rate")
+    if found.stumbles:
+        parts.append("one run at this rate was not whole, and those behind it were")
     return "; ".join(parts)
 
 
@@ -36,8 +38,14 @@ def receiver_share(outcome: Outcome) -> float:
     return outcome.receiver.cpu_s / outcome.seconds if outcome.seconds else 0.0
 
 
-def _rate(outcome: Outcome | None) -> str:
-    return "" if outcome is None else f"{outcome.offered_per_s * outcome.size / 1e6:,.0f} MB/s"
+def _rate(outcome: Outcome) -> str:
+    """What was asked for, and what was sent where that is another."""
+    asked, sent = (f"{rate * outcome.size / 1e6:,.0f} MB/s" for rate in (outcome.rate, outcome.offered_per_s))
+    if not outcome.rate:
+        return f"flat out, at {sent}"
+    return (
+        f"at {asked}" if outcome.offered_per_s >= REACHED * outcome.rate else f"at {asked}, of which {sent} were sent"
+    )
 
 
 def _drops(outcome: Outcome) -> str:

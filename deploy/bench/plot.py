@@ -22,6 +22,9 @@ DRAWN = {
     "idle": ("cpu_share", "share of a core", "contender"),
     "scale": ("cpu_s", "CPU seconds", "receivers"),
 }
+_FAMILIES = {"pgm": "Blues", "raw": "Greys", "openpgm": "Oranges", "zeromq": "Greens", "": "Purples"}  # by title
+# Texts of a vector picture stay texts, and the same figures give the same file.
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pgm bench"}
 _WIDTH, _HEIGHT = 10.0, 4.5  # inches of one picture
 _FILLED = 0.8  # of the room of a group
 
@@ -36,11 +39,20 @@ def require_matplotlib() -> None:
         ) from None
 
 
+def require_kind(file: Path) -> None:
+    """Raise `UsageError` for a kind of file that cannot be drawn."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    if file.suffix.removeprefix(".").lower() not in FigureCanvasBase.get_supported_filetypes():
+        raise UsageError(f"{file}: no kind of picture that can be drawn", remedy="name it .png, .svg or .pdf")
+
+
 def plot(file: Path, rows: Mapping[str, Sequence[Row]], machine: Mapping[str, Any]) -> None:
-    """Draw a picture for each benchmark, one below the other. Raises `OSError`, `UsageError` for an unknown kind of file."""
+    """Draw a picture for each benchmark, one below the other. Raises `OSError`."""
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams.update(_STYLE)
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(len(rows), 1, figsize=(_WIDTH, _HEIGHT * len(rows)), squeeze=False)
@@ -50,8 +62,6 @@ def plot(file: Path, rows: Mapping[str, Sequence[Row]], machine: Mapping[str, An
     figure.tight_layout()
     try:
         figure.savefig(file, dpi=120)
-    except ValueError as error:
-        raise UsageError(f"{file}: {error}", remedy="name it .png, .svg or .pdf") from None
     finally:
         pyplot.close(figure)
 
@@ -65,7 +75,8 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
         found = {row[by]: row for row in rows if row["title"] == title}
         places = [at + (number - (len(titles) - 1) / 2) * width for at, group in enumerate(groups) if group in found]
         values = [found[group].get(key) or 0 for group in groups if group in found]
-        axis.bar(places, values, width, label=title)
+        bars = axis.bar(places, values, width, label=title, color=_colour(title, titles))
+        axis.bar_label(bars, [_value(value) for value in values], fontsize=7, padding=1)
         for place, group in zip(places, [group for group in groups if group in found], strict=True):
             if benchmark == "latency":
                 axis.plot([place, place], [found[group]["p50_us"], found[group]["p99_us"]], color="black", lw=1)
@@ -75,6 +86,24 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
     if benchmark in ("throughput", "latency"):
         axis.set_yscale("log")
     axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _colour(title: str, titles: Sequence[str]) -> Any:
+    """A shade of its family's colour, so that ours are told from the others at a glance."""
+    import matplotlib
+
+    def is_of(prefix: str, other: str) -> bool:
+        return other.lower().startswith(prefix)
+
+    prefix = next(prefix for prefix in _FAMILIES if is_of(prefix, title))
+    family = [other for other in titles if next(one for one in _FAMILIES if is_of(one, other)) == prefix]
+    shade = 0.85 - 0.5 * family.index(title) / max(1, len(family) - 1)
+    return matplotlib.colormaps[_FAMILIES[prefix]](shade)
+
+
+def _value(value: float) -> str:
+    """Three digits of it."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _label(group: object) -> str:

@@ -69,7 +69,8 @@ async def _measured(contender: Contender, role: str, settings: Settings, direct:
                 if element is not None:
                     usage = element.usage
                     relay_cpu[id(outcome)], peak = usage.cpu_s - before, usage.peak_octets
-            said = f"{contender.title}, {role or 'direct'}, {rate * SIZE / 1e6:,.0f} MB/s asked"
+            asked = f"{rate * SIZE / 1e6:,.0f} MB/s" if rate else "flat out"
+            said = f"{contender.title}, {f'through a relaying {role}' if role else 'direct'}, {asked}"
             settings.say(f"{said}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'whole'}")
             kept.append(outcome)
             return outcome

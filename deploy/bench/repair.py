@@ -10,6 +10,7 @@ import attrs
 from deploy.bench.contender import Contender, Job
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.gap import gap
+from deploy.bench.limits import limited_by
 from deploy.bench.place import ETHERNET_MTU, Place, open_place
 from deploy.bench.search import Maximum
 from deploy.bench.settings import Row, Settings
@@ -115,6 +116,7 @@ def _goodput(contender: Contender, without: Maximum, found: Maximum) -> Row:
     return figures(contender, found) | {
         "lossless_mb_per_s": round(lossless.mb_per_s, 2),
         "goodput": round(best.mb_per_s / lossless.mb_per_s, 4),
+        "limited_by": limited_by(contender, found),
     }
 
 

@@ -10,12 +10,13 @@ import attrs
 from deploy.bench.trial import Outcome
 
 _MOST_STEPS = 12  # of the bisection: from a rate ten times too high to a hundredth of it
-_MOST_RETREATS = 6  # rates that were found and then not confirmed
-_REACHED = 0.97  # of a rate: below it the sender did not send that fast
+_MOST_RETREATS = 12  # rates that were found and then not confirmed
+REACHED = 0.97  # of a rate: below it the sender did not send that fast
 _MOST_MISSES = 2
 _STEP_BACK = 0.93
 _STEP_ON = 1.5
 _LEAST_SHARE = 1 / 4096  # of what a sender can send: a contender that loses even there has no lossless rate
+_PLAIN = 0.1  # of all messages: who loses more was not stalled once by the machine, but is too slow
 
 Run = Callable[[float], Awaitable[Outcome]]  # a trial at so many messages a second, 0 for as fast as it goes
 
@@ -24,9 +25,10 @@ Run = Callable[[float], Awaitable[Outcome]]  # a trial at so many messages a sec
 class Maximum:
     """What the search found."""
 
-    runs: list[Outcome]  # at the highest lossless rate; empty if there was none
+    runs: list[Outcome]  # in a row, at the highest lossless rate; empty if there was none
     too_fast: Outcome | None  # at the lowest rate that was too much
     trials: int
+    stumbles: int = 0  # trials at the highest lossless rate that were not whole, before those in a row
 
     @property
     def median(self) -> Outcome | None:
@@ -39,24 +41,29 @@ class Maximum:
 
 @attrs.define
 class Search:
-    """One contender's search. `precision` is the width of the last interval as a share of the rate."""
+    """One contender's search. `precision` is the width of the last interval as a share of the rate.
+
+    A rate is too fast when a second trial at it is not whole either, or when the first lost more than a stall explains:
+    machines are stopped for milliseconds now and then, and one such stop must not decide about a contender.
+    """
 
     run: Run
     runs: int
     precision: float
     trials: int = 0
+    _flawed: list[Outcome] = attrs.field(factory=list)
     _too_fast: Outcome | None = None
 
     async def maximum(self) -> Maximum:
-        """Find it."""
+        """Find it: flat out, then by rates, then above what was sent flat out, which is not always the most that can be sent."""
         first = await self._try(0.0)
-        if first.is_whole:
-            confirmed = await self._confirm(0.0, [first])
-            if confirmed:
-                return Maximum(confirmed, None, self.trials)
         high, low = first.offered_per_s, 0.0
         guess = min(first.messages_per_s, high) * 0.9
         good: Outcome | None = None
+        if first.is_whole:
+            low, good = high, first
+        else:
+            self._note(first)
         steps = missed = 0
         is_limit = (
             False  # of what is sent flat out: a source that adapts sends less then than by a rate that all can bear
@@ -71,10 +78,10 @@ class Search:
             if steps == 0 and low < guess < high:
                 rate = guess
             steps += 1
-            outcome = await self._try(rate)
+            outcome = await self._judged(rate)
             if outcome.is_whole:
                 good = outcome if good is None or outcome.messages_per_s > good.messages_per_s else good
-                if outcome.offered_per_s >= _REACHED * rate:
+                if outcome.offered_per_s >= REACHED * rate:
                     low = rate
                 else:  # the sender was held up, so nothing is known of this rate
                     low, missed = max(low, outcome.offered_per_s), missed + 1
@@ -90,30 +97,61 @@ class Search:
         """Confirm a rate that was good once, or a lower one."""
         for _ in range(_MOST_RETREATS if good is not None else 0):
             assert good is not None
-            confirmed = await self._confirm(good.rate, [good])
+            confirmed = await self._confirm(good)
             if confirmed:
-                return Maximum(confirmed, self._too_fast, self.trials)
-            rate = good.rate * _STEP_BACK
-            good = await self._try(rate)
-            while not good.is_whole and rate > good.rate * _LEAST_SHARE and self.trials < 10 * _MOST_STEPS:
+                stumbles = sum(one.rate == good.rate for one in self._flawed)
+                return Maximum(confirmed, self._limit_above(good), self.trials, stumbles)
+            least = (good.rate or good.offered_per_s) * _LEAST_SHARE
+            rate = (good.rate or good.offered_per_s) * _STEP_BACK
+            good = await self._judged(rate)
+            while not good.is_whole and rate > least and self.trials < 10 * _MOST_STEPS:
                 rate *= _STEP_BACK
-                good = await self._try(rate)
+                good = await self._judged(rate)
         return Maximum([], self._too_fast, self.trials)
 
-    async def _confirm(self, rate: float, so_far: list[Outcome]) -> list[Outcome]:
-        """As many good runs as are wanted, or none."""
-        found = [*so_far]
+    async def _confirm(self, good: Outcome) -> list[Outcome]:
+        """As many good runs in a row as are wanted, or none. Once they may begin anew."""
+        found = [good]
         while len(found) < self.runs:
-            outcome = await self._try(rate)
-            if not outcome.is_whole:
+            outcome = await self._try(good.rate)
+            if outcome.is_whole:
+                found.append(outcome)
+            elif _is_plain(outcome) or sum(one.rate == good.rate for one in self._flawed) > 1:
+                self._note(outcome)
                 return []
-            found.append(outcome)
+            else:
+                found = []
         return found
+
+    async def _judged(self, rate: float) -> Outcome:
+        """A trial; a second one where the first was not whole and that may have been the machine."""
+        outcome = await self._try(rate)
+        if not outcome.is_whole and not _is_plain(outcome):
+            outcome = await self._try(rate)
+        if not outcome.is_whole:
+            self._note(outcome)
+        return outcome
 
     async def _try(self, rate: float) -> Outcome:
         self.trials += 1
         outcome = await self.run(rate)
-        worst = self._too_fast
-        if not outcome.is_whole and (worst is None or not worst.rate or outcome.offered_per_s <= worst.offered_per_s):
-            self._too_fast = outcome
+        if not outcome.is_whole:
+            self._flawed.append(outcome)
         return outcome
+
+    def _limit_above(self, good: Outcome) -> Outcome | None:
+        """What was too fast, if that was more than this."""
+        known = self._too_fast
+        is_above = known is not None and (known.rate or known.offered_per_s) > good.offered_per_s
+        return known if good.rate and is_above else None
+
+    def _note(self, outcome: Outcome) -> None:
+        """A rate that is too fast: the lowest is told of."""
+        known = self._too_fast
+        if known is None or not known.rate or 0 < outcome.rate < known.rate:
+            self._too_fast = outcome
+
+
+def _is_plain(outcome: Outcome) -> bool:
+    """Whether so much was lost that no second trial is needed."""
+    return outcome.lost > _PLAIN * outcome.sent

@@ -58,7 +58,7 @@ def figures(contender: Contender, found: Maximum) -> Row:
     best = found.median
     if best is None:
         nothing = {"messages_per_s": 0, "mb_per_s": 0.0, "packets_per_s": 0, "cpu_s": 0.0, "lost": 0}
-        return nothing | {"runs_mb_per_s": [], "trials": found.trials}
+        return nothing | {"runs_mb_per_s": [], "stumbles": 0, "trials": found.trials}
     packets = best.packets
     row: Row = {
         "messages_per_s": round(best.messages_per_s),
@@ -71,6 +71,7 @@ def figures(contender: Contender, found: Maximum) -> Row:
         "repaired": best.repaired,
         "kernel_drops": best.kernel_drops,
         "runs_mb_per_s": [round(one.mb_per_s, 2) for one in found.runs],
+        "stumbles": found.stumbles,
         "trials": found.trials,
     }
     if packets and not contender.spins:

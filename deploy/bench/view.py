@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import attrs
 from rich.table import Table
 
+from deploy.bench.ratios import Ratios
 from deploy.bench.settings import Row
 from deploy.tables import Column, table
 
@@ -39,6 +40,7 @@ def of_roles(key: str, form: str, scale: float = 1.0) -> Callable[[Row], str]:
     return write
 
 
+_GROUPED = {"size": "octets", "part": "with", "mtu": "MTU"}  # what the rows of a comparison differ by
 _BY_SIZE = Field("octets", number("size"))
 _CPU = Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f"), 2)
 _MEMORY = Field("MB of memory", of_roles("peak_bytes", ".0f", 1e-6), 3)
@@ -145,11 +147,27 @@ def shown(benchmark: str, rows: Sequence[Row], width: int) -> Table:
     return table(benchmark, columns, cells, width)
 
 
+def compared(benchmark: str, rows: Sequence[Row], ratios: Ratios, key: str, width: int) -> Table:
+    """The ratios of a benchmark as a table: a row for each of ours, a column for each of the others."""
+    titles = {row["contender"]: str(row["title"]) for row in rows}
+    pairs = {group: {tuple(pair.split("/")): value for pair, value in found.items()} for group, found in ratios.items()}
+    others = list(dict.fromkeys(pair[1] for found in pairs.values() for pair in found))
+    cells = []
+    for group, found in pairs.items():
+        for ours in dict.fromkeys(pair[0] for pair in found):
+            values = (found.get((ours, other)) for other in others)
+            of = f"{int(group):,}" if group.isdigit() else group
+            cells.append([titles[ours], of, *("" if value is None else format(value, ",.2f") for value in values)])
+    columns = [Column("ours"), Column(_GROUPED.get(key, key)), *(Column(titles[other]) for other in others)]
+    return table(f"{benchmark}: ours divided by what others have", columns, cells, width)
+
+
 def remarks(rows: Sequence[Row]) -> list[str]:
     """What limited whom, and who took no part."""
     said = []
     for row in rows:
         what = f"{row['title']}, {row['size']:,} octets" if "size" in row else str(row["title"])
+        what += "".join(f", {row[key]}" for key in ("part", "layout") if key in row)
         if "why_not" in row:
             said.append(f"{what}: took no part: {row['why_not'].splitlines()[0]}")
         elif row.get("limited_by"):

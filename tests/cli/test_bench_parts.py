@@ -84,11 +84,67 @@ def test_a_sender_that_slows_down_while_it_drowns_others_is_asked_for_more_than_
 
 
 def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
+    """Asked for more by a rate it is no faster, so flat out is its highest rate."""
     line = Line(capacity=200_000, fastest=100_000)
     maximum = found(line)
-    assert line.rates == [0.0, 0.0, 0.0]
+    assert line.rates == [0.0, 150_000, 0.0, 0.0]
     assert maximum.too_fast is None
     assert "its sender" in limited_by(RawGso(), maximum)
+
+
+def test_a_sender_that_is_whole_flat_out_and_faster_by_a_rate_is_searched_on() -> None:
+    line = Line(capacity=190_000, fastest=400_000)
+
+    async def run(rate: float) -> Outcome:
+        return await line.run(rate) if rate else outcome(0.0, 100_000, 100_000)
+
+    maximum = trio.run(Search(run, 3, 0.02).maximum)
+    assert maximum.median is not None
+    assert 184_000 <= maximum.median.messages_per_s <= 190_001
+
+
+class Stalling(Line):
+    """A line whose machine is stopped for a moment in each of these trials."""
+
+    def __init__(self, stalls: frozenset[int]) -> None:
+        super().__init__(capacity=80_000, fastest=100_000)
+        self.stalls = stalls
+
+    async def run(self, rate: float) -> Outcome:
+        made = await super().run(rate)
+        offered = made.offered_per_s
+        is_stalled = len(self.rates) - 1 in self.stalls and made.is_whole
+        return outcome(rate, offered, self.fastest, lost=round(0.01 * offered)) if is_stalled else made
+
+
+@pytest.mark.parametrize("stalls", [{1}, {3}, {1, 4}, {2, 5}, {6}, {9}, {10}, {11}, {12}, {13}])
+def test_one_stall_of_the_machine_decides_nothing(stalls: set[int]) -> None:
+    maximum = found(Stalling(frozenset(stalls)))
+    assert maximum.median is not None
+    assert len(maximum.runs) == 3
+    assert all(run.is_whole and run.rate == maximum.runs[0].rate for run in maximum.runs)
+    assert 77_000 <= maximum.median.messages_per_s <= 80_001
+
+
+def test_a_rate_at_which_a_run_was_not_whole_says_so() -> None:
+    line = Line(capacity=80_000, fastest=100_000)
+    first = found(line)
+    assert (first.stumbles, "not whole" in limited_by(RawGso(), first)) == (0, False)
+    stalled = found(Stalling(frozenset({len(line.rates) - 1})))  # the last of those in a row
+    assert stalled.stumbles == 1
+    assert "one run at this rate was not whole" in limited_by(RawGso(), stalled)
+    assert first.median is not None
+    assert stalled.median is not None
+    assert stalled.median.rate == first.median.rate
+
+
+def test_a_rate_that_is_not_whole_twice_is_too_fast() -> None:
+    line = Line(capacity=80_000, fastest=100_000)
+    last = len(found(line).runs) + len(line.rates)
+    again = found(Stalling(frozenset(range(len(line.rates) - 2, last))))
+    assert again.median is not None
+    assert again.too_fast is not None
+    assert again.median.rate < again.too_fast.rate <= 80_001
 
 
 def test_a_line_that_always_loses_has_no_maximum() -> None:
@@ -138,6 +194,8 @@ def test_what_limits_is_told_from_cpu_and_drops() -> None:
     said = limited_by(RawGso(), Maximum([best], outcome(1000, 1000, 1000, lost=40), 5))
     assert "limited by the sender's core (97%)" in said
     assert "too fast at 1 MB/s: 40 of 1,000 messages lost, 40 drops at the receiver's full buffer" in said
+    held_up = limited_by(RawGso(), Maximum([best], outcome(9000, 4000, 1000, lost=40), 5))
+    assert "too fast at 9 MB/s, of which 4 MB/s were sent: 40 of 4,000 messages lost" in held_up
 
 
 @pytest.mark.parametrize("size", [8, 70, 1400, 8192, 1_000_000])
