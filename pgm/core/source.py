@@ -23,7 +23,7 @@ from pgm.core.shares import counts_of
 from pgm.core.short_send import ShortSend
 from pgm.core.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
-from pgm.core.transmit_window import Payload, TransmitWindow
+from pgm.core.transmit_window import Payload, Rows, TransmitWindow
 from pgm.core.yielding import Yielding
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
@@ -173,8 +173,8 @@ class SourceCore:
         if now_ns >= self.quiet_until_ns and not self._schedule.is_data_driven:
             self.quiet_until_ns = min(self.deadline_ns, self._responder.deadline_ns)
 
-    def submit_rows(self, payloads: Octets) -> None:
-        """Take messages of equal size, a (count, size) array."""
+    def submit_rows(self, payloads: Octets | Rows) -> None:
+        """Take messages of equal size, a (count, size) array, or rows yet to be written."""
         self._begin_submitting()
         self.window.append_rows(payloads)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import attrs
 import numpy as np
@@ -33,6 +34,21 @@ Payload = bytes | bytearray | memoryview
 _APPEND_OCTETS = 384 * KIB  # written at a time: what a processor's second cache keeps until it is summed
 _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
+
+
+class Rows(Protocol):
+    """`count` payloads of `octets` each that are written where they are to lie."""
+
+    @property
+    def count(self) -> int:
+        """Payloads."""
+
+    @property
+    def octets(self) -> int:
+        """Of each."""
+
+    def write(self, rows: Octets, first: int) -> None:
+        """Put payloads `first`, `first + 1` and so on into as many rows."""
 
 
 Owes = Callable[[int, int], bool]  # whether any of some sqns are to be repaired
@@ -123,8 +139,11 @@ class TransmitWindow:
             self._append_rows(joined.reshape(until - at, size), b"", None)
             at = until
 
-    def append_rows(self, payloads: Octets) -> None:
-        """Number messages of equal size given as a (count, size) array. Raises `PayloadTooLarge`."""
+    def append_rows(self, payloads: Octets | Rows) -> None:
+        """Number messages of equal size: a (count, size) array, or rows yet to be written. Raises `PayloadTooLarge`."""
+        if not isinstance(payloads, np.ndarray):
+            self._append_written(payloads)
+            return
         if payloads.shape[1] > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
             self.append([row.data for row in np.ascontiguousarray(payloads)])
             return
@@ -134,6 +153,22 @@ class TransmitWindow:
         while at < payloads.shape[0]:
             until = at + self._rows_at_once(payloads.shape[1])
             self._append_rows(payloads[at:until], b"", None)
+            at = until
+
+    def _append_written(self, payloads: Rows) -> None:
+        at, size = 0, payloads.octets
+        while at < payloads.count:
+            until = min(payloads.count, at + self._rows_at_once(size))
+            if self._owes_syn or size > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
+                rows = np.empty((until - at, size), np.uint8)
+                payloads.write(rows, at)
+                self.append_rows(rows)
+            else:
+                if self._resume_at is not None:
+                    self._resume()
+                run = self._room_for(until - at, DATA_HEADER_OCTETS, size)
+                payloads.write(run.payloads, at)
+                self._build(run, b"", None)
             at = until
 
     @property
@@ -212,21 +247,27 @@ class TransmitWindow:
 
     def _append_rows(self, payloads: Octets, options: bytes, offsets: range | None) -> None:
         count, size = payloads.shape
-        payload_at = DATA_HEADER_OCTETS + len(options)
+        run = self._room_for(count, DATA_HEADER_OCTETS + len(options), size)
+        run.payloads[...] = payloads
+        self._build(run, options, offsets)
+
+    def _room_for(self, count: int, payload_at: int, size: int) -> Run:
+        """Where the next packets are built."""
         stride = payload_at + size
-        chunk, at = self._arena.room(count * stride)
-        rows = chunk[at : at + count * stride].reshape(count, stride)
-        rows[:, payload_at:] = payloads
+        return Run(self.end, count, *self._arena.room(count * stride), stride, payload_at)
+
+    def _build(self, run: Run, options: bytes, offsets: range | None) -> None:
+        """Make packets of payloads that are in place, and take them in."""
         write_odata(
-            rows,
+            run.rows,
             tsi=self._tsi,
             data_port=self._data_port,
-            first=self.end,
+            first=run.first,
             trail=self.trail,
             option_octets=options,
             fragment_offsets=offsets,
         )
-        self._keep(Run(self.end, count, chunk, at, stride, payload_at))
+        self._keep(run)
 
     def _append_alone(self, payload: Payload) -> None:
         packet = self._plain.packet(bytes(payload), self.end, self.trail)  # a list may hold arrays too

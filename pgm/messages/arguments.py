@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -19,6 +20,8 @@ Payloads: TypeAlias = "Sequence[Payload] | npt.NDArray[np.uint8] | Any"  # Any: 
 Names: TypeAlias = "str | Sequence[str | None] | tuple[Sequence[str], npt.NDArray[Any]] | Any | None"
 
 _OCTETS = frozenset((bytes, bytearray))
+_TEXT = frozenset((str,))
+_CACHED_TABLES = 64  # of names, whose verdicts are remembered
 
 
 def is_arrow(value: object) -> bool:
@@ -40,13 +43,37 @@ def columns_of_arguments(payloads: Payloads, subject: Names, to: Names) -> Colum
     else:
         _refuse_strings(payloads)
         columns = Columns.of_list(payloads)
-    subjects, subject_of = _table(subject, columns.count, "subject")
+    if subject is None and to is None:
+        return columns
+    count = columns.count
+    subjects, subject_of = _table(subject, count, "subject")
+    nodes, to_of = _table(to, count, "node")
+    _require(subjects, nodes)
+    return Columns(count, columns.data, columns.size, columns.offsets, subjects, subject_of, nodes, to_of)
+
+
+def _require(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> None:
+    """Raises `UsageError` unless all of them are names. Those of a stream are the same in call after call, as a rule."""
+    if _TEXT.issuperset(map(type, subjects)) and _TEXT.issuperset(map(type, nodes)):
+        _require_once(subjects, nodes)
+    else:  # or derived from text
+        _require_each(subjects, nodes)
+
+
+def _require_each(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> None:
     for name in subjects:
         require_absolute(name)
-    nodes, to_of = _table(to, columns.count, "node")
     for name in nodes:
         require_node(name)
-    return Columns(columns.count, columns.data, columns.size, columns.offsets, subjects, subject_of, nodes, to_of)
+
+
+_require_once = functools.lru_cache(maxsize=_CACHED_TABLES)(_require_each)
+
+
+@functools.lru_cache(maxsize=_CACHED_TABLES)
+def longest_of(names: tuple[str, ...]) -> int:
+    """Octets of the longest of some names."""
+    return max((len(name.encode()) for name in names), default=0)
 
 
 def _refuse_strings(payloads: Sequence[Payload]) -> None:
@@ -71,7 +98,7 @@ def _table(names: Names, count: int, what: str) -> tuple[tuple[str, ...], Indexe
     if isinstance(names, tuple) and len(names) == 2 and isinstance(names[1], np.ndarray):
         table: tuple[str, ...] = tuple(names[0] or ())
         indexes: npt.NDArray[Any] = names[1]
-        if len(indexes) != count or (count and not -1 <= int(indexes.min()) <= int(indexes.max()) < len(table)):
+        if len(indexes) != count or (count and not _are_places(indexes, len(table))):
             raise UsageError(
                 f"{len(indexes)} places in a table of {len(table)} {what}s for {count} messages",
                 remedy="give each message one place, from 0 on, or -1 for none",
@@ -87,6 +114,11 @@ def _table(names: Names, count: int, what: str) -> tuple[tuple[str, ...], Indexe
     if chosen and min(chosen) == max(chosen):
         return tuple(places), chosen[0]
     return tuple(places), np.array(chosen, f"<u{width_of(len(places))}")
+
+
+def _are_places(indexes: npt.NDArray[Any], names: int) -> bool:
+    is_low = indexes.dtype.kind == "u" or int(indexes.min()) >= -1  # what has no sign is not looked at for it
+    return is_low and int(indexes.max()) < names
 
 
 def _arrow_table(names: Any) -> tuple[Sequence[str], npt.NDArray[Any]]:

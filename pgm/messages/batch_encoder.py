@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
 from pgm.messages.batch_format import (
     MOST_MESSAGES,
@@ -20,7 +21,6 @@ from pgm.messages.batch_format import (
 )
 from pgm.messages.columns import MIXED, Columns, Indexes, Octets
 
-_ROWS_OCTETS = 512 * 1024  # built at a time: what a processor's cache keeps until it is copied into the window
 _WORD_OCTETS = 8  # full batches are padded to a multiple of this, which packets are summed faster by
 _TIME_ITEM_OCTETS = 8
 _MANY = 16  # full packets, beside which the padding of one more is some hundredths of them
@@ -30,15 +30,75 @@ _OFFSET_OCTETS = 4
 _TABLE_KEYS_OCTETS = {"subjects": 24, "nodes": 20}  # at most, of both keys and the array's heads
 
 
-def pack(columns: Columns, room: int, at_us: int | None = None) -> Iterator[Octets | list[bytes]]:
-    """Batches of at most `room` octets, in order: arrays of equal ones, or lists of such that differ; with a time, that of now.
+@attrs.frozen(eq=False)
+class FullBatches:
+    """`count` batches of `octets` each that look alike. They are not built yet: `write` does so where they are to lie."""
+
+    layout: Layout
+    count: int
+    columns: Columns  # the messages that fill all of them but `last`
+    last: bytes  # one more behind them that is ready, or empty
+    at_us: int | None
+
+    @property
+    def octets(self) -> int:
+        """Of each batch."""
+        return self.layout.octets
+
+    def write(self, rows: Octets, first: int) -> None:
+        """Build batches `first`, `first + 1` and so on, as many as there are `rows`."""
+        layout, columns = self.layout, self.columns
+        full = self.count - bool(self.last)
+        if first + len(rows) > full:
+            rows[full - first] = np.frombuffer(self.last, np.uint8)
+            rows = rows[: full - first]
+        at, end = first * layout.count, (first + len(rows)) * layout.count
+        _as_items(rows)[:] = _as_items(layout.sample)
+        _put(rows, layout.data.begin, columns.data[at * layout.size : end * layout.size])
+        for place, indexes in ((layout.subject, columns.subject), (layout.to, columns.to)):
+            if not isinstance(place, int) and not isinstance(indexes, int):
+                _put(rows, place.begin, np.ascontiguousarray(indexes[at:end], place.dtype).view(np.uint8))
+        if layout.at is not None and self.at_us is not None:
+            octets = self.at_us.to_bytes(_TIME_ITEM_OCTETS, "big")
+            rows[:, layout.at.begin : layout.at.end] = np.frombuffer(octets, np.uint8)
+
+
+def _as_items(rows: Octets) -> npt.NDArray[np.void]:
+    """Rows as one item each, which are copied faster than their octets."""
+    items: npt.NDArray[np.void] = rows.view(f"V{rows.shape[-1]}")
+    return items[..., 0]
+
+
+def _put(rows: Octets, begin: int, octets: Octets) -> None:
+    """Distribute octets over all rows, from a column on."""
+    if len(octets):
+        each = octets.reshape(len(rows), -1)
+        _as_items(rows[:, begin : begin + each.shape[1]])[:] = _as_items(each)
+
+
+def pack(columns: Columns, room: int, at_us: int | None = None) -> Iterator[FullBatches | list[bytes]]:
+    """Batches of at most `room` octets, in order: equal ones, or lists of such that differ; with a time, that of now.
 
     A message that does not fit `room` is a batch by itself, longer than that.
     """
-    if columns.offsets is None and _fits_everywhere(columns, room):
-        yield from _pack_equal(columns, room, at_us)
-    else:
+    layout = None if columns.offsets is not None else _fullest_of(columns, room, at_us)
+    if layout is None:
         yield list(_pack_mixed(columns, room, at_us))
+    else:
+        yield from _pack_equal(columns, layout, at_us)
+
+
+def _fullest_of(columns: Columns, room: int, at_us: int | None) -> Layout | None:
+    subject, to = columns.subject, columns.to
+    return _fullest(
+        columns.size,
+        columns.subjects,
+        subject if isinstance(subject, int) else None,
+        columns.nodes,
+        to if isinstance(to, int) else None,
+        room,
+        at_us is not None,
+    )
 
 
 def _front(at_us: int | None) -> int:
@@ -49,20 +109,17 @@ def _table_length(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> int:
     return len(table_octets("subjects", subjects)) + len(table_octets("nodes", nodes))
 
 
-def _fits_everywhere(columns: Columns, room: int) -> bool:
+def _fits_everywhere(subjects: tuple[str, ...], nodes: tuple[str, ...], room: int) -> bool:
     """Whether the tables are small enough to be repeated in every packet."""
-    has_names = bool(columns.subjects or columns.nodes)
-    return not has_names or _table_length(columns.subjects, columns.nodes) <= room // _TABLE_SHARE
+    return not (subjects or nodes) or _table_length(subjects, nodes) <= room // _TABLE_SHARE
 
 
 def _index_width(indexes: Indexes | int, names: Sequence[str]) -> int:
     return 0 if isinstance(indexes, int) else width_of(len(names))
 
 
-def _pack_equal(columns: Columns, room: int, at_us: int | None) -> Iterator[Octets | list[bytes]]:
+def _pack_equal(columns: Columns, layout: Layout, at_us: int | None) -> Iterator[FullBatches | list[bytes]]:
     """Messages of one size with tables that every packet repeats: all full packets look alike."""
-    names = columns.subjects, _plan_of(columns.subject), columns.nodes, _plan_of(columns.to)
-    layout = _fullest(columns.size, *names, room, at_us is not None)
     count = layout.count
     full = columns.count // count if columns.count // count > 1 else 0
     # What is left is as long as the others where there are many: trains are of packets of one length, and the next
@@ -71,18 +128,10 @@ def _pack_equal(columns: Columns, room: int, at_us: int | None) -> Iterator[Octe
     parts = [columns.part(at, min(at + count, columns.count)) for at in range(full * count, columns.count, count)]
     rest = [compose(part, pad_to, at_us) for part in parts]
     last = rest.pop() if full and rest and len(rest[0]) == layout.octets else b""
-    at_once = max(1, _ROWS_OCTETS // layout.octets)
-    for first in range(0, full, at_once):
-        end = min(first + at_once, full)
-        part = columns.part(first * count, end * count)
-        yield _filled(layout, part, end - first, at_us, last if end == full else b"")
+    if full:
+        yield FullBatches(layout, full + bool(last), columns, last, at_us)
     if rest:
         yield rest
-
-
-def _plan_of(indexes: Indexes | int) -> int | None:
-    """What all messages have of a table, or None where each has its own."""
-    return indexes if isinstance(indexes, int) else None
 
 
 @functools.lru_cache(maxsize=64)
@@ -94,8 +143,13 @@ def _fullest(
     to: int | None,
     room: int,
     has_time: bool,
-) -> Layout:
-    """How the batch is built that has as many messages of one size as `room` takes. None stands for one index for each message."""
+) -> Layout | None:
+    """How the batch is built that has as many messages of one size as `room` takes. None stands for one index for each message.
+
+    None where the tables are too large for that.
+    """
+    if not _fits_everywhere(subjects, nodes, room):
+        return None
     at_us = 0 if has_time else None
 
     def batch_of(count: int, pad_to: int = 0) -> bytes:
@@ -113,31 +167,11 @@ def _fullest(
     return read_layout(batch_of(count, padded if padded <= room else 0))
 
 
-def _filled(layout: Layout, columns: Columns, batches: int, at_us: int | None, last: bytes = b"") -> Octets:
-    """So many batches of this layout, with these messages in them, filled at a time; and behind them one more that is ready."""
-    whole = np.empty((batches + bool(last), layout.octets), np.uint8)
-    if last:
-        whole[batches] = np.frombuffer(last, np.uint8)
-    rows = whole[:batches]
-    begin = layout.data.begin
-    end = begin + layout.count * layout.size
-    rows[:, :begin] = layout.sample[:begin]
-    rows[:, begin:end] = columns.data[: columns.octets].reshape(batches, -1)
-    rows[:, end:] = 0
-    for place, indexes in ((layout.subject, columns.subject), (layout.to, columns.to)):
-        if not isinstance(place, int) and not isinstance(indexes, int):
-            items = indexes.astype(place.dtype).view(np.uint8)
-            rows[:, place.begin : place.end] = items.reshape(batches, -1)
-    if layout.at is not None and at_us is not None:
-        rows[:, layout.at.begin : layout.at.end] = np.frombuffer(at_us.to_bytes(_TIME_ITEM_OCTETS, "big"), np.uint8)
-    return whole
-
-
 def _pack_mixed(columns: Columns, room: int, at_us: int | None) -> Iterator[bytes]:
     """Messages of any sizes: each packet takes as many as it surely has room for, and is padded to the same length."""
     costs = columns.sizes + (_OFFSET_OCTETS if room > 0xFFFF else _OFFSET_OCTETS // 2)
     front = _front(at_us)
-    is_shared = _fits_everywhere(columns, room)
+    is_shared = _fits_everywhere(columns.subjects, columns.nodes, room)
     for key, names, indexes in (
         ("subjects", columns.subjects, columns.subject),
         ("nodes", columns.nodes, columns.to),

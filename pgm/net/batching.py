@@ -11,9 +11,9 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.core.source import SourceCore
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
-from pgm.messages.arguments import Names, Payload, Payloads, columns_of_arguments, require_node
+from pgm.messages.arguments import Names, Payload, Payloads, columns_of_arguments, longest_of, require_node
 from pgm.messages.batch_decoder import BatchDecoder, Unpacked
-from pgm.messages.batch_encoder import Filling, pack
+from pgm.messages.batch_encoder import Filling, FullBatches, pack
 from pgm.messages.batch_format import TIME_OCTETS
 from pgm.messages.columns import Columns
 from pgm.messages.subjects import SubjectFilter, require_absolute
@@ -88,8 +88,8 @@ class BatchSending:
         columns = columns_of_arguments(payloads, subject, to)
         if not columns.count:
             return self._core.window.end
-        names = max((len(name.encode()) for name in (*columns.subjects, *columns.nodes)), default=0)
-        self._require_fit((columns.size if columns.offsets is None else int(columns.sizes.max())) + 2 * names)
+        names = longest_of(columns.subjects) + longest_of(columns.nodes)
+        self._require_fit((columns.size if columns.offsets is None else int(columns.sizes.max())) + names)
         self._core.submit(())
         if columns.count <= _FEW:
             subjects, nodes = columns.names_of_all()
@@ -101,11 +101,11 @@ class BatchSending:
             return sqn
         self.send_rest(now_ns)
         sqn = self._core.window.end
-        for rows in pack(columns, self._filling.room, self._time_us()):
-            if isinstance(rows, np.ndarray):
-                self._core.submit_rows(rows)
+        for batches in pack(columns, self._filling.room, self._time_us()):
+            if isinstance(batches, FullBatches):
+                self._core.submit_rows(batches)
             else:
-                self._core.submit(rows)
+                self._core.submit(batches)
         self._emitted_ns = now_ns
         self._core.counters.messages_sent += columns.count
         return sqn

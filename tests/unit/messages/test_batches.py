@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.messages.batch_decoder import BatchDecoder, Unpacked, Unreadable
-from pgm.messages.batch_encoder import Filling, pack
+from pgm.messages.batch_encoder import Filling, FullBatches, pack
 from pgm.messages.batch_format import MOST_MESSAGES, BadBatch, alike, compose, read_layout, width_of
 from pgm.messages.columns import Columns, Octets
 from pgm.messages.subjects import SubjectFilter
@@ -87,8 +87,18 @@ def read_plainly(octets: bytes) -> list[Message]:
     return [(batch["data"][ends[at] : ends[at + 1]], subjects[subject[at]], nodes[to[at]]) for at in range(batch["n"])]
 
 
-def rows_of(packed: list[Octets | list[bytes]]) -> list[bytes]:
-    return [bytes(row) for part in packed for row in part]
+def built(batches: FullBatches, pieces: int = 1) -> Octets:
+    """All of them, written in some pieces."""
+    rows = np.full((batches.count, batches.octets), 0xA5, np.uint8)
+    at = 0
+    for piece in np.array_split(rows, pieces):
+        batches.write(piece, at)
+        at += len(piece)
+    return rows
+
+
+def rows_of(packed: list[FullBatches | list[bytes]]) -> list[bytes]:
+    return [bytes(row) for part in packed for row in (built(part) if isinstance(part, FullBatches) else part)]
 
 
 def taken(found: list[Unpacked | Unreadable]) -> list[Message]:
@@ -131,6 +141,19 @@ def test_packets_hold_all_messages_in_order_and_are_no_longer_than_they_may(sent
     assert [message for packet in packets for message in read_plainly(packet)] == sent
     for packet in packets:
         assert len(packet) <= room or len(read_plainly(packet)) == 1
+
+
+@given(messages(st.just(7), most=200), st.sampled_from([120, 300]), st.integers(1, 9), st.none() | st.just(1 << 50))
+def test_full_packets_are_the_same_in_whatever_pieces_they_are_written(
+    sent: list[Message], room: int, pieces: int, at_us: int | None
+) -> None:
+    for batches in pack(columns(sent), room, at_us):
+        if isinstance(batches, FullBatches):
+            rows, each = built(batches, pieces), batches.layout.count
+            parts = [batches.columns.part(at, at + each) for at in range(0, (batches.count - 1) * each, each)]
+            for row, part in zip(rows, parts, strict=False):  # the last may have fewer
+                assert row.tobytes() == compose(part, batches.octets, at_us)
+            assert rows.tobytes() == built(batches).tobytes()
 
 
 @given(ANY, st.sampled_from([120, 300, 1448]))
@@ -306,8 +329,9 @@ def test_offsets_that_make_no_sense_are_refused(offsets: bytes) -> None:
 @given(changed=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 170)), max_size=4))
 def test_batches_are_alike_up_to_the_first_that_differs(changed: list[tuple[int, int]]) -> None:
     """In an octet that is none of their messages, indexes or padding."""
-    rows = next(pack(columns([(bytes(70), f"/q/{number % 10}", None) for number in range(7 * 18)]), 1448))[:6]
-    assert isinstance(rows, np.ndarray)
+    batches = next(pack(columns([(bytes(70), f"/q/{number % 10}", None) for number in range(7 * 18)]), 1448))
+    assert isinstance(batches, FullBatches)
+    rows = built(batches)[:6]
     layout = read_layout(rows[0].tobytes())
     for row, at in changed:
         rows[1 + row, at] ^= 1
