@@ -23,7 +23,7 @@ from pgm.wire.formats import Nla, PacketType
 from pgm.wire.naks import LIST_SQNS, full_lists, nak_rows
 from pgm.wire.options import NO_OPTIONS, NakList, Options
 from pgm.wire.packets import Nak, encode
-from pgm.wire.serial import wrap
+from pgm.wire.serial import MASK, wrap
 from pgm.wire.train import Octets
 
 
@@ -38,7 +38,7 @@ def nak_packet(
     path_nla: Nla | None = None,
 ) -> bytes:
     """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list; with `parity` each is a group and a count."""
-    more = (NakList(sqns=tuple(wrap(sqn) for sqn in sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
+    more = (NakList(sqns=tuple([sqn & MASK for sqn in sqns[1:]])),) if len(sqns) > 1 else NO_OPTIONS
     return encode(
         Nak(
             tsi=path.tsi,

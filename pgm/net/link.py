@@ -77,6 +77,10 @@ class _Read:
     octets: int
     stride: int
     peer: Nla
+    name: tuple[str, int] | None = None  # of the sender, as the kernel gave it, ...
+    beside: list[Ancillary] | None = (
+        None  # ... and what came beside, if the same again would say the same of so many octets
+    )
 
     def goes_on(self, first: _Read) -> bool:
         """Whether this is of the same sender and packets of the same size, or a shorter one, which may end a train."""
@@ -210,11 +214,15 @@ class Link:
         """
         length, stride = first.octets, first.stride
         most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, chunk.nbytes - at - ROOM)
+        view = chunk.data
         while length <= most:
             start = at + length
             if sock in self._held and not self._held[sock][0][1].goes_on(first):
                 break
-            read = self._receive(sock, chunk, start, chunk.data[start : start + ROOM])
+            read = self._receive(sock, chunk, start, view[start : start + ROOM], first)
+            if read is first and first.octets > stride:
+                length += first.octets
+                continue
             if read is None:
                 return length, True
             if not read.octets:
@@ -290,10 +298,12 @@ class Link:
     def _peer_of(self, name: tuple[str, int]) -> Nla:
         return _spelled(name[0]) if self._is_v6 else name[0]
 
-    def _receive(self, sock: socket.socket, chunk: Octets, at: int, room: memoryview) -> _Read | None:
+    def _receive(
+        self, sock: socket.socket, chunk: Octets, at: int, room: memoryview, first: _Read = _NOTHING
+    ) -> _Read | None:
         """One datagram, or a train of them if the kernel gathers; without octets if it is nothing for us. None: none waits.
 
-        `room` is the chunk's octets from `at` on, as many as are read at most.
+        `room` is the chunk's octets from `at` on, as many as are read at most; `first` the read before, given again where this is the same.
         """
         if sock in self._held:
             octets, read = self._held[sock].popleft()
@@ -305,6 +315,8 @@ class Link:
             count, ancillary, flags, name = sock.recvmsg_into((room,), _ANCILLARY)
         except OSError as error:
             return None if self._is_busy(error) else _NOTHING
+        if count == first.octets and name == first.name and ancillary == first.beside and not flags:
+            return first
         if self._is_raw and not self._is_v6:
             count = strip_header(chunk, at, count)
         return self._judged(sock, count, ancillary, flags, name)
@@ -329,7 +341,9 @@ class Link:
         host = name[0]
         if count <= 0 or (host == self._own_name[0] and self._is_own(name)):
             return _NOTHING
-        return _Read(count, stride, _spelled(host) if self._is_v6 else host)
+        peer = _spelled(host) if self._is_v6 else host
+        is_plain = not (flags or self._is_raw)
+        return _Read(count, stride, peer, name, ancillary) if is_plain else _Read(count, stride, peer)
 
     def _is_own(self, name: tuple[str, int]) -> bool:
         """Whether this is what we multicast ourselves; over protocol 113 there is but the address to know it by."""
