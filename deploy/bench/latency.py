@@ -35,15 +35,15 @@ async def _row(contender: Contender, job: Job, settings: Settings) -> Row:
     runs = []
     try:
         for _ in range(settings.runs):
-            runs.append(await _trips(contender, job))
+            runs.append(await trips(contender, job))
             last = runs[-1]
             said = f"mean {last['mean_us']} us, p99 {last['p99_us']} us"
             settings.say(f"{contender.title}, {job.size} octets there and back: {said}")
     except ProcessError as error:
         return row | {"why_not": error.message}
     middle = {key: round(statistics.median(run[key] for run in runs), 2) for key in _KEYS}
-    trips, seconds = sum(run["trips"] for run in runs), job.seconds * len(runs)
-    carried = 2 * trips / seconds  # each way
+    count, seconds = sum(run["trips"] for run in runs), job.seconds * len(runs)
+    carried = 2 * count / seconds  # each way
     return (
         row
         | middle
@@ -53,13 +53,14 @@ async def _row(contender: Contender, job: Job, settings: Settings) -> Row:
             "packets_per_s": round(carried),
             "lost": sum(run["lost_trips"] for run in runs),
             "cpu_s": round(statistics.median(run["cpu_s"] for run in runs), 3),
-            "trips": trips,
+            "trips": count,
             "runs_mean_us": [run["mean_us"] for run in runs],
         }
     )
 
 
-async def _trips(contender: Contender, job: Job) -> Row:
+async def trips(contender: Contender, job: Job) -> Row:
+    """One run, as its end that asks says it. Raises `ProcessError`."""
     async with pair(contender, job, ("ping", "pong")) as (asking, answering):
         before = asking.usage.cpu_s + answering.usage.cpu_s
         await asking.tell("go")

@@ -10,6 +10,8 @@ import attrs
 from deploy.bench.contender import Contender, Job
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.gap import gap
+from deploy.bench.latency import SIZE as ASKED_SIZE
+from deploy.bench.latency import trips
 from deploy.bench.limits import limited_by
 from deploy.bench.place import ETHERNET_MTU, Place, open_place
 from deploy.bench.search import Maximum
@@ -17,7 +19,8 @@ from deploy.bench.settings import Row, Settings
 from deploy.bench.throughput import figures, lossless_maximum
 from deploy.bench.trial import pair, transfer
 from pgm.errors import ProcessError
-from pgm.units import format_fraction
+from pgm.parameters import Parameters
+from pgm.units import MILLISECOND, format_fraction
 from pgm.wire.formats import DATA_HEADER_OCTETS
 
 SIZE = 1400
@@ -26,6 +29,9 @@ _PATIENCE_S = 60.0
 _BURST_RATE = 100_000  # packets a second while the burst is lost: a rate at which nothing else is
 _AROUND = 2000  # packets behind the burst, which show it
 _TIMES = ("repair_p50_ms", "repair_p99_ms", "repairs_timed")
+_TRIPS = 3  # round trips that a repair is granted
+_TRIO_MS = 2.5  # two steps of its timers, which wait for the back-off and for the hold, and the time to wake
+_TRIPS_S = 0.5  # of round trips
 _OFFERED = 0.82  # of the lossless rate: what is wanted is 0.8, and the last repair takes its time too
 _LOSSES = (("packets", False), ("trains", True))
 _TAKES = (
@@ -71,6 +77,7 @@ async def _losses(contender: Contender, place: Place, settings: Settings, why_no
         return [_row(contender, "random loss", place) | {"why_not": why_not}]
     rows = []
     try:
+        wanted = await _wanted(contender, job, settings) if contender.is_ours else {}
         for name, whole_trains in _LOSSES:
             part = f"{format_fraction(settings.loss)} of {name}"
             place.lose(0, 0.0, whole_trains=whole_trains)
@@ -80,12 +87,22 @@ async def _losses(contender: Contender, place: Place, settings: Settings, why_no
             settings.say(f"{contender.title}, {part}: now with loss")
             held = await _held(contender, job, settings, without)
             found = await lossless_maximum(contender, job, settings)
-            rows.append(_row(contender, part, place) | _goodput(contender, without, found) | held)
+            rows.append(_row(contender, part, place) | _goodput(contender, without, found) | held | wanted)
     except ProcessError as error:
         rows.append(_row(contender, "random loss", place) | {"why_not": error.message})
     finally:
         place.lose(0, 0.0, whole_trains=True)
     return rows
+
+
+async def _wanted(contender: Contender, job: Job, settings: Settings) -> Row:
+    """What half of all repairs should take at most: three round trips, half of the longest back-off, both holds, and what trio's timers add."""
+    said = await trips(contender, attrs.evolve(job, size=ASKED_SIZE, seconds=_TRIPS_S))
+    round_trip_ms, timers = said["p50_us"] / 1e3, Parameters()
+    waits_ms = (timers.nak_bo_ivl / 2 + timers.reorder_ivl + timers.rdata_hold_ivl) / MILLISECOND
+    bound_ms = _TRIPS * round_trip_ms + waits_ms + (0.0 if contender.spins else _TRIO_MS)
+    settings.say(f"{contender.title}: half of all repairs should take {bound_ms:.1f} ms at most")
+    return {"round_trip_ms": round(round_trip_ms, 3), "repair_wanted_ms": round(bound_ms, 3)}
 
 
 async def _held(contender: Contender, job: Job, settings: Settings, without: Maximum) -> Row:

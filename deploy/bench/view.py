@@ -81,6 +81,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("lost", number("lost")),
         Field("repaired", number("repaired")),
         Field("p50 ms", number("repair_p50_ms", ".2f"), 1),
+        Field("wanted", number("repair_wanted_ms", ".1f"), 1),
         Field("p99 ms", number("repair_p99_ms", ".2f"), 2),
         Field("ms", number("ms", ",.3f")),
         Field("octets each", number("octets_each", ".2f"), 3),

@@ -120,6 +120,7 @@ def test_repair_after_random_loss_and_a_burst() -> None:
     documented("bench repair, a gap", gap)
     assert lossy["lost"] == burst["lost"] == 0
     assert lossy["repaired"] > 0
+    assert lossy["repair_wanted_ms"] == pytest.approx(3 * lossy["round_trip_ms"] + 9.5, abs=0.01)
     assert (
         burst["repaired"] >= 290
     )  # counted by a bystander, who may miss some on a busy machine; the receiver lost none

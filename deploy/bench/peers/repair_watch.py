@@ -14,7 +14,7 @@ from pgm.core.status import SessionStatus
 from pgm.impairments import Impairment, Injector, Lost
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
 from pgm.wire.packets import Nak
-from pgm.wire.train import Data, Train
+from pgm.wire.train import Data, Scattered, Train
 
 _MASK = 0xFFFFFFFF
 
@@ -55,14 +55,16 @@ class ReceiverWatch(_Watched):
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Look at the train, which the core then need not read again."""
-        for item in train.parse_runs_untrusted()[0]:
+        for item in train.parse_scattered_untrusted()[0]:
             if isinstance(item, Data):
-                self._see(item, now_ns)
+                self._see(item.type, item.wire_sqn, item.wire_sqn + item.count, now_ns)
+            elif isinstance(item, Scattered):
+                for low, end in item.spans:
+                    self._see(item.data.type, item.data.wire_sqn + low, item.data.wire_sqn + end, now_ns)
         return super().receive(train, channel, peer, now_ns)
 
-    def _see(self, data: Data, now_ns: int) -> None:
-        first, end = data.wire_sqn, data.wire_sqn + data.count
-        if data.type is PacketType.ODATA:
+    def _see(self, kind: PacketType, first: int, end: int, now_ns: int) -> None:
+        if kind is PacketType.ODATA:
             if self._next is not None and 0 < (first - self._next) & _MASK < 1 << 31:
                 for sqn in range(self._next, self._next + ((first - self._next) & _MASK)):
                     self._missing[sqn & _MASK] = now_ns
