@@ -38,9 +38,11 @@ class Moderation:
     def rest_ns(self, now_ns: int) -> int:
         """For how long to leave the socket alone, now that it is empty; 0 for not at all."""
         elapsed_ns = now_ns - self._since_ns
+        naks = self._counters.nak_packets + self._counters.nak_packets_in
+        if naks != self._naks:
+            self._rest_ns = 0  # at once: a burst is repaired before it was found out how much comes
         if elapsed_ns >= _WINDOW_NS:
             rate = self._octets * SECOND // elapsed_ns
-            naks = self._counters.nak_packets + self._counters.nak_packets_in
             self.steady_rate = rate if rate >= self._least_rte else 0
             may_rest = self.steady_rate and naks == self._naks
             rest_ns = min(self._rest_ivl, self._room * SECOND // rate) if may_rest else 0

@@ -113,6 +113,16 @@ def test_nobody_rests_while_repairs_are_asked_for() -> None:
     assert moderation.rest_ns(3 * 10**9) == 0
 
 
+def test_a_rest_ends_with_the_first_nak_and_not_with_the_window() -> None:
+    counters = Counters()
+    moderation = Moderation(IVL, MUCH, MIB, counters)
+    assert rests(moderation, 2 * MUCH)[-1] == IVL
+    soon_ns = 10**9 + 31 * MILLISECOND
+    assert moderation.rest_ns(soon_ns) == IVL
+    counters.nak_packets += 1
+    assert moderation.rest_ns(soon_ns) == 0
+
+
 def test_the_first_packet_after_a_pause_ends_it() -> None:
     moderation = Moderation(IVL, MUCH, MIB, Counters())
     assert rests(moderation, 2 * MUCH)[-1] == IVL
