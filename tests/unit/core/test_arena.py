@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.core import arena as arena_module
 from pgm.core.arena import ROOM, Arena
 from pgm.core.run_store import RunStore
+from pgm.units import MIB
 from pgm.wire.train import Run, Train
 from tests.reference import data_packet
 
@@ -233,3 +237,20 @@ def test_memory_that_was_asked_for_at_the_start_is_used_before_more_is_made():
     assert [int(chunk[0]) for chunk, _ in kept] == [0, 1, 2, 3]
     fill(arena, CHUNK, 4, keep=True)
     assert arena.chunks == 5
+
+
+@pytest.mark.parametrize("advice", [arena_module._POPULATE_WRITE, 1 << 20])
+def test_memory_is_there_before_it_is_read_into(monkeypatch, advice):
+    """Also where the kernel does not know how to have all of it at once."""
+    monkeypatch.setattr(arena_module, "_POPULATE_WRITE", advice)
+    before = resident_octets()
+    arena = Arena(MIB, warm_octets=16 * MIB)
+    while arena.warm_up(32 * MIB):
+        pass
+    assert arena.octets == 32 * MIB
+    assert resident_octets() - before >= 28 * MIB
+
+
+def resident_octets() -> int:
+    """What of this process is in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
