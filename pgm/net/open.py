@@ -199,7 +199,7 @@ async def open_receiver(
     async with driven(driver, plan, answer):
         if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             read = partial(driver.read_for, inbox.take_alone)
-            driver.lead = inbox.lead = Lead(links[0].inputs[0], read, driver.rest_s)
+            driver.lead = inbox.lead = Lead(links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl)
         try:
             yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
         finally:

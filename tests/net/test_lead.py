@@ -9,6 +9,7 @@ import trio.testing
 
 import pgm
 from pgm import Batch, Message
+from pgm.core.effects import CloseCause, Closed, Effect
 from pgm.net.lead import GIVE_BACK_S
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
@@ -144,3 +145,80 @@ async def test_the_drivers_task_sleeps_while_messages_come_one_by_one(place: Pla
         took_s = trio.current_time() - began
     assert got == sent
     assert 0 < steps.count <= 20 + 3 * took_s / GIVE_BACK_S
+
+
+async def test_what_comes_another_way_while_others_have_their_turn_before_a_look_ends_the_wait(place: Place) -> None:
+    """Else it would wait for the next packet."""
+    async with pgm.open_receiver(place.url(), rx_look_ivl="10ms") as receiver:
+        assert receiver.driver.lead is not None
+        for sqn in range(20):  # trio draws who is first
+            closed = Closed(bytes(8), sqn, CloseCause.FIN)
+            receiver.driver.lead.looks.slept(0)
+            assert receiver.driver.lead.looks.ivl
+            with trio.fail_after(PATIENCE_S):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(receiver.next_batch)
+                    nursery.start_soon(perform_soon, receiver, closed)
+
+
+async def perform_soon(receiver: Receiver, effect: Effect) -> None:
+    """Let an application have something that no packet brought."""
+    receiver.driver.perform_now((effect,))
+
+
+async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: Place) -> None:
+    """Each wait is a pass of the scheduler at least, though nobody sleeps."""
+    turns, got = 0, 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    url = place.url(fin_quiet_ivl="50ms")
+    async with pgm.open_receiver(url, rx_look_ivl="10ms") as receiver, pgm.open_source(url) as source:
+        await first_of(receiver, source)
+        lead = receiver.driver.lead
+        assert lead is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            await trio.lowlevel.checkpoint()
+            turns = 0
+            with trio.fail_after(PATIENCE_S):
+                for _ in range(50):
+                    time.sleep(0.0001)  # noqa: ASYNC251  # so that it is sent alone
+                    await source.send(b"answer")
+                    got += isinstance(await receiver.next_batch(), Batch)
+                    lead.looks.slept(0)
+                    with trio.move_on_after(0.001):
+                        await receiver.next_batch()
+            nursery.cancel_scope.cancel()
+    assert got == 50
+    assert turns >= 50
+
+
+async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
+    """Messages that come while others have their turn, while it looks, and after it gave up."""
+    sent = [b"%d" % number for number in range(300)]
+    got: list[bytes] = []
+    url = place.url(fin_quiet_ivl="50ms")
+    async with pgm.open_receiver(url, rx_look_ivl="300us") as receiver, pgm.open_source(url) as source:
+        await first_of(receiver, source)
+        lead = receiver.driver.lead
+        assert lead is not None
+
+        async def send() -> None:
+            for number, message in enumerate(sent):
+                await source.send(message)
+                await trio.sleep(0.0002 * (number % 5))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            with trio.fail_after(PATIENCE_S):
+                while len(got) < len(sent):
+                    lead.looks.slept(0)
+                    item = await receiver.next_batch()
+                    assert isinstance(item, Batch)
+                    got += item
+    assert got == sent
