@@ -67,7 +67,7 @@ class Tally:
         if size != self._size:
             self.damaged += count
             return
-        numbers = payloads[:, :NUMBER_OCTETS].copy().view(">u8")[:, 0].astype(np.uint64)
+        numbers = payloads[:, :NUMBER_OCTETS].view(">u8")[:, 0].astype(np.uint64)
         first, last = int(numbers[0]), int(numbers[-1])
         if last == PROBE or first == PROBE:
             numbers = numbers[numbers != PROBE]
@@ -80,7 +80,7 @@ class Tally:
             self.first_ns = self.last_ns
         self.messages += count
         self.missing += max(0, first - self._next)
-        if first < self._next or (count > 1 and bool((numbers[1:] - numbers[:-1] != 1).any())):
+        if first < self._next or not bool((numbers == np.arange(first, first + count, dtype=np.uint64)).all()):
             self.disordered += 1
         if payloads[-1, NUMBER_OCTETS:].tobytes() != self._pattern:
             self.damaged += 1
