@@ -20,6 +20,8 @@ ROOM = 64 * KIB  # a read always gets this much: the longest train
 CHUNK_OCTETS = 4 * MIB
 READING_OCTETS = MIB  # of chunks that are read into and soon free again: two or three of them stay in a second cache
 _PAGE_OCTETS = 4 * KIB  # the smallest there are: one octet of each is enough to have it
+_BLOCKS = 4  # of those that are used again: an application that has one while the next is filled needs two
+_BLOCK_STEP = 64 * KIB  # blocks of nearly the same size are of one size
 _PIECE_OCTETS = 256 * KIB  # touched at a time beside other work: some 0.1 ms
 _HUGE_OCTETS = (
     4 * MIB
@@ -144,3 +146,28 @@ class Arena:
             self._chunk = self._new_chunk(size)
         self._view = self._chunk.data
         self._at = 0
+
+
+class Blocks:
+    """Memory for what is copied out of packets: blocks for one use each, and for another when nothing refers to them any more.
+
+    The system's allocator gives blocks of this size back to the kernel, and takes a page fault for each 4 KB when they are
+    wanted again. Only the last few are remembered here, so whoever keeps what it got pins no more than that.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[Octets] = []
+
+    def take(self, octets: int) -> Octets:
+        """So many octets of any content, in a block at most twice as large. Only large ones are worth it, and none that are huge."""
+        if not _BLOCK_STEP <= octets <= CHUNK_OCTETS:
+            return np.empty(octets, np.uint8)
+        size = -(-octets // _BLOCK_STEP) * _BLOCK_STEP
+        blocks = self._blocks
+        for index in range(len(blocks)):
+            if size <= blocks[index].nbytes <= 2 * size and _references(blocks, index) == _FREE_REFERENCES:
+                return blocks[index][:octets]
+        blocks.append(np.empty(size, np.uint8))
+        if len(blocks) > _BLOCKS:
+            del blocks[0]
+        return blocks[-1][:octets]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import numpy as np
@@ -18,6 +18,13 @@ _BEGINNING = 18  # octets by which they are told apart: how many messages there 
 
 Sqns = npt.NDArray[np.int64]
 NO_TIME = -1
+
+
+Take = Callable[[int], Octets]
+
+
+def _new(octets: int) -> Octets:
+    return np.empty(octets, np.uint8)
 
 
 @attrs.define(eq=False)
@@ -42,13 +49,16 @@ class Unreadable:
 class BatchDecoder:
     """Reads the batches of one session. Messages for other nodes, and of subjects nobody wants, are left out unread.
 
-    Without a `node` messages for any node are taken.
+    Without a `node` messages for any node are taken. `take` gives memory for the octets of messages, which is theirs alone
+    for as long as anything refers to it.
     """
 
-    def __init__(self, node: str | None, subjects: SubjectFilter) -> None:
+    def __init__(self, node: str | None, subjects: SubjectFilter, take: Take = _new) -> None:
         self._node = node
         self._subjects = subjects
-        self._layouts: dict[tuple[int, bytes], Layout] = {}  # of batches seen last: the next one's, as a rule
+        self._layouts: dict[tuple[int, bytes], Layout] = {}  # of batches seen before
+        self._last: Layout | None = None  # of the last: the next one's, as a rule
+        self._take = take
 
     def add(self, first: int, packets: Octets) -> Iterator[Unpacked | Unreadable]:
         """Take packets `first`, `first + 1` and so on, a (count, octets) array; gives what came of them, in order."""
@@ -73,6 +83,11 @@ class BatchDecoder:
         yield from _merged(found)
 
     def _layout_of(self, octets: Octets) -> Layout | None:
+        if self._last is None or self._last.octets != len(octets) or not self._last.fits(octets):
+            self._last = self._known_or_read(octets)
+        return self._last
+
+    def _known_or_read(self, octets: Octets) -> Layout | None:
         key = len(octets), octets[:_BEGINNING].tobytes()
         layout = self._layouts.get(key)
         if layout is not None and layout.fits(octets):
@@ -88,7 +103,7 @@ class BatchDecoder:
 
     def _unpack(self, layout: Layout, first: int, rows: Octets) -> Unpacked | None:
         try:
-            columns, sent_us = columns_of(rows, layout), times_of(rows, layout)
+            columns, sent_us = columns_of(rows, layout, self._take), times_of(rows, layout)
         except BadBatch:
             return None
         sqns = np.arange(first, first + len(rows), dtype=np.int64)
@@ -122,7 +137,7 @@ def _looked_up(
     """What a table says of each message; None if it says yes to all."""
     if isinstance(indexes, int):
         return None if table[indexes] else np.zeros(count, bool)
-    if table[1:].all() and (table[0] or bool(indexes.all())):
+    if 0 not in table.tobytes()[1:] and (table[0] or np.count_nonzero(indexes) == count):
         return None
     chosen: npt.NDArray[np.bool_] = table[indexes]
     return chosen

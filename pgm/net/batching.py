@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from pgm.core.arena import Blocks
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.core.source import SourceCore
@@ -171,6 +172,7 @@ class BatchReceiving:
         self.subjects = subjects
         self._counters = counters
         self._decoders: dict[Tsi, BatchDecoder] = {}
+        self._blocks = Blocks()
 
     def take(self, item: BatchItem) -> Iterator[BatchItem]:
         """What an item of the stream of packets is in the stream of messages: itself, if the stream has no batches."""
@@ -182,7 +184,7 @@ class BatchReceiving:
                 yield from self._opened(decoder, item)
             return
         if isinstance(item, Opened) and item.data_port in self._data_ports and item.tsi not in self._decoders:
-            self._decoders[item.tsi] = BatchDecoder(self._node, self.subjects)
+            self._decoders[item.tsi] = BatchDecoder(self._node, self.subjects, self._blocks.take)
         elif isinstance(item, Closed) and item.cause is not CloseCause.SILENT:
             self._decoders.pop(item.tsi, None)
         yield item

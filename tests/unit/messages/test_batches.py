@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.core.arena import Blocks
 from pgm.messages.batch_decoder import BatchDecoder, Unpacked, Unreadable
 from pgm.messages.batch_encoder import Filling, FullBatches, pack
 from pgm.messages.batch_format import MOST_MESSAGES, BadBatch, alike, compose, read_layout, width_of
@@ -248,6 +249,20 @@ def test_large_parts_of_what_came_are_not_put_together() -> None:
     found = list(BatchDecoder("x", SubjectFilter()).add(7, rows))
     assert taken(found) == 2 * call
     assert [len(one.sqns) for one in found if isinstance(one, Unpacked)] == [100, 1, 100, 1]
+
+
+def test_what_was_read_stays_while_it_is_kept() -> None:
+    """Whatever is read behind it, and it need not be all of it."""
+    decoder, kept = BatchDecoder("x", SubjectFilter(), Blocks().take), []
+    for number in range(12):
+        call = [(bytes([number, place % 251]) * 350, "/a", None) for place in range(200)]
+        rows = np.frombuffer(b"".join(rows_of(list(pack(columns(call), 1448)))), np.uint8).reshape(100, -1)
+        (found,) = decoder.add(number * 100, rows)
+        assert isinstance(found, Unpacked)
+        if number % 3:
+            kept.append((found.columns.part(10, 30), call[10:30]))
+    for part, messages_then in kept:
+        assert part.payloads() == [payload for payload, _, _ in messages_then]
 
 
 def test_ten_thousand_subjects_go_into_tables_of_their_packets() -> None:
