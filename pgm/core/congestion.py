@@ -93,6 +93,13 @@ class CongestionControl:
 
     # Reports
 
+    def on_report(self, item: Ack | Nak, lead: int, now_ns: int) -> None:
+        """What came from below, either way."""
+        if isinstance(item, Ack):
+            self.on_ack(item, lead, now_ns)
+        else:
+            self.on_nak(item, lead, now_ns)
+
     def on_ack(self, ack: Ack, lead: int, now_ns: int) -> None:
         """An ack of the acker, or somebody's report."""
         feedback, sqn = find(ack.options, PgmccFeedback), unwrap(ack.rx_max, lead)

@@ -16,6 +16,7 @@ from pgm.core.congestion import CongestionControl
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control, data
 from pgm.core.feeder import Feeder
+from pgm.core.leaving import Leaving
 from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned
 from pgm.core.responder import Responder
@@ -81,6 +82,8 @@ class SourceCore:
         self._schedule = SpmSchedule(parameters, now_ns)
         self._short = ShortSend(self.window, self._pacer, self._yielding, self._schedule, self.counters)
         self.quiet_until_ns = 0  # nothing is due before this while `send_alone` alone is called
+        # Nothing is due before this but SPMs, data and what the feeder has, while data alone are sent; 0: look again.
+        self._others_due_ns = 0
         self._children = Children(
             setup.tsi,
             setup.data_port,
@@ -107,9 +110,8 @@ class SourceCore:
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
-        self._fin_at_ns: int | None = None  # when the first FIN went out
-        self._has_left = False  # whether a deadline came at which it might go
-        self._started_ns = self._last_nak_ns = now_ns
+        self._leaving = Leaving(self.window, parameters, now_ns)
+        self._started_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
         self.feeder: Feeder | None = None  # set by whoever has messages that wait for others
 
@@ -135,11 +137,11 @@ class SourceCore:
         self._pacer.set_rate(rate, now_ns)
         self._yielding.limit_to(rate)
         self._pacer.go_at(self._yielding.rate)
-        self.quiet_until_ns = 0
+        self._stir()
 
     def release(self, child: Nla, now_ns: int) -> int:
         """Give a child that asks all the time its normal budget back; says in how many sessions it had a small one."""
-        self.quiet_until_ns = 0
+        self._stir()
         return int(self._brakes.release(child, now_ns))
 
     @property
@@ -182,14 +184,18 @@ class SourceCore:
         if self._is_closing:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
         self.quiet_until_ns = 0
-        waits_for_acks = self.acked is not None or self.congestion is not None
-        if not waits_for_acks and not self.window.has_unsent:  # what waits already is held up whatever comes behind it
-            self._is_blocked_until_ns = 0
+        if self.acked is None and self.congestion is None and not self.window.has_unsent:
+            self._is_blocked_until_ns = 0  # what waits already, or waits for acks, is held up whatever comes behind it
 
     def close(self) -> None:
         """Send what was accepted, say FIN, and serve repairs until nobody asks any more."""
-        self._is_closing, self.quiet_until_ns = True, 0
+        self._is_closing = True
+        self._stir()
         self.window.mark_end()
+
+    def _stir(self) -> None:
+        """Something else than data came between: all deadlines are to be asked for again."""
+        self.quiet_until_ns = self._others_due_ns = 0
 
     def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
         """Cut the stream short and say so: every SPM from now on carries OPT_RST (RFC 9.8.2, SRC-30).
@@ -198,22 +204,14 @@ class SourceCore:
         without waiting for `is_finished`. `error` is the application's, 6 bits, 0 for unknown; `no_naks` says that no NAK
         will be answered any more, which ends all recovery: leave it out if a repairer may have what is missing.
         """
-        self._is_closing, self.quiet_until_ns, self._reset = True, 0, Rst(no_naks=no_naks, error=error)
+        self._is_closing, self._reset = True, Rst(no_naks=no_naks, error=error)
+        self._stir()
         self.window.drop_unsent()
         return [self._spm(now_ns) for _ in range(_RESETS)]
 
     def is_finished(self, now_ns: int) -> bool:
         """Whether a closed source may go: silent for fin_quiet_ivl, or txw_secs over (SRC-27)."""
-        return self._fin_at_ns is not None and now_ns >= self._leave_at_ns
-
-    @property
-    def _leave_at_ns(self) -> int:
-        if self._fin_at_ns is None:
-            return NEVER
-        if self.window.lead >= self.window.unstable_from:  # some member of an acknowledged stream lacks something
-            return self._fin_at_ns + self._parameters.txw_secs
-        quiet = max(self._fin_at_ns, self._last_nak_ns) + self._parameters.fin_quiet_ivl
-        return min(quiet, self._fin_at_ns + self._parameters.txw_secs)
+        return self._leaving.is_over(now_ns)
 
     # The network
 
@@ -221,7 +219,7 @@ class SourceCore:
         """NAKs and SPMRs from below; everything else is not for a source."""
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
-        self.quiet_until_ns = 0
+        self._stir()
         effects: list[Effect] = []
         for item in items:
             if isinstance(item, Data):
@@ -246,11 +244,7 @@ class SourceCore:
         return effects
 
     def _on_report(self, control: CongestionControl, item: Ack | Nak, now_ns: int) -> Effects:
-        (
-            control.on_ack(item, self.window.lead, now_ns)
-            if isinstance(item, Ack)
-            else control.on_nak(item, self.window.lead, now_ns)
-        )
+        control.on_report(item, self.window.lead, now_ns)
         self._is_blocked_until_ns = 0
         return self._acker_told(control, now_ns)
 
@@ -289,7 +283,7 @@ class SourceCore:
         if not self._brakes.admit_nak(peer, now_ns, asked, lead, nak.packets):
             return NOTHING
         self.counters.nak_packets_in += nak.packets
-        self._last_nak_ns, self._has_left = now_ns, False
+        self._leaving.asked(now_ns)
         self.window.note_nak(first, now_ns)
         if nak.parity:
             return self._on_parity_nak(nak, peer, now_ns)
@@ -361,34 +355,47 @@ class SourceCore:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        at = min(
-            self._schedule.deadline_ns,
-            self._confirmer.deadline_ns,
-            self._brakes.deadline_ns,
-            self.window.deadline_ns,
-            self._children.deadline_ns,
-            NEVER if self.acked is None else self.acked.deadline_ns,
-            NEVER if self.congestion is None else self.congestion.deadline_ns,
-        )
-        if not self._has_left:
-            at = min(at, self._leave_at_ns)
+        at = min(self._others_due_ns or self._look_at_others(), self._schedule.deadline_ns)
         if self.feeder is not None:
             at = min(at, self.feeder.deadline_ns)
-        if self._responder.deadline_ns != NEVER:
-            ready = self._pacer.repair_ready_at(self._responder.next_octets())
-            at = min(at, max(ready, self._responder.deadline_ns))
-        if self._parity is not None:
-            at = min(at, self._parity.ready_ns(self._pacer))
         if self.window.has_unsent:
             ready = self._pacer.data_ready_at(self.window.next_octets)
             at = min(at, max(ready, self._is_blocked_until_ns))
-        elif self._is_closing and self._fin_at_ns is None:
+        elif self._is_closing and not self._leaving.has_begun:
             at = 0
         return at
+
+    def _look_at_others(self) -> int:
+        """When anything is due but SPMs, data and what the feeder has. Remembered where data do not bring it nearer."""
+        window, responder = self.window, self._responder
+        at = min(self._confirmer.deadline_ns, self._brakes.deadline_ns, window.deadline_ns, self._children.deadline_ns)
+        if self._is_plain and not self._is_closing and responder.deadline_ns == NEVER and window.trail <= window.lead:
+            self._others_due_ns = at
+            return at
+        for flow in (self.acked, self.congestion):
+            at = at if flow is None else min(at, flow.deadline_ns)
+        if responder.deadline_ns != NEVER:
+            at = min(at, max(self._pacer.repair_ready_at(responder.next_octets()), responder.deadline_ns))
+        if self._parity is not None:
+            at = min(at, self._parity.ready_ns(self._pacer))
+        return min(at, self._leaving.deadline_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs that were put off, an SPM, a POLL, then one train of data."""
         self.quiet_until_ns = 0
+        due_ns = min(self._others_due_ns, self._schedule.deadline_ns, self._yielding.review_at_ns)
+        is_calm = now_ns < due_ns and (self.feeder is None or now_ns < self.feeder.deadline_ns)
+        effects = [] if is_calm else self._serve_others(now_ns)
+        parity = None if self._parity is None else self._parity.next_train(self._pacer, now_ns)
+        train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
+        if train is not None:
+            self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
+            effects.append(train)
+        return effects
+
+    def _serve_others(self, now_ns: int) -> list[Effect]:
+        """All that comes before data."""
+        self._others_due_ns = 0
         effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self._brakes.handle_deadline(now_ns)]
         if self.feeder is not None:
             self.feeder.handle_deadline(now_ns)
@@ -400,31 +407,23 @@ class SourceCore:
             self._is_blocked_until_ns = 0
             effects += self._acker_told(self.congestion, now_ns)
         self.window.advance(now_ns)
-        self._has_left = self.is_finished(now_ns)
-        is_ending = self._is_closing and self._fin_at_ns is None and not self.window.has_unsent
+        self._leaving.look(now_ns)
+        is_ending = self._is_closing and not self._leaving.has_begun and not self.window.has_unsent
         if self._parity is not None and (is_ending or self._parity.deadline_ns <= now_ns):
             effects += (self._spm(now_ns),) if self._parity.close_group(now_ns) and not is_ending else ()
         if is_ending:
-            self._fin_at_ns = now_ns
+            self._leaving.begin(now_ns)
             self._schedule.closing(now_ns)
         if self._schedule.is_due(now_ns):
             effects.append(self._spm(now_ns))
             self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
         if self._yielding.review(now_ns):
-            effects += self._go_at(self._yielding.rate)
-        parity = None if self._parity is None else self._parity.next_train(self._pacer, now_ns)
-        train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
-        if train is not None:
-            self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
-            effects.append(train)
+            before = self._pacer.rate
+            self.counters.rate_cuts += self._yielding.rate < before
+            self._pacer.go_at(self._yielding.rate)
+            effects += self._yielding.told(before)
         return effects
-
-    def _go_at(self, rate: int) -> Effects:
-        before = self._pacer.rate
-        self.counters.rate_cuts += rate < before
-        self._pacer.go_at(rate)
-        return self._yielding.told(before)
 
     def _next_repair(self, now_ns: int) -> Effect | None:
         responder, pacer = self._responder, self._pacer
@@ -459,10 +458,11 @@ class SourceCore:
             window.unstable_from = self.acked.unstable_from
         elif self.congestion is not None:
             self.congestion.sent(window.lead + 1 - rows.shape[0], window.lead + 1, now_ns)
-        pacer.data_sent(rows.size, now_ns, rows.shape[0])
-        self.counters.odata_packets += rows.shape[0]
-        self.counters.odata_octets += rows.size
-        self._yielding.sent(rows.shape[0], rows.size)
+        count, octets = rows.shape[0], rows.size
+        pacer.data_sent(octets, now_ns, count)
+        self.counters.odata_packets += count
+        self.counters.odata_octets += octets
+        self._yielding.sent(count, octets)
         if self._parity is not None:
             self._parity.data_sent(now_ns)
         return data(self._segment, rows)
@@ -491,7 +491,8 @@ class SourceCore:
     def advance_trail(self, sqn: int) -> None:
         """Application control of the window: nothing before the message at `sqn` need be repaired (RFC 16.4)."""
         self.window.advance_to(sqn)
-        self._is_blocked_until_ns = self.quiet_until_ns = 0
+        self._is_blocked_until_ns = 0
+        self._stir()
 
     def close_window(self, now_ns: int) -> Effects:
         """Nothing sent so far need be repaired: the window is empty, and an SPM says so at once (RFC 3.5, SRC-15)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.parameters import Parameters
-from pgm.units import SECOND, format_rate
+from pgm.units import NEVER, SECOND, format_rate
 
 # A quarter off at a time halves the rate in three intervals; a fortieth back makes good in ten what one took.
 _CUT_BY = 4
@@ -30,6 +30,7 @@ class Yielding:
         self._asked = self._sent = self._octets = 0
         self._sent_before = 0  # in the last interval in which anything was
         self._reviewed_at_ns = -parameters.txw_yield_ivl
+        self.review_at_ns = 0 if parameters.txw_min_rte else NEVER  # when `review` has something to do
 
     def asked(self, sqns: int) -> None:
         """Note what a NAK asked for."""
@@ -57,11 +58,11 @@ class Yielding:
 
     def review(self, now_ns: int) -> bool:
         """Choose the rate anew if an interval is over; says whether it is another one."""
+        if now_ns < self.review_at_ns:
+            return False
         parameters = self._parameters
         elapsed_ns = now_ns - self._reviewed_at_ns
-        if not parameters.txw_min_rte or elapsed_ns < parameters.txw_yield_ivl:
-            return False
-        self._reviewed_at_ns = now_ns
+        self._reviewed_at_ns, self.review_at_ns = now_ns, now_ns + parameters.txw_yield_ivl
         # A NAK is for what was sent earlier: it may come when little is sent any more, or nothing.
         sent, before = max(self._sent, self._sent_before), self.rate
         bearable = max(_CHANCE, parameters.txw_yield_share * sent)

@@ -385,13 +385,10 @@ class Link:
 
     def send(self, send: Send, at: int = 0) -> None:
         """Send a train from octet `at` on. Raises `WouldBlock` where the link takes no more."""
-        if send.to is not None:
+        if self._group_name is not None and send.to is None and send.hops is None:
+            self._put(send, at, (), self._group_name)
+        elif send.to is not None or self.plan.peers is None:
             self._send_to(send.to, send, at)
-        elif self._group_name is not None and len(send.octets) <= send.stride and send.hops is None:
-            if self._send_once(send.octets, (), self._group_name) is None:
-                raise WouldBlock(0)
-        elif self.plan.peers is None:
-            self._send_to(None, send, at)
         else:
             length = len(send.octets)
             first, at = divmod(at, length)
@@ -416,29 +413,37 @@ class Link:
         """Send to an address, or to the group."""
         host, port = (self.plan.group, self.plan.port) if to is None else (to, self.plan.unicast_port)
         destination = socket_name(host, 0 if self._is_raw else port, self.sockets.interface, self.sockets.family)
-        view = memoryview(send.octets)  # type: ignore[arg-type]
-        ancillary = self._ancillary(view[: send.stride], to, send.hops)
-        if self.sockets.gso and len(view) - at > send.stride:
-            at = self._send_trains(view, at, send.stride, ancillary, destination)
-        for start in range(at, len(view), send.stride):
-            if self._send_once(view[start : start + send.stride], ancillary, destination) is None:
+        packet = memoryview(send.octets)[: send.stride]  # type: ignore[arg-type]
+        self._put(send, at, self._ancillary(packet, to, send.hops), destination)
+
+    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: tuple[str | int, ...]) -> None:
+        """Send from octet `at` on: trains where the kernel cuts them, packet by packet where it does not."""
+        octets, stride = send.octets, send.stride
+        if len(octets) <= stride:
+            if self._send_once(octets, ancillary, destination) is None:
+                raise WouldBlock(0)
+            return
+        view = memoryview(octets)  # type: ignore[arg-type]
+        if self.sockets.gso and len(view) - at > stride:
+            at = self._send_trains(view, at, stride, ancillary, destination)
+        for start in range(at, len(view), stride):
+            if self._send_once(view[start : start + stride], ancillary, destination) is None:
                 raise WouldBlock(start)
 
     def _send_trains(
-        self, view: memoryview, at: int, stride: int, ancillary: list[Ancillary], destination: tuple[str | int, ...]
+        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: tuple[str | int, ...]
     ) -> int:
         """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
         together = [*ancillary, (SOL_UDP, UDP_SEGMENT, _U16.pack(stride))]
         step = packets_a_train(stride) * stride
-        while at < len(view):
-            done = self._send_once(view[at : at + step], together, destination)
+        for start in range(at, len(view), step):
+            done = self._send_once(view[start : start + step], together, destination)
             if done is None:
-                raise WouldBlock(at)
+                raise WouldBlock(start)
             if not done:
                 self.sockets.gso = False  # this path cannot; packet by packet from now on
-                break
-            at += step
-        return at
+                return start
+        return len(view)
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
         """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""
