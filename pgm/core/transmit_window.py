@@ -305,14 +305,15 @@ class TransmitWindow:
     def next_train(self, most_octets: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS) -> Octets | None:
         """The next unsent packets, at most `most_octets` and `most_packets` but at least one, or None while the window is full.
 
-        They are one train, or several full ones.
+        They are one train, or several full ones; where no more waits behind them, the last need not be full.
         """
         first = self._first_unsent
         run = self._store.find(first)
         if run is None or not self._make_room(run.stride, now_ns):
             return None
         most = min(self._room_packets(run.stride), most_packets, max(1, most_octets // run.stride))
-        count = in_whole_trains(min(run.end - first, most), run.stride)
+        left = run.end - first
+        count = left if left <= most else in_whole_trains(most, run.stride)
         rows = run.part(first, first + count).rows
         self.unsent_octets -= rows.size
         self._note_sent(first, first + count - 1, rows.size, now_ns)

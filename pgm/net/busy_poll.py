@@ -25,7 +25,7 @@ from pgm.net.driver import Application, hear
 from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
 from pgm.net.moderation import Moderation
 from pgm.telemetry.observer import Observer
-from pgm.units import MILLISECOND, NEVER, SECOND
+from pgm.units import MICROSECOND, MILLISECOND, NEVER, SECOND
 
 # Reads in a row before deadlines are looked at again: a read of 64 KB takes some 50 us, so a timer is late by less than
 # the millisecond that the trio driver's timers may be late.
@@ -36,6 +36,8 @@ _MOST_READY = 16
 _LOOKS = 8
 # Deadlines served in a row before the sockets get their turn.
 _DEADLINES_IN_A_ROW = 4
+# For so long an application may send batch after batch before the sockets and all other deadlines get their turn.
+_TURN_IVL = 250 * MICROSECOND
 
 
 class _Input:
@@ -277,9 +279,12 @@ class BusyPollDriver:
 
     def push(self) -> None:
         """Send at once what the core has accepted, as far as rate and link allow."""
+        now_ns = time.monotonic_ns()
         if self.held is None:
-            self.perform(self.core.handle_deadline(time.monotonic_ns()))
+            self.perform(self.core.handle_deadline(now_ns))
         self.spinner.expect_change()
+        if now_ns >= self.spinner.now_ns + _TURN_IVL:
+            self.spinner.turn()
 
     def send_alone(self, packet: bytes, segment: Segment) -> None:
         """Put one packet of data on the wire for a segment's group."""

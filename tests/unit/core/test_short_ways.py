@@ -5,22 +5,34 @@ from __future__ import annotations
 import random
 
 import attrs
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.effects import Deliver, alone
+from pgm.core.effects import Deliver, Send, alone
 from pgm.core.receive_window import ReceiveWindow
 from pgm.core.session import ReceiverSetup
 from pgm.core.short_receive import ShortReceive
-from pgm.core.source import SourceSetup
+from pgm.core.source import SourceCore, SourceSetup
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Fragment, Syn
 from pgm.wire.serial import wrap
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum
-from tests.unit.core.makers import BY_GROUP, MS, REPAIRER, SEGMENT, SOURCE, data_train, spm_packet, train_of
+from tests.unit.core.makers import (
+    BY_GROUP,
+    MS,
+    REPAIRER,
+    SEGMENT,
+    SOURCE,
+    data_train,
+    deadlines,
+    spm_packet,
+    spmr_packet,
+    train_of,
+)
 from tests.unit.core.reader import Reader, joined
 from tests.unit.core.sources import QUIET, START, nak, octets_of, receive, source
 from tests.unit.core.test_receiver_model import Network, happen, payload, steps
@@ -92,6 +104,70 @@ def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_s
         assert attrs.asdict(short.counters) == attrs.asdict(long.counters)
         assert short.deadline_ns == long.deadline_ns
         assert short.quiet_until_ns <= short.deadline_ns, "a driver would sleep too long"
+
+
+class Looking(SourceCore):
+    """Asks for all of its deadlines each time."""
+
+    def _look_at_others(self):
+        at = super()._look_at_others()
+        self._others_due_ns = 0
+        return at
+
+
+things = st.one_of(
+    st.tuples(st.just("rows"), st.sampled_from([1, 1, 3, 40, 200, 700]), st.sampled_from([20, 1400])),
+    st.tuples(st.sampled_from(["nak", "spmr", "alone", "advance", "rate"]), st.integers(0, 1 << 16), st.just(0)),
+)
+
+
+@given(
+    happening=st.lists(st.tuples(things, st.sampled_from([0, 0, MS // 50, MS, 60 * MS, 2 * SECOND])), max_size=30),
+    mode=st.sampled_from(["time", "data", "application"]),
+    changes=st.sampled_from(
+        [{}, {"fec_group": 4, "fec_proactive": 1}, {"txw_min_rte": 1_000_000}, {"poll_ivl": 40 * MS}, {"txw_sqns": 50}]
+    ),
+)
+def test_a_source_that_sends_only_data_misses_no_deadline(happening, mode, changes):
+    """Remembering when all else is due is the same as looking each time, but that it may look once too often."""
+    changes = {"txw_max_rte": 50_000_000, "txw_adv_mode": mode, "txw_secs": SECOND, "txw_adv_secs": 100 * MS} | changes
+    setup = SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=1)
+    cores = [kind(setup, source(**changes).parameters, START) for kind in (SourceCore, Looking)]
+    now = START
+    for (what, number, size), wait in [*happening, (("close", 0, 0), SECOND)]:
+        said = [happened_to(core, what, number, size, now) + served(core, now, now + wait) for core in cores]
+        assert said[0] == said[1]
+        now += wait
+        agree(cores, now)
+
+
+def happened_to(core, what, number, size, now):
+    """What a source says to something from outside."""
+    lead, trail = core.window.lead, core.window.trail
+    if what == "rows":
+        core.submit_rows(np.full((number, size), number & 0xFF, np.uint8))
+    elif what == "nak" and lead >= trail:
+        return plain(receive(core, nak(trail + number % (lead + 1 - trail)), now), now)
+    elif what == "spmr":
+        return plain(receive(core, spmr_packet(), now), now)
+    elif what == "alone":
+        return plain(sent_the_short_way(core, bytes(100), now), now)
+    elif what == "advance":
+        core.advance_trail(trail + number % (lead + 2 - trail))
+    elif what == "rate":
+        core.set_rate(1_000_000 + 1000 * number, now)
+    elif what == "close":
+        core.close()
+    return []
+
+
+def served(core, now, until):
+    """What a source says until an instant, and when, each deadline being served."""
+    return [one for at in deadlines(core, now, until) for one in plain(core.handle_deadline(at), at)]
+
+
+def plain(effects, now):
+    return [(now, bytes(one.octets), one.stride, one.to) if isinstance(one, Send) else (now, one) for one in effects]
 
 
 def test_the_short_way_is_taken():
