@@ -222,9 +222,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         """What comes next; a single message of a plain stream as it is."""
         self._driver.require_usable()
         inbox, spinner = self._inbox, self._driver.spinner
-        until_ns = _deadline(timeout_s)
-        look = spinner.spin if until_ns else spinner.turn
-        parks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
+        look = spinner.turn if timeout_s == 0 else spinner.spin
+        until_ns = parks_at_ns = -1  # not found out: mostly the first look brings something
         while not self._ready:
             if inbox.is_empty:
                 look()
@@ -236,7 +235,11 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
                 item = self._take(found)
                 if item is not None:
                     return self._policies.handed(item)
-            elif spinner.now_ns >= min(until_ns, parks_at_ns, inbox.looks_at_ns):
+                continue
+            if until_ns < 0:
+                until_ns = _deadline(timeout_s)
+                parks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
+            if spinner.now_ns >= min(until_ns, parks_at_ns, inbox.looks_at_ns):
                 inbox.look()
                 if spinner.now_ns >= until_ns:
                     return None

@@ -58,7 +58,7 @@ def hear(core: Core, observer: Observer | None, link: Link, arrival: Arrival, no
     if observer is not None:
         observer.received(train, arrival.channel, arrival.peer, now_ns)
     effects = core.receive(train, arrival.channel, arrival.peer, now_ns)
-    if train.kept:
+    if train.keeping.is_kept:
         link.keep(train)
     return effects
 

@@ -119,9 +119,12 @@ class Unpacker:
 
     def take_rest(self) -> AnyBatch | None:
         """What was not taken of the batch: the caller's from here on."""
-        batch, taken = self._batch, self._made - length_hint(self.messages)
+        batch = self._batch
+        if batch is None:
+            return None
+        taken = self._made - length_hint(self.messages)
         self._batch, self.messages = None, iter(())
-        if batch is None or taken >= len(batch):
+        if taken >= len(batch):
             return None
         if isinstance(batch, PackedBatch):
             return batch.part(taken, len(batch))

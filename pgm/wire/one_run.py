@@ -28,6 +28,7 @@ _FRAGMENT_HEAD = DATA_HEADER_OCTETS + FRAGMENT_OCTETS
 _KIND_AT, _OFFSET_AT = DATA_HEADER_OCTETS + 4, DATA_HEADER_OCTETS + 12  # of OPT_FRAGMENT behind OPT_LENGTH
 _OPTIONS_BEGIN = b"\0\4" + FRAGMENT_OCTETS.to_bytes(2, "big")  # OPT_LENGTH, where OPT_FRAGMENT is all that follows
 _STEPS = np.arange(MOST_ROWS, dtype=np.uint32)
+_number = int.from_bytes
 
 
 def _agreeing(width: int) -> npt.NDArray[np.uint32]:
@@ -54,14 +55,14 @@ def is_one_run(rows: Octets, residues: npt.NDArray[np.uint64]) -> bool:
     width = _width(head)
     last = rows[-1, SQN_AT:TRAIL_AT].tobytes()
     # Where some are missing that is seen without looking at all of them.
-    if not width or _number(last) - _number(head[SQN_AT:TRAIL_AT]) != count - 1:
+    if not width or _number(last, "big") - _number(head[SQN_AT:TRAIL_AT], "big") != count - 1:
         return False
     words = rows[:, :width].copy().view(np.uint32)
     if np.count_nonzero(words.view(np.uint16)[:, CHECKSUM_AT // 2]) != count:
         return False  # some have no checksum
     words[:, SQN_AT // 4] = words[:, SQN_AT // 4].view(">u4") - _STEPS[:count]
     if width == _FRAGMENT_HEAD:
-        size = np.uint32(_number(head[TSDU_LENGTH_AT:HEADER_OCTETS]))
+        size = np.uint32(_number(head[TSDU_LENGTH_AT:HEADER_OCTETS], "big"))
         words[:, _OFFSET_AT // 4] = words[:, _OFFSET_AT // 4].view(">u4") - _STEPS[:count] * size
     alike = words.reshape(-1)
     alike &= _AGREEING[width][: len(alike)]
@@ -75,7 +76,3 @@ def _width(head: bytes) -> int:
         return DATA_HEADER_OCTETS
     is_fragment = head[DATA_HEADER_OCTETS:_KIND_AT] == _OPTIONS_BEGIN and len(head) == _FRAGMENT_HEAD
     return _FRAGMENT_HEAD if is_fragment and head[_KIND_AT] & 0x7F == Fragment.TYPE else 0
-
-
-def _number(octets: bytes) -> int:
-    return int.from_bytes(octets, "big")

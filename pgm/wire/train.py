@@ -97,7 +97,8 @@ class Run:
     @property
     def payloads(self) -> Octets:
         """The payloads as a (count, payload length) view."""
-        return self.rows[:, self.payload_at :]
+        at, count, stride = self.offset, self.count, self.stride
+        return self.buffer[at : at + count * stride].reshape(count, stride)[:, self.payload_at :]
 
     def alone(self) -> bytes:
         """A copy of the payload of the only packet."""
