@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -19,12 +20,14 @@ from pgm.core.path import Path
 from pgm.core.ranges import Span, lists_of
 from pgm.core.recovery import Recovery
 from pgm.parameters import Parameters
-from pgm.wire.formats import Nla, PacketType
+from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.naks import LIST_SQNS, full_lists, nak_rows
 from pgm.wire.options import NO_OPTIONS, NakList, Options
 from pgm.wire.packets import Nak, encode
 from pgm.wire.serial import MASK, wrap
 from pgm.wire.train import Octets
+
+_MOST_FORMS = 256  # of packets with full lists that are remembered: sessions that are asked for
 
 
 def nak_packet(
@@ -50,6 +53,15 @@ def nak_packet(
             options=(*more, *options),
             parity=parity,
         )
+    )
+
+
+@functools.lru_cache(maxsize=_MOST_FORMS)
+def _full_form(tsi: Tsi, data_port: int, kind: PacketType, source_nla: Nla, group_nla: Nla) -> bytes:
+    """A packet with a full list of any sqns: whoever asks for much says the same beside them each time."""
+    options = (NakList(sqns=tuple(range(1, LIST_SQNS))),)
+    return encode(
+        Nak(tsi=tsi, data_port=data_port, kind=kind, sqn=0, source_nla=source_nla, group_nla=group_nla, options=options)
     )
 
 
@@ -83,7 +95,7 @@ def nak_packets(
             yield Listed(packet, 1, len(sqns))
         return
     lists, rest = full_lists(spans)
-    first = nak_packet(path, group_nla, lists[0].tolist(), kind, path_nla=path_nla)
+    first = _full_form(path.tsi, path.data_port, kind, path_nla or path.path_nla or group_nla, group_nla)
     yield Listed(nak_rows(first, lists), len(lists), lists.size)
     if rest:
         yield Listed(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest))
