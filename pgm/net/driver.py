@@ -145,7 +145,8 @@ class Driver:
 
     def poke(self) -> None:
         """Look at the core's deadline again: something outside of the driver has changed it."""
-        if not self._wake.is_set() and self.core.deadline_ns < self._sleeping_until_ns:
+        if not self._wake.is_set() and (deadline_ns := self.core.deadline_ns) < self._sleeping_until_ns:
+            self._sleeping_until_ns = deadline_ns
             self._wake.set()
 
     @property
@@ -242,7 +243,17 @@ class Driver:
         if self.core.counters.trains_in == before:
             return 0
         self._singles = 0 if octets else singles + 1
+        self._serve_late()
         return octets or 1
+
+    def _serve_late(self) -> None:
+        """Serve a receiver's timers that have run out while its application reads: their task has its turn only when nothing waits."""
+        now_ns = self.now_ns()
+        if now_ns < self._sleeping_until_ns:
+            return
+        if self.core.deadline_ns <= now_ns:
+            self.perform_now(self.core.handle_deadline(now_ns))
+        self._sleeping_until_ns = self.core.deadline_ns  # until their task, which wakes for this, says the same
 
     def rest_s(self) -> float:
         """For how many seconds the application leaves alone the socket that `lead` is about."""

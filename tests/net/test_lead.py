@@ -10,6 +10,7 @@ import trio.testing
 import pgm
 from pgm import Batch, Message
 from pgm.core.effects import CloseCause, Closed, Effect
+from pgm.impairments import Impairment, Injector
 from pgm.net.lead import GIVE_BACK_S
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
@@ -159,6 +160,31 @@ async def test_what_comes_another_way_while_others_have_their_turn_before_a_look
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(receiver.next_batch)
                     nursery.start_soon(perform_soon, receiver, closed)
+
+
+async def test_what_is_due_is_not_late_while_the_application_reads(place: Place) -> None:
+    """A NAK leaves between two reads, though no task has its turn."""
+    soon = {"nak_bo_ivl": "1ms", "reorder_ivl": "0ms", "rx_bulk_ivl": "0ms"}
+    async with (
+        pgm.open_receiver(place.url(), **soon) as receiver,
+        pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source,
+    ):
+        await first_of(receiver, source)
+        link = receiver.links[0]
+        link.injector = Injector(Impairment(loss=1.0), "all")
+        await source.send(b"lost")
+        with trio.fail_after(PATIENCE_S):
+            while not receiver.counters.injected_losses:  # noqa: ASYNC110
+                await trio.sleep(0.001)
+        link.injector = None
+        for _ in range(2):
+            await source.send(b"behind it")
+            assert receiver.driver.read_for(lambda _packet, _peer: False, gathers=True)
+            time.sleep(0.01)  # noqa: ASYNC251  # so that the back-off is over
+        assert receiver.counters.nak_packets == 1
+        item = await receiver.next_batch(PATIENCE_S)
+        assert isinstance(item, Batch)
+        assert list(item)[:1] == [b"lost"]
 
 
 async def perform_soon(receiver: Receiver, effect: Effect) -> None:
