@@ -20,6 +20,7 @@ Payloads: TypeAlias = "Sequence[Payload] | npt.NDArray[np.uint8] | Any"  # Any: 
 Names: TypeAlias = "str | Sequence[str | None] | tuple[Sequence[str], npt.NDArray[Any]] | Any | None"
 
 _OCTETS = frozenset((bytes, bytearray))
+_INDEXES = {width: np.dtype(f"<u{width}") for width in (1, 2, 4)}
 _TEXT = frozenset((str,))
 _CACHED_TABLES = 64  # of names, whose verdicts are remembered
 
@@ -31,18 +32,7 @@ def is_arrow(value: object) -> bool:
 
 def columns_of_arguments(payloads: Payloads, subject: Names, to: Names) -> Columns:
     """The messages of one call. Raises `UsageError`, or ValueError for what is no array of octets."""
-    if isinstance(payloads, np.ndarray):
-        if payloads.ndim != 2 or payloads.dtype != np.uint8:
-            raise UsageError(
-                f"an array of {payloads.ndim} dimensions of {payloads.dtype} is no batch",
-                remedy="give a (count, size) array of numpy.uint8: array.view(numpy.uint8)",
-            )
-        columns = Columns.of_rows(payloads)
-    elif is_arrow(payloads):
-        columns = _of_arrow(payloads)
-    else:
-        _refuse_strings(payloads)
-        columns = Columns.of_list(payloads)
+    columns = _columns_of(payloads)
     if subject is None and to is None:
         return columns
     count = columns.count
@@ -50,6 +40,20 @@ def columns_of_arguments(payloads: Payloads, subject: Names, to: Names) -> Colum
     nodes, to_of = _table(to, count, "node")
     _require(subjects, nodes)
     return Columns(count, columns.data, columns.size, columns.offsets, subjects, subject_of, nodes, to_of)
+
+
+def _columns_of(payloads: Payloads) -> Columns:
+    if not isinstance(payloads, np.ndarray):
+        if is_arrow(payloads):
+            return _of_arrow(payloads)
+        _refuse_strings(payloads)
+        return Columns.of_list(payloads)
+    if payloads.ndim != 2 or payloads.dtype != np.uint8:
+        raise UsageError(
+            f"an array of {payloads.ndim} dimensions of {payloads.dtype} is no batch",
+            remedy="give a (count, size) array of numpy.uint8: array.view(numpy.uint8)",
+        )
+    return Columns.of_rows(payloads)
 
 
 def _require(subjects: tuple[str, ...], nodes: tuple[str, ...]) -> None:
@@ -93,18 +97,10 @@ def _table(names: Names, count: int, what: str) -> tuple[tuple[str, ...], Indexe
     """A table, and the place in it of each message, from 1 on."""
     if names is None or isinstance(names, str):
         return ((), 0) if names is None else ((names,), 1)
-    if is_arrow(names):
-        names = _arrow_table(names)
     if isinstance(names, tuple) and len(names) == 2 and isinstance(names[1], np.ndarray):
-        table: tuple[str, ...] = tuple(names[0] or ())
-        indexes: npt.NDArray[Any] = names[1]
-        if len(indexes) != count or (count and not _are_places(indexes, len(table))):
-            raise UsageError(
-                f"{len(indexes)} places in a table of {len(table)} {what}s for {count} messages",
-                remedy="give each message one place, from 0 on, or -1 for none",
-            )
-        # In the narrow type at once: -1 is its greatest number, and 0 follows that.
-        return table, np.add(indexes, 1, dtype=f"<u{width_of(len(table))}", casting="unsafe")
+        return _places(names[0], names[1], count, what)
+    if is_arrow(names):
+        return _places(*_arrow_table(names), count, what)
     if len(names) != count:
         raise UsageError(
             f"{len(names)} {what}s for {count} messages", remedy=f"give one {what} for all, or one for each"
@@ -116,9 +112,22 @@ def _table(names: Names, count: int, what: str) -> tuple[tuple[str, ...], Indexe
     return tuple(places), np.array(chosen, f"<u{width_of(len(places))}")
 
 
+def _places(
+    names: Sequence[str] | None, indexes: npt.NDArray[Any], count: int, what: str
+) -> tuple[tuple[str, ...], Indexes]:
+    table: tuple[str, ...] = tuple(names or ())
+    if indexes.shape != (count,) or (count and not _are_places(indexes, len(table))):
+        raise UsageError(
+            f"{indexes.size} places in a table of {len(table)} {what}s for {count} messages",
+            remedy="give each message one place, from 0 on, or -1 for none",
+        )
+    # In the narrow type at once: -1 is its greatest number, and 0 follows that.
+    return table, np.add(indexes, 1, dtype=_INDEXES[width_of(len(table))], casting="unsafe")
+
+
 def _are_places(indexes: npt.NDArray[Any], names: int) -> bool:
-    is_low = indexes.dtype.kind == "u" or int(indexes.min()) >= -1  # what has no sign is not looked at for it
-    return is_low and int(indexes.max()) < names
+    has_sign = indexes.dtype.kind != "u"
+    return int(np.maximum.reduce(indexes)) < names and not (has_sign and int(np.minimum.reduce(indexes)) < -1)
 
 
 def _arrow_table(names: Any) -> tuple[Sequence[str], npt.NDArray[Any]]:

@@ -72,7 +72,7 @@ class Columns:
         count, size = rows.shape
         if not size:
             return cls(count, np.empty(0, np.uint8), MIXED, np.zeros(count + 1, np.int64), **more)
-        return cls(count, np.ascontiguousarray(rows).reshape(-1), size, **more)
+        return cls(count, rows.reshape(-1), size, **more)
 
     @property
     def ends(self) -> Offsets:
