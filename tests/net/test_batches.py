@@ -278,6 +278,30 @@ def test_busy_polling_sends_and_receives_batches(place: Place) -> None:
     assert found == [b"one", b"two"]
 
 
+@pytest.mark.parametrize("rate", ["400Mbit/s", "40Mbit/s"])
+def test_many_at_once_are_sent_and_taken_by_busy_polling(place: Place, rate: str) -> None:
+    """At both ends, in one thread, with losses, and with a rate that makes a call wait within its messages."""
+    tree = topology(place, loss='{ loss = "2%" }', rate=rate)
+    rows = np.random.default_rng(2).integers(0, 256, (4000, 70), np.uint8)
+    table, places = [f"/q/{number}" for number in range(7)], np.arange(4000) % 7
+    calls, found, names = (4000, 3999, 3, 20, 1, 2000), [], []
+    with (
+        pgm.blocking.open_receiver(tree, node="desk-1", subjects=["/q/*"], busy_poll=True) as receiver,
+        pgm.blocking.open_source(tree, node="source", busy_poll=True) as source,
+    ):
+        for count in calls:
+            source.send_batch(rows[:count], subject=(table, places[:count]))
+            assert not source._core.window.has_unsent  # with the kernel when the call returns
+        while sum(map(len, found)) < sum(calls):
+            item = receiver.next_batch(PATIENCE_S)
+            assert item is not None
+            if isinstance(item, PackedBatch):
+                found.append(item)
+                names += item.subjects_of_all()
+    assert b"".join(one.octets.tobytes() for one in found) == b"".join(rows[:count].tobytes() for count in calls)
+    assert names == [table[at] for count in calls for at in places[:count]]
+
+
 @pytest.mark.parametrize("order", ["unordered", "unreliable"])
 async def test_streams_that_are_delivered_as_they_arrive(place: Place, order: str) -> None:
     text = one_segment(place, loss='{ loss = "5%" }')
