@@ -59,10 +59,14 @@ def _touch(chunk: Octets, at: int, end: int) -> None:
 
 
 class Arena:
-    """Chunks of `chunk_octets`, made when needed, and as many at once as `warm_octets` fill. `chunks` says how many there are."""
+    """Chunks of `chunk_octets`, made when needed, and as many at once as `warm_octets` fill. `chunks` says how many there are.
 
-    def __init__(self, chunk_octets: int = CHUNK_OCTETS, *, warm_octets: int = 0) -> None:
+    With `oldest_first` they are expected to be let go in the order in which they were filled, as by a window.
+    """
+
+    def __init__(self, chunk_octets: int = CHUNK_OCTETS, *, warm_octets: int = 0, oldest_first: bool = False) -> None:
         self._chunk_octets = chunk_octets
+        self._oldest_first = oldest_first
         self.octets = 0  # of all chunks
         self._others: list[Octets] = [self._new_chunk(chunk_octets) for _ in range(warm_octets // chunk_octets)]
         self._chunk = self._new_chunk(chunk_octets)
@@ -138,7 +142,9 @@ class Arena:
         self._others.append(self._chunk)
         size = max(octets, self._chunk_octets)
         del self._view, self._chunk
-        for index in reversed(range(len(self._others))):  # what was used last is still in a processor's cache
+        indexes = range(len(self._others))
+        # What was used last is still in a processor's cache. A window's are in use but for the oldest.
+        for index in indexes if self._oldest_first else reversed(indexes):
             if self._others[index].nbytes >= size and _references(self._others, index) == _FREE_REFERENCES:
                 self._chunk = self._others.pop(index)
                 break

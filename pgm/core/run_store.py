@@ -41,6 +41,11 @@ class RunStore:
 
     def add(self, run: Run) -> None:
         """Insert a run that overlaps none."""
+        if self._runs and self._runs[-1].is_continued_by(run):
+            self._runs[-1].count += run.count
+            self.octets += run.octets
+            self.packets += run.count
+            return
         index = bisect_left(self._firsts, run.first)
         before = self._runs[index - 1] if index else None
         assert before is None or before.end <= run.first, (before, run)

@@ -76,7 +76,7 @@ class TransmitWindow:
         self._data_port = data_port
         self._parameters = parameters
         self._plain = PlainWriter(tsi, data_port)
-        self._arena = Arena(warm_octets=parameters.warm_bytes)
+        self._arena = Arena(warm_octets=parameters.warm_bytes, oldest_first=True)
         self._store = RunStore()
         self._increments: deque[_Increment] = deque()
         self._last_sent_ns = 0
