@@ -23,7 +23,8 @@ class Bucket:
 
     def ready_at(self, amount: int) -> int:
         """The earliest instant at which `amount` units may be taken; more than the bucket holds waits for a full one."""
-        return self.full_at_ns - max(0, self.burst_ns - self.cost_ns(amount))
+        spare_ns = self.burst_ns + -amount * SECOND // self.rate
+        return self.full_at_ns - spare_ns if spare_ns > 0 else self.full_at_ns
 
     def available(self, now_ns: int) -> int:
         """Units that may be taken now."""

@@ -105,8 +105,11 @@ class RunStore:
 
     def find(self, sqn: int) -> Run | None:
         """The run that holds `sqn`."""
+        runs = self._runs
+        if runs and runs[-1].first <= sqn:  # what a source sends next most often is
+            return runs[-1] if sqn < runs[-1].first + runs[-1].count else None
         index = bisect_right(self._firsts, sqn) - 1
-        return self._runs[index] if index >= 0 and self._runs[index].end > sqn else None
+        return runs[index] if index >= 0 and runs[index].end > sqn else None
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """What is there of `first` to `end - 1`, in order."""

@@ -80,6 +80,7 @@ class TransmitWindow:
         self._store = RunStore()
         self._increments: deque[_Increment] = deque()
         self._last_sent_ns = 0
+        self._was_full = False  # when room was asked for last
         self.strategy = strategy_of(parameters)
         self._first = first
         self.trail = first
@@ -309,15 +310,20 @@ class TransmitWindow:
         """
         first = self._first_unsent
         run = self._store.find(first)
-        if run is None or not self._make_room(run.stride, now_ns):
+        if run is None:
             return None
-        most = min(self._room_packets(run.stride), most_packets, max(1, most_octets // run.stride))
-        left = run.end - first
-        count = left if left <= most else in_whole_trains(most, run.stride)
-        rows = run.part(first, first + count).rows
-        self.unsent_octets -= rows.size
-        self._note_sent(first, first + count - 1, rows.size, now_ns)
-        return rows
+        stride = run.stride
+        room = self._make_room(stride, now_ns)
+        if not room:
+            return None
+        most = min(room, most_packets, max(1, most_octets // stride))
+        count = run.first + run.count - first
+        if count > most:
+            count = in_whole_trains(most, stride)
+        at, octets = run.offset + (first - run.first) * stride, count * stride
+        self.unsent_octets -= octets
+        self._note_sent(first, first + count - 1, octets, now_ns)
+        return run.buffer[at : at + octets].reshape(count, stride)
 
     def has_room_alone(self, payload: Payload, now_ns: int) -> bool:
         """Whether `number_alone` may take this message as things are; makes room for it."""
@@ -327,7 +333,7 @@ class TransmitWindow:
             and self.end == self.lead + 1
             and not self._owes_syn
             and self._resume_at is None
-            and self._make_room(DATA_HEADER_OCTETS + len(payload), now_ns)
+            and self._make_room(DATA_HEADER_OCTETS + len(payload), now_ns) > 0
         )
 
     def number_alone(self, payload: Payload) -> bytes | None:
@@ -371,20 +377,23 @@ class TransmitWindow:
         octets = self._most_octets - (self._store.octets - self.unsent_octets)
         return max(0 if sqns else 1, min(octets // stride, self._most_sqns - sqns))
 
-    def _make_room(self, stride: int, now_ns: int) -> bool:
-        """Make room for a packet if there is none; say whether there is now."""
-        sent_octets = self._store.octets - self.unsent_octets
-        has_room = sent_octets + stride <= self._most_octets and self.lead + 1 - self.trail < self._most_sqns
-        if not has_room and not self._room_packets(stride):
+    def _make_room(self, stride: int, now_ns: int) -> int:
+        """Make room for a packet if there is none; say for how many there is now."""
+        room = self._room_packets(stride)
+        if not room:
+            self._was_full = True
             if self.strategy.holds(now_ns, is_owed=self.owes(self.trail, self._watched_end)):
-                return False
-            while not self._room_packets(stride):
+                return 0
+            while not room:
                 trail = self._trail_behind_room()
                 if trail > self.unstable_from:
-                    return False
+                    return 0
                 self._move_trail(trail)
-        self.strategy.moved()
-        return True
+                room = self._room_packets(stride)
+        if self._was_full:
+            self._was_full = False
+            self.strategy.moved()
+        return room
 
     def _trail_behind_room(self) -> int:
         """Where a full window moves on to: behind its oldest increment, or behind a part of one that is most of it.

@@ -184,7 +184,7 @@ class SourceHandle(_Handle[SourceCore, D]):
             return self._batched.add_batch(payloads, subject, to, flush=flush, now_ns=time.monotonic_ns())
         if subject is not None or to is not None:
             raise not_batched("subjects and nodes that messages are for")
-        if is_arrow(payloads):
+        if not isinstance(payloads, np.ndarray) and is_arrow(payloads):
             columns = columns_of_arguments(payloads, None, None)
             payloads = columns.payloads()
         sqn = self._core.window.end

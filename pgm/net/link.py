@@ -115,7 +115,7 @@ class Link:
         self._is_raw = plan.transport == "ip"
         self._is_v6 = self.sockets.family == socket.AF_INET6
         self._own_name: tuple[str, int] = self.sockets.own.getsockname()[:2]
-        self._sendto = self.sockets.own.sendto
+        self._sendto, self._sendmsg = self.sockets.own.sendto, self.sockets.own.sendmsg
         self._group_channel = Channel(self.segment, True)
         self._unicast_channel = Channel(self.segment, False)
         # Where a packet to the group goes that takes nothing else along.
@@ -436,8 +436,9 @@ class Link:
         """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
         together = [*ancillary, (SOL_UDP, UDP_SEGMENT, _U16.pack(stride))]
         step = packets_a_train(stride) * stride
+        send_once = self._send_once
         for start in range(at, len(view), step):
-            done = self._send_once(view[start : start + step], together, destination)
+            done = send_once(view[start : start + step], together, destination)
             if done is None:
                 raise WouldBlock(start)
             if not done:
@@ -460,9 +461,9 @@ class Link:
         """True when gone or counted as an error, False when the kernel will not segment, None when it is busy."""
         try:
             if ancillary:
-                self.sockets.own.sendmsg([octets], ancillary, _DONTWAIT, destination)  # type: ignore[list-item]
+                self._sendmsg((octets,), ancillary, _DONTWAIT, destination)  # type: ignore[arg-type]
             else:
-                self.sockets.own.sendto(octets, _DONTWAIT, destination)  # type: ignore[arg-type]
+                self._sendto(octets, _DONTWAIT, destination)  # type: ignore[arg-type]
         except OSError as error:
             if error.errno in _BUSY:
                 return None
