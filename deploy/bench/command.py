@@ -132,7 +132,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
     callback=partial(_read, parse_fraction),
     default="5%",
     show_default=True,
-    help="How closely a lossless rate is searched for.",
+    help="How closely a lossless rate is searched for; with 100% the first that is found will do.",
 )
 @click.option(
     "--rcvbuf",

@@ -41,7 +41,7 @@ class Maximum:
 
 @attrs.define
 class Search:
-    """One contender's search. `precision` is the width of the last interval as a share of the rate.
+    """One contender's search. `precision` is the width of the last interval as a share of the rate; with 1 any rate will do.
 
     A rate is too fast when a second trial at it is not whole either, or when the first lost more than a stall explains:
     machines are stopped for milliseconds now and then, and one such stop must not decide about a contender.
@@ -69,8 +69,8 @@ class Search:
             False  # of what is sent flat out: a source that adapts sends less then than by a rate that all can bear
         )
         while steps < _MOST_STEPS:
-            is_beyond = high - low <= self.precision * high
-            if is_beyond and is_limit:
+            is_beyond = low > 0 and high - low <= self.precision * high
+            if is_beyond and (is_limit or self.precision >= 1):
                 break
             if is_beyond:
                 high *= _STEP_ON

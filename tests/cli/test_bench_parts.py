@@ -92,6 +92,15 @@ def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
     assert "its sender" in limited_by(RawGso(), maximum)
 
 
+def test_with_a_precision_of_everything_any_rate_will_do() -> None:
+    assert trio.run(Search((line := Line(200_000, 100_000)).run, 1, 1.0).maximum).median is not None
+    assert line.rates == [0.0]
+    maximum = trio.run(Search((line := Line(30_000, 100_000)).run, 1, 1.0).maximum)
+    assert maximum.median is not None
+    assert line.rates == [0.0, maximum.median.messages_per_s]
+    assert line.rates[1] <= 30_000
+
+
 def test_a_sender_that_is_whole_flat_out_and_faster_by_a_rate_is_searched_on() -> None:
     line = Line(capacity=190_000, fastest=400_000)
 
