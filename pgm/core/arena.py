@@ -29,14 +29,14 @@ _HUGE_OCTETS = (
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: all pages by one call, in two thirds of the time of a fault for each
 
 
-def _references(chunks: list[Octets], index: int) -> int:
-    chunk = chunks[index]
-    return sys.getrefcount(chunk)
+def _references(chunks: list[Octets]) -> list[int]:
+    """What is counted for each, by one call: hundreds may be held behind a gap, and all are looked at each time."""
+    return list(map(sys.getrefcount, chunks))
 
 
 # What is counted for a chunk that only the list refers to. Interpreters differ in what they count beside it, so it is
 # found out: one too many here and octets that somebody reads would be written over.
-_FREE_REFERENCES = _references([np.empty(1, np.uint8)], 0)
+[_FREE_REFERENCES] = _references([np.empty(1, np.uint8)])
 
 
 def _untouched(octets: int) -> Octets:
@@ -139,14 +139,18 @@ class Arena:
             self._at += octets
 
     def _next_chunk(self, octets: int) -> None:
-        self._others.append(self._chunk)
-        size = max(octets, self._chunk_octets)
+        others, size, at = self._others, max(octets, self._chunk_octets), -1
+        others.append(self._chunk)
         del self._view, self._chunk
-        indexes = range(len(self._others))
-        # What was used last is still in a processor's cache. A window's are in use but for the oldest.
-        for index in indexes if self._oldest_first else reversed(indexes):
-            if self._others[index].nbytes >= size and _references(self._others, index) == _FREE_REFERENCES:
-                self._chunk = self._others.pop(index)
+        counts, places = _references(others), range(len(others))
+        if (
+            not self._oldest_first
+        ):  # what was used last is still in a processor's cache, but a window's are in use but for the oldest
+            counts, places = counts[::-1], places[::-1]
+        for _ in range(counts.count(_FREE_REFERENCES)):
+            at = counts.index(_FREE_REFERENCES, at + 1)
+            if others[places[at]].nbytes >= size:
+                self._chunk = others.pop(places[at])
                 break
         else:
             self._chunk = self._new_chunk(size)
@@ -170,8 +174,8 @@ class Blocks:
             return np.empty(octets, np.uint8)
         size = -(-octets // _BLOCK_STEP) * _BLOCK_STEP
         blocks = self._blocks
-        for index in range(len(blocks)):
-            if size <= blocks[index].nbytes <= 2 * size and _references(blocks, index) == _FREE_REFERENCES:
+        for index, count in enumerate(_references(blocks)):
+            if count == _FREE_REFERENCES and size <= blocks[index].nbytes <= 2 * size:
                 return blocks[index][:octets]
         blocks.append(np.empty(size, np.uint8))
         if len(blocks) > _BLOCKS:
