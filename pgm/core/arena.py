@@ -169,8 +169,8 @@ class Blocks:
         self._blocks: list[Octets] = []
 
     def take(self, octets: int) -> Octets:
-        """So many octets of any content, in a block at most twice as large. Only large ones are worth it, and none that are huge."""
-        if not _BLOCK_STEP <= octets <= CHUNK_OCTETS:
+        """So many octets of any content, in a block at most twice as large. Small ones, and those larger than what is read at once, are of the allocator."""
+        if not _BLOCK_STEP <= octets <= READING_OCTETS:
             return np.empty(octets, np.uint8)
         size = -(-octets // _BLOCK_STEP) * _BLOCK_STEP
         blocks = self._blocks

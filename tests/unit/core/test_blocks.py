@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.arena import CHUNK_OCTETS, Blocks
+from pgm.core.arena import READING_OCTETS, Blocks
 from tests.unit.core.test_arena import WAYS_TO_KEEP, octets_of
 
 STEP = 64 << 10
@@ -69,6 +69,6 @@ def test_only_a_few_are_remembered_and_none_that_are_small_or_huge():
     assert len({owner(one) for one in kept}) == 50
     kept.clear()
     assert len(blocks._blocks) == 4
-    for octets in (0, STEP - 1, CHUNK_OCTETS + 1):
+    for octets in (0, STEP - 1, READING_OCTETS + 1):
         assert blocks.take(octets).base is None
-    assert np.shares_memory(blocks.take(CHUNK_OCTETS), blocks._blocks[-1])
+    assert np.shares_memory(blocks.take(READING_OCTETS), blocks._blocks[-1])
