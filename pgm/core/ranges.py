@@ -181,7 +181,21 @@ class RangeTable(Generic[R]):
         elif found:
             low = bisect_left(self._firsts, found[0].first)
             del self._firsts[low : low + len(found)], self._ranges[low : low + len(found)]
-            self.sqns -= sum(one.end - one.first for one in found)
+            self.sqns -= sum([one.end - one.first for one in found])
+        return found
+
+    def discard_each(self, spans: Iterable[Span]) -> list[R]:
+        """The same for several spans in order."""
+        found: list[R] = []
+        low, firsts, ranges = 0, self._firsts, self._ranges
+        for first, end in spans:
+            low = bisect_left(firsts, first, low)
+            if low < len(ranges) and ranges[low].first == first and ranges[low].end == end:
+                del firsts[low]
+                found.append(ranges.pop(low))
+                self.sqns -= end - first
+            else:
+                found += self.discard(first, end)
         return found
 
 
@@ -284,18 +298,9 @@ class TimedRanges(RangeTable[T]):
 
     def discard_each(self, spans: Iterable[Span]) -> list[T]:
         """Cut out and return everything inside spans that are in order; their timers stop."""
-        found: list[T] = []
-        low, firsts, ranges = 0, self._firsts, self._ranges
-        for first, end in spans:
-            low = bisect_left(firsts, first, low)
-            if low < len(ranges) and ranges[low].first == first and ranges[low].end == end:
-                del firsts[low]
-                one = ranges.pop(low)
-                one.deadline_ns = NEVER
-                self.sqns -= end - first
-                found.append(one)
-            else:
-                found += self.discard(first, end)
+        found = super().discard_each(spans)
+        for one in found:
+            one.deadline_ns = NEVER
         return found
 
     def discard(self, first: int, end: int) -> list[T]:

@@ -95,24 +95,27 @@ class Responder:
             owe = self._owe_late
         due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
         lacking: list[Span] = []
+        stride = of_train = 0
         for first, end in spans:
             at = first
             for part in self._store.parts(first, end):
                 if part.first > at:
                     lacking.append((at, part.first))
-                at = part.end
-                is_train = hold_ns is None and part.count >= packets_a_train(part.stride)
-                owe(part.first, part.end, now_ns if is_train else due)
+                at = part.first + part.count
+                if part.stride != stride:
+                    stride, of_train = part.stride, packets_a_train(part.stride)
+                owe(part.first, at, now_ns if hold_ns is None and part.count >= of_train else due)
             if at < end:
                 lacking.append((at, end))
         return lacking
 
     def _owe(self, first: int, end: int, due_ns: int) -> None:
-        if self._late:
+        if self._late.sqns:
             for owed in self._late.discard(first, end):  # somebody else wants it too
                 self._pending.add(owed)
         if not self._served.overlaps(first, end) and self._pending.add_apart(Pending(first, end, due_ns)):
-            self._due_ns = min(self._due_ns, due_ns)
+            if due_ns < self._due_ns:
+                self._due_ns = due_ns
             return
         fresh = 0
         for low, high in self._served.uncovered(first, end):
@@ -145,10 +148,9 @@ class Responder:
     def _fade(self, now_ns: int) -> None:
         while self._fading and self._fading[0][0] <= now_ns:
             until_ns, spans = self._fading.popleft()
-            for first, end in spans:
-                for served in self._served.within(first, end):
-                    if served.until_ns <= until_ns:
-                        self._served.remove(served)
+            for served in self._served.discard_each(spans):
+                if served.until_ns > until_ns:  # it was repaired once more since
+                    self._served.add(served)
 
     def heard_repair(self, first: int, end: int, now_ns: int) -> None:
         """Somebody else repaired these sqns on the segment: nothing is owed for them any more."""
@@ -177,7 +179,7 @@ class Responder:
             self._rearm(now_ns)
         if not parts:
             return None
-        self._mark_served([(part.first, part.end) for part in parts], now_ns)
+        self._mark_served([(part.first, part.first + part.count) for part in parts], now_ns)
         whole = build_rdata(parts, trail)
         self._counters.rdata_packets += whole.shape[0]
         self._counters.rdata_octets += whole.size
@@ -185,7 +187,7 @@ class Responder:
 
     def _next_table(self, now_ns: int) -> RangeTable[Pending]:
         """Whose turn it is: theirs who ask for more than their share when nothing else is due, and after so many trains of others."""
-        if not self._late:
+        if not self._late.sqns:
             return self._pending
         is_due, is_late_due = (
             any(one.due_ns <= now_ns for one in table.reaching(0)) for table in (self._pending, self._late)
@@ -219,10 +221,11 @@ class Responder:
                 elif found.stride != parts[0].stride:
                     is_full = True
                     break
-                part = found.part(found.first, min(found.end, found.first + packets))
-                parts.append(part)
-                at = part.end
-                packets -= part.count
+                if found.count > packets:
+                    found = found.part(found.first, found.first + packets)
+                parts.append(found)
+                at = found.first + found.count
+                packets -= found.count
                 is_full = not packets
             if is_next and over:
                 over[-1] = (over[-1][0], at)
@@ -231,8 +234,7 @@ class Responder:
             is_next = True
             if is_full:
                 break
-        for first, end in over:
-            table.discard(first, end)
+        table.discard_each(over)
         return parts, bool(over)
 
     def next_octets(self) -> int:

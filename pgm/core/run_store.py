@@ -116,14 +116,18 @@ class RunStore:
         runs, index = self._runs, max(0, bisect_right(self._firsts, first) - 1)
         while index < len(runs):
             run = runs[index]
-            low, high = run.first, run.first + run.count
+            index += 1
+            low, stride = run.first, run.stride
             if low >= end:
                 break
-            low, high = max(first, low), min(end, high)
+            high, offset = low + run.count, run.offset
+            if low < first:
+                offset += (first - low) * stride
+                low = first
+            if high > end:
+                high = end
             if low < high:  # an object of the caller's own also where it is all of a run
-                offset = run.offset + (low - run.first) * run.stride
-                yield Run(low, high - low, run.buffer, offset, run.stride, run.payload_at)
-            index += 1
+                yield Run(low, high - low, run.buffer, offset, stride, run.payload_at)
 
     def take(self, sqn: int, most_packets: int) -> Run | None:
         """Remove and return up to `most_packets` from the oldest run if it begins with `sqn`."""

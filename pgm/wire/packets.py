@@ -32,7 +32,7 @@ from pgm.wire.formats import (
     u32,
 )
 from pgm.wire.options import NO_OPTIONS, NakList, Options, decode_options_untrusted, encode_options, find
-from pgm.wire.serial import spans_of, unwrap
+from pgm.wire.serial import HALF, MASK, spans_of
 
 
 @attrs.frozen(kw_only=True)
@@ -125,7 +125,8 @@ class Nak(Packet):
 
         A packet that reaches many nodes of a simulation is sorted once.
         """
-        return tuple(spans_of(unwrap(wire_sqn - self.sqn, 0) for wire_sqn in self.sqns))
+        base = self.sqn - HALF
+        return tuple(spans_of([(wire_sqn - base & MASK) - HALF for wire_sqn in self.sqns]))
 
 
 @attrs.frozen(kw_only=True)
