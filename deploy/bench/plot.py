@@ -25,6 +25,7 @@ DRAWN = {
 _FAMILIES = {"pgm": "Blues", "raw": "Greys", "openpgm": "Oranges", "zeromq": "Greens", "": "Purples"}  # by title
 # Texts of a vector picture stay texts, and the same figures give the same file.
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pgm bench"}
+_BEHIND_TEXT = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 _WIDTH, _HEIGHT = 10.0, 4.5  # inches of one picture
 _FILLED = 0.8  # of the room of a group
 
@@ -61,7 +62,7 @@ def plot(file: Path, rows: Mapping[str, Sequence[Row]], machine: Mapping[str, An
     figure.suptitle(f"{machine['cpu']}, {machine['cpus']} processors, kernel {machine['kernel']}", fontsize=9)
     figure.tight_layout()
     try:
-        figure.savefig(file, dpi=120)
+        figure.savefig(file, dpi=120, metadata={"Date": None} if file.suffix.lower() == ".svg" else None)
     finally:
         pyplot.close(figure)
 
@@ -76,7 +77,7 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
         places = [at + (number - (len(titles) - 1) / 2) * width for at, group in enumerate(groups) if group in found]
         values = [found[group].get(key) or 0 for group in groups if group in found]
         bars = axis.bar(places, values, width, label=title, color=_colour(title, titles))
-        axis.bar_label(bars, [_value(value) for value in values], fontsize=7, padding=1)
+        axis.bar_label(bars, [_value(value) for value in values], fontsize=7, padding=1, bbox=_BEHIND_TEXT)
         for place, group in zip(places, [group for group in groups if group in found], strict=True):
             if benchmark == "latency":
                 axis.plot([place, place], [found[group]["p50_us"], found[group]["p99_us"]], color="black", lw=1)
@@ -85,6 +86,8 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
     axis.set_title(benchmark, loc="left")
     if benchmark in ("throughput", "latency"):
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter("{x:,.0f}")
+        axis.yaxis.set_minor_formatter("")
     axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 

@@ -23,6 +23,8 @@ from pgm.errors import ProcessError
 SIZE = 1400
 _START_S = 60.0
 _SHARE = 0.8  # of what the CPU of all processes would allow
+# The most CPU an element may take for a packet, as a multiple of that of others.
+_MOST_CPU = {"aggregator": {"cpu_of_ends": 1.2}, "repairer": {"cpu_of_receiver": 1.3}}
 _LAYOUTS = ("", "aggregator", "repairer")
 
 
@@ -100,4 +102,5 @@ def _costs(found: Maximum, relay_cpu: dict[int, float], role: str, peak: int, di
         row["wanted"] = round(_SHARE * ends / sum(cpu.values()), 4)
         row["cpu_of_ends"] = round(cpu[role] / ends, 3)
         row["cpu_of_receiver"] = round(cpu[role] / cpu["receiver"], 3)
+        row["cpu_limit"] = _MOST_CPU[role]
     return row

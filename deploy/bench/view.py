@@ -40,6 +40,13 @@ def of_roles(key: str, form: str, scale: float = 1.0) -> Callable[[Row], str]:
     return write
 
 
+def _cpu_of_element(row: Row) -> str:
+    """What it takes beside others, and the most that it may."""
+    limits = row.get("cpu_limit", {})
+    return ", ".join(f"{row[key]:.2f} {_CPU_OF[key]}, {most:g} at most" for key, most in limits.items())
+
+
+_CPU_OF = {"cpu_of_ends": "of both ends", "cpu_of_receiver": "of the receiver"}
 _GROUPED = {"size": "octets", "part": "with", "mtu": "MTU"}  # what the rows of a comparison differ by
 _BY_SIZE = Field("octets", number("size"))
 _CPU = Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f"), 2)
@@ -90,8 +97,9 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("path", lambda row: str(row["layout"])),
         Field("MB/s", number("mb_per_s", ",.1f")),
         Field("of direct", number("of_direct", ".0%")),
-        Field("wanted", number("wanted", ".0%"), 1),
-        Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f")),
+        Field("wanted", number("wanted", ".0%")),
+        Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f"), 2),
+        Field("the element's", _cpu_of_element, 1),
         _MEMORY,
     ),
     "pacing": (

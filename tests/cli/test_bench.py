@@ -152,11 +152,16 @@ def test_relays_in_the_path() -> None:
         "direct", "through a relaying aggregator", "through a relaying repairer",
     ]  # fmt: skip
     for row in rows:
-        documented("bench relay", row, ("of_direct", "wanted", "cpu_of_ends", "cpu_of_receiver", "window_overhead"))
+        documented(
+            "bench relay",
+            row,
+            ("of_direct", "wanted", "cpu_of_ends", "cpu_of_receiver", "cpu_limit", "window_overhead"),
+        )
         assert row["mb_per_s"] > 0
     assert set(rows[1]["cpu_us_per_packet"]) == {"source", "receiver", "aggregator"}
     assert set(rows[2]["cpu_us_per_packet"]) == {"source", "receiver", "repairer"}
     assert 0 < rows[1]["wanted"] < 0.8
+    assert (rows[1]["cpu_limit"], rows[2]["cpu_limit"]) == ({"cpu_of_ends": 1.2}, {"cpu_of_receiver": 1.3})
 
 
 def test_rates_and_bursts() -> None:
@@ -218,6 +223,8 @@ def test_what_cannot_be_measured_is_said_first(tmp_path: Path) -> None:
     pgm("bench", "throughput", "--contenders", "raw-trio").complains(2, "takes part in throughput")
     pgm("bench", "--sizes", "4").complains(2, "number", "raise --sizes")
     pgm("bench", "--plot", str(tmp_path / "nowhere" / "out.png")).complains(2, "no folder")
+    pgm("bench", "--plot", str(tmp_path / "out.txt")).complains(2, "out.txt", "name it .png, .svg or .pdf")
+    pgm("bench", "relay", "--contenders", "openpgm").complains(2, "takes part in relay", "ours-trio")
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
     hidden = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     pgm("bench", "--plot", "out.png", env=hidden).complains(2, "matplotlib", "pgm-repair-network[bench]")
