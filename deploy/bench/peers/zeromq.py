@@ -19,6 +19,8 @@ LOOK_MESSAGES = 4096
 MOST_KBITS = 2_000_000
 RECOVERY_IVL_MS = 500
 IP_AND_UDP_OCTETS = 28
+MOST_QUEUED = 10_000  # messages between the program and libzmq's thread, and octets: large ones took gigabytes
+QUEUE_OCTETS = 64 << 20
 BATCH_OCTETS = 65_536  # between two looks at the clock
 
 
@@ -62,7 +64,7 @@ def open_socket(context: Any, kind: int, job: dict[str, Any], seat: str, group: 
         sock.setsockopt(zmq.RCVHWM, 0)
     else:
         sock.setsockopt(zmq.XPUB_NODROP, 1)
-        sock.setsockopt(zmq.SNDHWM, 10_000)
+        sock.setsockopt(zmq.SNDHWM, max(2, min(MOST_QUEUED, QUEUE_OCTETS // job["size"])))
     # One port for each direction: libzmq opens a port of its own for every group.
     own = job.get("own", job[seat]["address"])
     sock.connect(f"epgm://{own};{job['groups'][group]}:{job['port'] + group}")
