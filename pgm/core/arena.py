@@ -142,10 +142,8 @@ class Arena:
         others, size, at = self._others, max(octets, self._chunk_octets), -1
         others.append(self._chunk)
         del self._view, self._chunk
-        counts, places = _references(others), range(len(others))
-        if (
-            not self._oldest_first
-        ):  # what was used last is still in a processor's cache, but a window's are in use but for the oldest
+        counts, places = _references(others), range(len(others))  # a window's are in use but for the oldest
+        if not self._oldest_first:  # what was used last is still in a processor's cache
             counts, places = counts[::-1], places[::-1]
         for _ in range(counts.count(_FREE_REFERENCES)):
             at = counts.index(_FREE_REFERENCES, at + 1)
