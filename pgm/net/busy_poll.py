@@ -56,20 +56,20 @@ class _Input:
         if gathers or not self.was_single or not self.look(1):
             self.was_single = self._driver.read(self._link, self._sock, gathers=gathers)
 
-    def look(self, most: int) -> bool:
-        """Look so often at most for a single packet, past all else, if that may be; says whether anything came."""
+    def look(self, most: int) -> int:
+        """Look so often at most for a single packet, past all else, if that may be; returns which look brought anything, 0 for none."""
         driver, link, sock = self._driver, self._link, self._sock
         take, read_alone = driver.take_alone, link.read_alone
         if take is None or driver.observer is not None or not link.reads_alone:
-            return False
-        for _ in range(most):
+            return 0
+        for number in range(1, most + 1):
             found = read_alone(sock, take)
             if found:
-                return True
+                return number
             if found is None:
                 self.was_single = driver.read(link, sock, gathers=False)
-                return True
-        return False
+                return number
+        return 0
 
 
 class Spinner:
@@ -85,7 +85,8 @@ class Spinner:
         self._drivers: list[BusyPollDriver] = []
         self._deadline_ns = 0
         self._is_stale = True  # whether `_deadline_ns` must be asked for again
-        self._reads = 0
+        self._reads = 0  # since a turn found nothing
+        self._row = 0  # reads behind one another, as far as is known: no look was in vain between them
         self._heard: BusyPollDriver | None = None  # who read a train, and may have something to do when nothing comes
         self.now_ns = 0  # when it was last found that nothing waits
         self.thread = threading.get_ident()
@@ -145,10 +146,14 @@ class Spinner:
     def spin(self) -> None:
         """The same as a turn, or several, for whoever waits: looks most at the socket that brought the last single packet."""
         busiest = self._busiest
-        if busiest is not None and self._reads <= 1 and busiest.look(_LOOKS):
-            self._reads += 1
-        else:
-            self.turn()
+        if busiest is not None and self._reads <= 1:
+            looks = busiest.look(_LOOKS)
+            if looks:
+                self._reads += 1
+                self._row = self._row + 1 if looks == 1 else 1
+                return
+            self._row = 0
+        self.turn()
 
     def turn(self) -> None:
         """Read once from every socket that has something; otherwise serve the deadlines that have come."""
@@ -157,11 +162,14 @@ class Spinner:
             for number, _ in ready:
                 found = self._inputs[number]
                 # After a pause a packet comes alone: what looks for more behind it would only make it late.
-                found.read(gathers=self._reads > 1)
+                found.read(gathers=self._row > 1)
                 self._busiest = found if found.was_single else None
             self._reads += 1
+            self._row += 1
             if self._reads < _READS_IN_A_ROW:
                 return
+        else:
+            self._row = 0
         self._reads = 0
         if self._is_stale:
             self._is_stale = False

@@ -180,6 +180,8 @@ class Link:
         """
         try:
             packet, ancillary, flags, name = sock.recvmsg(ROOM, _ANCILLARY)
+        except BlockingIOError:  # by far the most frequent: who looks finds nothing most of the time
+            return False
         except OSError as error:
             return not self._is_busy(error)
         if ancillary or flags or self._is_v6 or not packet or name == self._own_name:

@@ -1,0 +1,91 @@
+"""What a receiver that spins looks for behind a packet: more of them where they come in a row, nothing where each is waited for."""
+
+from __future__ import annotations
+
+import pytest
+
+import pgm.blocking
+from pgm import Message
+from pgm.net.busy_handles import Receiver, Source
+from pgm.net.link import Arrival, Link, TakeAlone
+from tests.net.places import Place
+
+SENT = [b"%d" % number for number in range(60)]
+PATIENCE_S = 20.0
+
+
+def payload_of(receiver: Receiver) -> bytes:
+    """The next message."""
+    while True:
+        item = receiver.recv(PATIENCE_S)
+        assert item is not None
+        if isinstance(item, Message):
+            return item.payload
+
+
+@pytest.fixture
+def gathered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each read that was no look for a single packet looked for more behind it."""
+    found: list[bool] = []
+    read = Link.read
+
+    def noted(link: Link, sock: object, *, gathers: bool = True, take: TakeAlone | None = None) -> Arrival | None:
+        found.append(gathers)
+        return read(link, sock, gathers=gathers, take=take)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Link, "read", noted)
+    return found
+
+
+def both(place: Place) -> tuple[str, str]:
+    return place.url(), place.url(fin_quiet_ivl="50ms")
+
+
+def test_who_waits_for_each_message_looks_for_nothing_behind_it(
+    place: Place, gathered: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in round trips: between any two of them, or of three where one came soon, a look was in vain."""
+    listening, sending = both(place)
+    with (
+        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
+        pgm.blocking.open_source(sending, busy_poll=True) as source,
+    ):
+        first(source, receiver)
+        read_alone, rest = Link.read_alone, SENT[::-1]
+        got: list[bytes] = []
+
+        def then_send(link: Link, sock: object, take: TakeAlone) -> bool | None:
+            found = read_alone(link, sock, take)  # type: ignore[arg-type]
+            if found is False and rest and len(got) % 3 < 2:
+                source.send(rest.pop())
+            return found
+
+        monkeypatch.setattr(Link, "read_alone", then_send)
+        gathered.clear()
+        while len(got) < len(SENT):
+            if len(got) % 3 == 2:
+                source.send(rest.pop())  # one that is there already
+            got.append(payload_of(receiver))
+        assert got == SENT
+        assert gathered.count(True) <= len(SENT) // 10  # SPMs come between
+
+
+def test_who_falls_behind_looks_for_more(place: Place, gathered: list[bool]) -> None:
+    listening, sending = both(place)
+    with (
+        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
+        pgm.blocking.open_source(sending, busy_poll=True) as source,
+    ):
+        first(source, receiver)
+        gathered.clear()
+        for message in SENT:
+            source.send(message)
+        assert [payload_of(receiver) for _ in SENT] == SENT
+        assert gathered.count(True) >= 1
+
+
+def first(source: Source, receiver: Receiver) -> None:
+    """Begin the session, and let single packets be what is looked for."""
+    for message in SENT[:4]:
+        source.send(message)
+        assert payload_of(receiver) == message
