@@ -22,6 +22,10 @@ class LooseWindow(ReceiveWindow):
         """Each piece is delivered by itself."""
         return None
 
+    def repair(self, data: Data, first: int, now_ns: int) -> tuple[list[Effect], int] | None:
+        """What was missing waits for nothing that is missing before it."""
+        return None
+
     def _deliver(self, *, is_last: bool) -> list[Effect]:
         effects: list[Effect] = []
         while self._room.octets > 0 or is_last:
