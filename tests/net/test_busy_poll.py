@@ -224,6 +224,19 @@ def test_a_message_whose_call_is_interrupted_is_repaired(place: Place) -> None:
         assert payloads(take(receiver, has_messages(2))) == [b"second", b"third"]
 
 
+def test_a_source_that_does_nothing_but_send_batches_reads_too(place: Place) -> None:
+    """Each batch leaves at once, so no call has to wait; all of them fit one chunk, whose end would take two trains."""
+    rows = np.zeros((50, 100), np.uint8)
+    with (
+        pgm.blocking.open_source(place.url(rate="100Gbit/s", fin_quiet_ivl="100ms"), busy_poll=True) as source,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker,
+    ):
+        asker.sendto(b"junk", source.links[0].sockets.own.getsockname())
+        for _ in range(300):
+            source.send_batch(rows)
+        assert source.counters.packets_in == 1
+
+
 def test_a_rate_limit_holds_and_the_call_waits_for_it(place: Place) -> None:
     """SRC-03: never more than the rate allows. How little less it is depends on what else runs here."""
     size, count = 976, 250  # 1000 octets a packet, 250 of them at 250,000 octets/s
