@@ -126,6 +126,22 @@ def test_trains_that_follow_each_other_are_one(place: Place) -> None:
     assert [len(cut) for _, _, cut in found] == [3 * MAX_TRAIN_PACKETS + 1, MAX_TRAIN_PACKETS]
 
 
+def test_trains_of_as_many_octets_in_other_packets_are_others(place: Place) -> None:
+    """What the kernel says beside a read tells them apart, and nothing else."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
+    strides = [100, 100, 300, 300, 600, 100]
+    try:
+        with sender(place.address(1)) as one:
+            for stride in strides:
+                one.setsockopt(SOL_UDP, UDP_SEGMENT, stride)
+                one.sendto(bytes(1200), (plan.segments[0].group, plan.segments[0].port))
+        found = read_all(receiver, keep=True)
+    finally:
+        receiver.close()
+    assert [(stride, len(cut)) for _, stride, cut in found] == [(100, 24), (300, 8), (600, 2), (100, 12)]
+
+
 def test_what_is_read_fits_the_chunk(place: Place) -> None:
     """Many packets by one call, and kept: the arena's chunk ends somewhere among them."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
