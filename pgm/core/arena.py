@@ -23,9 +23,8 @@ _PAGE_OCTETS = 4 * KIB  # the smallest there are: one octet of each is enough to
 _BLOCKS = 4  # of those that are used again: an application that has one while the next is filled needs two
 _BLOCK_STEP = 64 * KIB  # blocks of nearly the same size are of one size
 _PIECE_OCTETS = 256 * KIB  # touched at a time beside other work: some 0.1 ms
-_HUGE_OCTETS = (
-    4 * MIB
-)  # from here on numpy asks for huge pages, which cost no less than others to have, but less to use
+# From here on numpy asks for huge pages, which cost no less than others to have, but less to use.
+_HUGE_OCTETS = 4 * MIB
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: all pages by one call, in two thirds of the time of a fault for each
 
 

@@ -77,10 +77,9 @@ class _Read:
     octets: int
     stride: int
     peer: Nla
-    name: tuple[str, int] | None = None  # of the sender, as the kernel gave it, ...
-    beside: list[Ancillary] | None = (
-        None  # ... and what came beside, if the same again would say the same of so many octets
-    )
+    # The sender, as the kernel gave it, and what came beside, where the same again would say the same of so many octets.
+    name: tuple[str, int] | None = None
+    beside: list[Ancillary] | None = None
 
     def goes_on(self, first: _Read) -> bool:
         """Whether this is of the same sender and packets of the same size, or a shorter one, which may end a train."""
@@ -305,7 +304,7 @@ class Link:
     ) -> _Read | None:
         """One datagram, or a train of them if the kernel gathers; without octets if it is nothing for us. None: none waits.
 
-        `room` is the chunk's octets from `at` on, as many as are read at most; `first` the read before, given again where this is the same.
+        `room` is the chunk's octets from `at` on, as many as are read at most; `first` the first read of the train, given again where this is the same.
         """
         if sock in self._held:
             octets, read = self._held[sock].popleft()
