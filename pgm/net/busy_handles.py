@@ -57,7 +57,7 @@ class Source(SourceHandle[BusyPollDriver]):
         """
         driver, core = self._driver, self._core
         driver.require_usable()
-        if self._packing is None and subject is None and to is None and driver.held is None:
+        if self._packing is None and subject is None and to is None and not driver.held:
             now_ns = time.monotonic_ns()
             packet = core.send_alone(payload, now_ns)
             if packet is not None:
@@ -66,7 +66,8 @@ class Source(SourceHandle[BusyPollDriver]):
                 finally:  # also where a signal ends the call: what has its sqn can be repaired
                     core.sent_alone(packet, now_ns)
                 driver.spinner.expect_by(core.quiet_until_ns)
-                while driver.held is not None:
+                driver.spinner.turn_if_due(now_ns)
+                while driver.held:
                     driver.spinner.turn()
                 return core.window.lead
         sqn = self._accept(payload, subject, to, flush=True)
@@ -94,7 +95,7 @@ class Source(SourceHandle[BusyPollDriver]):
     def _send_all(self) -> None:
         driver, window, packing = self._driver, self._core.window, self._packing
         driver.push()
-        while window.has_unsent or driver.held is not None or (packing is not None and packing.has_rest):
+        while window.has_unsent or driver.held or (packing is not None and packing.has_rest):
             driver.spinner.turn()
 
     def flush(self) -> None:

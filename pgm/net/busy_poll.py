@@ -14,6 +14,7 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -155,6 +156,11 @@ class Spinner:
             self._row = 0
         self.turn()
 
+    def turn_if_due(self, now_ns: int) -> None:
+        """A turn between two sends, where the last that found nothing was long ago: NAKs must not wait for the last send."""
+        if now_ns >= self.now_ns + _TURN_IVL:
+            self.turn()
+
     def turn(self) -> None:
         """Read once from every socket that has something; otherwise serve the deadlines that have come."""
         ready = self._poll(0, _MOST_READY)
@@ -203,9 +209,8 @@ class BusyPollDriver:
         self.core = core
         self.links = links
         self._application = application
-        self.held: tuple[Send, int] | None = (
-            None  # data that a link did not take, and from which octet on: they go first
-        )
+        # Data that a link did not take, and from which octet on: they go first. As many as one call to the core gave.
+        self.held: deque[tuple[Send, int]] = deque()
         self.is_closed = False
         self.observer: Observer | None = None  # writes telemetry
         self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core
@@ -244,7 +249,7 @@ class BusyPollDriver:
     @property
     def deadline_ns(self) -> int:
         """When `serve` has something to do."""
-        return 0 if self.held is not None else self.core.deadline_ns
+        return 0 if self.held else self.core.deadline_ns
 
     def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> bool:
         """Take what one read gives, and what it read beyond; says whether that was one packet at most, which was taken."""
@@ -278,7 +283,7 @@ class BusyPollDriver:
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""
         for _ in range(_DEADLINES_IN_A_ROW):
-            if self.held is not None and not self._go_on(*self.held):
+            if self.held and not self._send_held():
                 return
             if self.core.deadline_ns > now_ns:
                 return
@@ -288,11 +293,10 @@ class BusyPollDriver:
     def push(self) -> None:
         """Send at once what the core has accepted, as far as rate and link allow."""
         now_ns = time.monotonic_ns()
-        if self.held is None:
+        if not self.held:
             self.perform(self.core.handle_deadline(now_ns))
         self.spinner.expect_change()
-        if now_ns >= self.spinner.now_ns + _TURN_IVL:
-            self.spinner.turn()
+        self.spinner.turn_if_due(now_ns)
 
     def send_alone(self, packet: bytes, segment: Segment) -> None:
         """Put one packet of data on the wire for a segment's group."""
@@ -303,7 +307,7 @@ class BusyPollDriver:
         """Put data on the wire that the core gave outside of its deadline; what the link does not take is held."""
         if self.observer is not None:
             self.observer.performed((send,), time.monotonic_ns())
-        self._go_on(send, 0)
+        self._send_data(send)
         self.spinner.expect_change()
 
     def perform(self, effects: Effects) -> None:
@@ -315,7 +319,7 @@ class BusyPollDriver:
                 if not isinstance(effect, Send):
                     self._application.take(effect)
                 elif effect.is_data:
-                    self._go_on(effect, 0)
+                    self._send_data(effect)
                 else:
                     self._send_control(effect)
             effects = self._application.after()
@@ -326,14 +330,27 @@ class BusyPollDriver:
         except WouldBlock:
             self.core.counters.sends_dropped += 1
 
-    def _go_on(self, send: Send, at: int) -> bool:
-        """Send data from an octet on; what the link does not take is held. Says whether all went."""
-        try:
-            self.links[send.segment.index].send(send, at)
-        except WouldBlock as blocked:
-            self.held = send, blocked.at
-            return False
-        self.held = None
+    def _send_data(self, send: Send) -> None:
+        """Send data behind all that is held; what the link does not take is held, too."""
+        if not self.held:
+            try:
+                self.links[send.segment.index].send(send)
+                return
+            except WouldBlock as blocked:
+                self.held.append((send, blocked.at))
+        else:
+            self.held.append((send, 0))
+
+    def _send_held(self) -> bool:
+        """Send what is held as far as links take it; says whether all went."""
+        while self.held:
+            send, at = self.held[0]
+            try:
+                self.links[send.segment.index].send(send, at)
+            except WouldBlock as blocked:
+                self.held[0] = send, blocked.at
+                return False
+            self.held.popleft()
         return True
 
 

@@ -16,11 +16,13 @@ import pytest
 
 import pgm.blocking
 from pgm import Batch, CloseCause, Closed, Lost, Message, Opened, UsageError
+from pgm.core.effects import Send, alone
 from pgm.errors import PayloadTooLarge
 from pgm.impairments import Impairment, Injector
 from pgm.net.busy_handles import Receiver
-from pgm.net.link import Link
+from pgm.net.link import Link, WouldBlock
 from pgm.topology.load import loads
+from pgm.units import MILLISECOND
 from tests.net.lab import lab, needs_namespaces
 from tests.net.places import Place, one_segment
 from tests.net.test_gathering import sender
@@ -362,6 +364,45 @@ def test_two_processes_play_ping_pong(place: Place) -> None:
     assert other.exitcode == 0
 
 
+def test_what_comes_is_read_between_single_messages(place: Place) -> None:
+    with (
+        pgm.blocking.open_receiver(_url(place, 0), busy_poll=True) as receiver,
+        pgm.blocking.open_source(_url(place, 0, 1), busy_poll=True, fin_quiet_ivl="100ms") as source,
+    ):
+        source.send(b"opens the session")
+        before, until_ns = receiver.counters.packets_in, source.driver.now_ns() + 5 * MILLISECOND
+        while source.driver.now_ns() < until_ns:
+            source.send(b"one of many")
+        assert receiver.counters.packets_in > before
+
+
+def test_all_that_links_did_not_take_goes_in_order_when_they_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sends of one call to the core: the second does not go before the first, nor instead of it."""
+    with (
+        pgm.blocking.open_source(_url(place, 0, 1), busy_poll=True, fin_quiet_ivl="100ms") as source,
+    ):
+        driver, segment = source.driver, source.driver.links[0].segment
+        taken: list[tuple[bytes, int]] = []
+        refusals = iter([4, 0])
+
+        def refuse(send: Send, at: int = 0) -> None:
+            refused_at = next(refusals, None)
+            if refused_at is not None:
+                raise WouldBlock(at + refused_at)
+            taken.append((bytes(send.octets), at))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(driver.links[0], "send", refuse)
+            driver.perform([alone(segment, b"first one"), alone(segment, b"second")])
+            assert len(driver.held) == 2
+            driver.serve(driver.now_ns())
+            assert not taken
+            driver.serve(driver.now_ns())
+        assert [octets for octets, _ in taken[:2]] == [b"first one", b"second"]
+        assert [at for _, at in taken[:2]] == [4, 0]
+        assert not driver.held
+
+
 _SLOW_LINK = """
 import subprocess, pgm, pgm.blocking
 url = "pgm://239.192.1.1:23000?interface=lo&data_port=7500&so_sndbuf=16KiB&rate=1Gbit/s&fin_quiet_ivl=100ms"
@@ -371,7 +412,7 @@ with pgm.blocking.open_receiver(url, busy_poll=True) as receiver, pgm.blocking.o
     turn = source.driver.spinner.turn
     def counted():
         global held
-        held += source.driver.held is not None
+        held += bool(source.driver.held)
         turn()
     source.driver.spinner.turn = counted
     for message in sent:
