@@ -452,7 +452,7 @@ class SourceCore:
         rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
         if rows is None:
             self.counters.window_holds += bool(packets)
-            self._is_blocked_until_ns = window.retry_at()
+            self._is_blocked_until_ns = window.retry_at() if packets else NEVER  # until something is acknowledged
             return None
         if self.acked is not None:
             window.unstable_from = self.acked.unstable_from

@@ -66,10 +66,11 @@ class Source(SourceHandle[BusyPollDriver]):
                 finally:  # also where a signal ends the call: what has its sqn can be repaired
                     core.sent_alone(packet, now_ns)
                 driver.spinner.expect_by(core.quiet_until_ns)
+                sqn = core.window.lead  # a turn calls back, and whoever is called may send, too
                 driver.spinner.turn_if_due(now_ns)
                 while driver.held:
                     driver.spinner.turn()
-                return core.window.lead
+                return sqn
         sqn = self._accept(payload, subject, to, flush=True)
         self._send_all()
         return sqn

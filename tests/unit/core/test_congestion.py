@@ -103,6 +103,19 @@ def controlled():
     return core
 
 
+@pytest.mark.parametrize("mode", ["time", "data", "application"])
+def test_a_source_that_waits_for_acknowledgements_has_nothing_to_do_meanwhile(mode):
+    core = source(flow="pgmcc", txw_adv_mode=mode, ambient_spm_ivl=3600 * SECOND)
+    core.submit([bytes(100)] * 100)
+    served, now = 0, START
+    while core.deadline_ns <= START + 10 * MS:
+        now = max(now, core.deadline_ns)
+        core.handle_deadline(now)
+        served += 1
+        assert served < 100
+    assert core.window.has_unsent
+
+
 def report(core, reporter, loss, *, bitmap=0, now=START, sqn=None):
     path = Path(TSI, DATA_PORT, parameters(), Counters())
     packet = report_packet(path, core.window.lead if sqn is None else sqn, bitmap, loss, reporter)
