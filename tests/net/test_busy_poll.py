@@ -442,9 +442,9 @@ def test_data_waits_for_a_link_that_takes_no_more() -> None:
         assert host.run(sys.executable, "-c", _SLOW_LINK) == "held True\n"
 
 
-@pytest.mark.parametrize(("spin", "least", "most"), [("0s", 0.1, 1.1), ("1ms", 0.0, 0.2)])
+@pytest.mark.parametrize(("spin", "least", "most"), [("0s", 0.02, 1.1), ("1ms", 0.0, 0.2)])
 def test_a_spinner_may_park_and_is_woken_by_what_comes(place: Place, spin: str, least: float, most: float) -> None:
-    """Of half a second in which nothing comes it uses all, or next to nothing; what comes then is there at once."""
+    """Of half a second in which nothing comes it uses all that others leave it, or next to nothing; what comes then is there at once."""
     tree = loads(one_segment(place))
     with (
         pgm.blocking.open_receiver(tree, node="desk-1", busy_poll=True, rx_spin_ivl=spin) as receiver,
