@@ -38,11 +38,11 @@ def test_the_example_does_what_the_page_says(place: Place, tmp_path: Path, on_de
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )
     assert done.stderr == ""
-    assert sorted(done.stdout.splitlines()) == [
-        line
-        for node in ("desk-1", "desk-2")
-        for line in (f"{node}: 10000 messages, 0 lost", f"{node}: rebuilt some packets: True")
-    ]
+    said = sorted(done.stdout.splitlines())
+    assert said[::2] == [f"{node}: 10000 messages, 0 lost" for node in ("desk-1", "desk-2")]
+    # Whoever reads late finds the repairs that the other asked for, which are not parity then, beside what it lacks.
+    rebuilt = {line for line in said[1::2] if line.endswith("rebuilt some packets: True")}
+    assert len(rebuilt) >= (2 if on_demand else 1)
 
 
 def test_the_table_is_what_the_simulator_says() -> None:
