@@ -26,7 +26,7 @@ from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.policies import Policies
 from pgm.net.rate_setting import checked_rate
-from pgm.net.receiver import REPORTING, Inbox
+from pgm.net.receiver import OCTETS_BETWEEN_READS, REPORTING, Inbox
 from pgm.net.starting import start_parameters
 from pgm.telemetry.observer import observing
 from pgm.topology.node_plan import Role
@@ -145,11 +145,6 @@ class Source(SourceHandle[BusyPollDriver]):
 class _SpunInbox(Inbox):
     """An inbox that is looked into, not waited for."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing for the application."""
-        return self.alone is None and not self._queue
-
     def pop(self) -> _Found | None:
         """The next thing for the application behind `alone`, if there is one."""
         if not self._queue:
@@ -157,6 +152,7 @@ class _SpunInbox(Inbox):
         queued = self._queue.popleft()
         if queued.frees_octets:
             self._freed += queued.frees_octets
+            self.octets += queued.frees_octets
         return queued.found
 
 
@@ -228,7 +224,11 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         until_ns = parks_at_ns = -1  # not found out: mostly the first look brings something
         while not self._ready:
             if inbox.is_empty:
+                inbox.octets = 0
                 look()
+            elif inbox.octets >= OCTETS_BETWEEN_READS:
+                inbox.octets = 0
+                spinner.turn()
             message, inbox.alone = inbox.alone, None
             if message is not None:
                 return message  # policies are about losses

@@ -23,11 +23,14 @@ from pgm.net.objects import ObjectItem, object_of
 from pgm.net.policies import Policies, drop_newest, drop_oldest
 from pgm.net.queued import Queued
 from pgm.parameters import Parameters
-from pgm.units import SECOND
+from pgm.units import KIB, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, Tsi
 
 T = TypeVar("T")
 
+# Octets that an application takes from its queue before the sockets have a turn again. Repairs set free what waited behind
+# them, tens of megabytes at a time: who took all of that first would find the socket's buffer overflown.
+OCTETS_BETWEEN_READS = 128 * KIB
 REPORTING = Policies()
 # What comes of another loss, or of a wish: no reason to skip more.
 _OF_OTHER_LOSSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.NAGGING})
@@ -50,6 +53,7 @@ class Inbox:
         self._on_notice = on_notice
         self._queue: deque[Queued] = deque()
         self.alone: Message | None = None  # comes before what is queued, and was put here while nothing was
+        self.octets = 0  # taken by the application since the sockets had a turn
         self.lead: Lead | None = None  # by which the application reads for itself
         self.is_plain = False  # whether items are handed on as they are, so that a message may be
         self._is_assembling = False  # whether a large message may be under way
@@ -169,6 +173,10 @@ class Inbox:
 
     async def next(self) -> Queued | Message | None:
         """The next thing for the application; None once closed and empty."""
+        if self.is_empty:
+            self.octets = 0
+        elif self.octets >= OCTETS_BETWEEN_READS:
+            await self._catch_up()
         while self.alone is None and not self._queue:
             if self._is_closed:
                 return None
@@ -179,7 +187,24 @@ class Inbox:
             else:
                 await self._sleep()
         message, self.alone = self.alone, None
-        return self._queue.popleft() if message is None else message
+        if message is not None:
+            return message
+        queued = self._queue.popleft()
+        self.octets += queued.frees_octets
+        return queued
+
+    async def _catch_up(self) -> None:
+        """Let what is queued wait for a read."""
+        self.octets = 0
+        if self.lead is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self.lead.catch_up()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing for the application."""
+        return self.alone is None and not self._queue
 
     async def _sleep(self) -> None:
         """Wait until there may be something."""
@@ -225,9 +250,22 @@ class Receiver(ReceiverHandle[Driver]):
         if timeout_s is None:
             found = await self._next()
         else:
-            with trio.move_on_after(timeout_s):
-                found = await self._next()
+            await trio.lowlevel.checkpoint_if_cancelled()
+            found = await self._at_hand()
+            if found is None:
+                with trio.move_on_after(timeout_s):
+                    found = await self._next()
         return batch_of(found) if isinstance(found, Message) else found
+
+    async def _at_hand(self) -> BatchItem | Message | None:
+        """The next thing where it need not be waited for, which a time that is over would end."""
+        while not self._ready and not self._inbox.is_empty:
+            queued = await self._inbox.next()
+            if isinstance(queued, Message):
+                return queued
+            assert queued is not None  # something was there
+            self._take(queued)
+        return self._policies.handed(self._ready.popleft()) if self._ready else None
 
     async def _next(self) -> BatchItem | Message | None:
         """The next thing, a message that came alone as it is; None once closed."""

@@ -21,8 +21,10 @@ from pgm.errors import PayloadTooLarge
 from pgm.impairments import Impairment, Injector
 from pgm.net.busy_handles import Receiver
 from pgm.net.link import Link, WouldBlock
+from pgm.net.receiver import OCTETS_BETWEEN_READS
 from pgm.topology.load import loads
 from pgm.units import MILLISECOND
+from tests.net.backlog import BACKLOG, BACKLOG_PACKETS, knock
 from tests.net.lab import lab, needs_namespaces
 from tests.net.places import Place, one_segment
 from tests.net.test_gathering import sender
@@ -458,3 +460,25 @@ def test_a_spinner_may_park_and_is_woken_by_what_comes(place: Place, spin: str, 
         source.send(b"second")
         assert b"second" in payloads(take(receiver, has_messages(1)))
     assert least <= share <= most
+
+
+def test_who_takes_a_long_backlog_reads_meanwhile(place: Place) -> None:
+    with (
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
+        pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms"), busy_poll=True) as source,
+    ):
+        source.send(b"first")
+        take(receiver, has_messages(1))
+        for rows in BACKLOG:
+            source.send_batch(rows)
+            receiver.poll()
+        while receiver.counters.received_packets < 1 + BACKLOG_PACKETS:
+            receiver.poll()
+        knock(receiver)
+        assert "truncated" not in receiver.counters.rejects
+        octets = 0
+        while "truncated" not in receiver.counters.rejects:
+            batch = receiver.next_batch(0)
+            assert isinstance(batch, Batch), octets
+            octets += batch.payloads.size
+        assert octets <= 2 * OCTETS_BETWEEN_READS

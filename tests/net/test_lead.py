@@ -12,8 +12,9 @@ from pgm import Batch, Message
 from pgm.core.effects import CloseCause, Closed, Effect
 from pgm.impairments import Impairment, Injector
 from pgm.net.lead import GIVE_BACK_S
-from pgm.net.receiver import Receiver
+from pgm.net.receiver import OCTETS_BETWEEN_READS, Receiver
 from pgm.net.source import Source
+from tests.net.backlog import BACKLOG, BACKLOG_PACKETS, knock
 from tests.net.places import Place
 
 PATIENCE_S = 20.0
@@ -248,3 +249,62 @@ async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
                     assert isinstance(item, Batch)
                     got += item
     assert got == sent
+
+
+async def queue_up(receiver: Receiver, source: Source) -> None:
+    """Let the driver read a backlog while no application is there."""
+    await first_of(receiver, source)
+    for rows in BACKLOG:
+        await source.send_batch(rows)
+    await source.flush()
+    with trio.fail_after(PATIENCE_S):
+        while receiver.counters.received_packets < 1 + BACKLOG_PACKETS:  # noqa: ASYNC110
+            await trio.sleep(0.001)
+
+
+async def test_who_takes_a_long_backlog_reads_meanwhile(place: Place) -> None:
+    async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
+        await queue_up(receiver, source)
+        knock(receiver)
+        assert "truncated" not in receiver.counters.rejects
+        octets = 0
+        while "truncated" not in receiver.counters.rejects:
+            batch = await receiver.next_batch(0)
+            assert isinstance(batch, Batch), octets
+            octets += batch.payloads.size
+        assert octets <= 2 * OCTETS_BETWEEN_READS
+
+
+async def test_who_takes_a_long_backlog_lets_the_drivers_tasks_read_where_those_do(place: Place) -> None:
+    """With rests a receiver's application does not read for itself."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    url = place.url(rx_rest_ivl="1ms")
+    async with pgm.open_receiver(url) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
+        await queue_up(receiver, source)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            octets = 0
+            while octets < sum(rows.size for rows in BACKLOG):
+                batch = await receiver.next_batch(0)
+                assert isinstance(batch, Batch), octets
+                octets += batch.payloads.size
+            nursery.cancel_scope.cancel()
+    assert turns >= octets // (2 * OCTETS_BETWEEN_READS)
+
+
+async def test_what_is_there_comes_without_a_wait(place: Place) -> None:
+    """A time of 0 is over at once, and is for waiting only."""
+    async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
+        await queue_up(receiver, source)
+        got = []
+        while (batch := await receiver.next_batch(0)) is not None:
+            assert isinstance(batch, Batch)
+            got.append(batch)
+    assert sum(map(len, got)) == BACKLOG_PACKETS
