@@ -26,7 +26,7 @@ from pgm.net.driver import Application, hear
 from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
 from pgm.net.moderation import Moderation
 from pgm.telemetry.observer import Observer
-from pgm.units import MICROSECOND, MILLISECOND, NEVER, SECOND
+from pgm.units import MICROSECOND, MILLISECOND, NEVER
 
 # Reads in a row before deadlines are looked at again: a read of 64 KB takes some 50 us, so a timer is late by less than
 # the millisecond that the trio driver's timers may be late.
@@ -214,8 +214,9 @@ class BusyPollDriver:
         self.is_closed = False
         self.observer: Observer | None = None  # writes telemetry
         self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core
-        self._warm_ivl, self._warm_octets = warm_ivl, warm_octets
-        self._moderation = Moderation(0, bulk_rte, 0, core.counters)  # says how much comes; who spins never rests
+        self._warms = warm_ivl > 0
+        # Says how much comes; who spins never rests.
+        self._moderation = Moderation(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
         self.spinner = Spinner.here()
         for link in links:
             link.counters = core.counters
@@ -268,7 +269,7 @@ class BusyPollDriver:
     def _hear(self, link: Link, arrival: Arrival) -> None:
         effects = hear(self.core, self.observer, link, arrival, time.monotonic_ns())
         self.spinner.expect_change()
-        if self._warm_ivl:
+        if self._warms:
             self._moderation.read(arrival.train.length)
             self.spinner.expect_idle(self)
         if effects:
@@ -277,8 +278,8 @@ class BusyPollDriver:
     def rest(self, now_ns: int) -> None:
         """Nothing waits: there is time for a little memory for what will wait behind a gap."""
         self._moderation.rest_ns(now_ns)
-        if self._moderation.steady_rate:
-            self.links[0].warm_up(min(self._warm_octets, self._moderation.steady_rate * self._warm_ivl // SECOND))
+        if self._moderation.warm_octets:
+            self.links[0].warm_up(self._moderation.warm_octets)
 
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""

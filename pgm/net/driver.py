@@ -86,7 +86,7 @@ def warmth(parameters: Parameters) -> dict[str, int]:
 class Driver:
     """Runs `core` on `links`. What is not for the network goes to `application`.
 
-    `rest_ivl` and `bulk_ivl`, in ns, `bulk_rte` and `bulk_share` are the parameters whose names begin with `rx_`. While much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
+    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters whose names begin with `rx_`; `bulk_share` is `rx_bulk_share`, or `ne_bulk_share` of an element in a process of its own. While much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
     """
 
     def __init__(
@@ -103,7 +103,6 @@ class Driver:
         warm_octets: int = 0,
     ) -> None:
         self.core = core
-        self._warm_ivl, self._warm_octets = warm_ivl, warm_octets
         self._rest_ivl = rest_ivl
         self.links = links
         self._application = application
@@ -122,7 +121,9 @@ class Driver:
             link.counters = core.counters
             for sock in link.inputs:
                 room = round(bulk_share * link.sockets.buffers.rcvbuf)
-                self._moderations[sock] = Moderation(bulk_ivl, bulk_rte, room, core.counters)
+                self._moderations[sock] = Moderation(
+                    bulk_ivl, bulk_rte, room, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets
+                )
         self._pauses: dict[socket.socket, Pauses] = {}
 
     def claim_process(self) -> None:
@@ -264,8 +265,8 @@ class Driver:
         """For how long to leave alone a socket that was found empty; there is time for a little memory, too."""
         moderation = self._moderations[sock]
         rest_ns = moderation.rest_ns(self.now_ns())
-        if moderation.steady_rate and self._warm_ivl:
-            link.warm_up(min(self._warm_octets, moderation.steady_rate * self._warm_ivl // SECOND))
+        if moderation.warm_octets:
+            link.warm_up(moderation.warm_octets)
         return rest_ns
 
     def _has_paused(self, sock: socket.socket, rest_ns: int) -> bool:

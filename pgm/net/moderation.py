@@ -19,17 +19,31 @@ _LEAST_NS = MILLISECOND
 class Moderation:
     """How long one socket may be left alone. Not at all while repairs are asked for: they must not wait."""
 
-    def __init__(self, rest_ivl: int, least_rte: int, room: int, counters: Counters) -> None:
-        """`rest_ivl` is the longest rest, in ns, 0 for none; `least_rte` the octets a second that are much, `room` those that may wait."""
+    def __init__(
+        self,
+        rest_ivl: int,
+        least_rte: int,
+        room: int,
+        counters: Counters,
+        *,
+        warm_ivl: int = 0,
+        warm_octets: int = 0,
+    ) -> None:
+        """`rest_ivl` is the longest rest, in ns, 0 for none; `least_rte` the octets a second that are much, `room` those that may wait.
+
+        Memory is to be ready for as much as comes in `warm_ivl` ns, `warm_octets` at most.
+        """
         self._rest_ivl = rest_ivl
         self._least_rte = least_rte
         self._room = room
         self._counters = counters
+        self._warm_ivl, self._most_warm = warm_ivl, warm_octets
         self._octets = 0
         self._naks = 0
         self._since_ns = 0
         self._rest_ns = 0
         self.steady_rate = 0  # octets a second that came lately, if they are much
+        self.warm_octets = 0  # that should have memory ready, touched before it is needed
 
     def read(self, octets: int) -> None:
         """Take note of what was read."""
@@ -44,6 +58,7 @@ class Moderation:
         if elapsed_ns >= _WINDOW_NS:
             rate = self._octets * SECOND // elapsed_ns
             self.steady_rate = rate if rate >= self._least_rte else 0
+            self.warm_octets = min(self._most_warm, self.steady_rate * self._warm_ivl // SECOND)
             may_rest = self.steady_rate and naks == self._naks
             rest_ns = min(self._rest_ivl, self._room * SECOND // rate) if may_rest else 0
             self._rest_ns = rest_ns if rest_ns >= _LEAST_NS else 0

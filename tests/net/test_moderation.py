@@ -59,6 +59,23 @@ def test_what_comes_steadily_is_told_where_it_is_much() -> None:
         assert moderation.steady_rate >= MUCH, "where losses are steady something is asked for all the time"
 
 
+@pytest.mark.parametrize(
+    ("rate", "ivl", "wanted"),
+    [
+        (2 * MUCH, 4 * IVL, 2 * MUCH * 8 // 1000),
+        (2 * MUCH, 100 * IVL, MIB),  # no more than the window takes
+        (2 * MUCH, 0, 0),
+        (MUCH // 2, 4 * IVL, 0),
+    ],
+)
+@pytest.mark.parametrize("rest_ivl", [IVL, 0])
+def test_memory_is_wanted_for_what_comes_in_an_interval(rate: int, ivl: int, wanted: int, rest_ivl: int) -> None:
+    moderation = Moderation(rest_ivl, MUCH, MIB, Counters(), warm_ivl=ivl, warm_octets=MIB)
+    assert moderation.warm_octets == 0
+    rests(moderation, rate)
+    assert moderation.warm_octets == wanted
+
+
 @pytest.mark.parametrize(("ivl", "is_taken"), [("1s", True), ("0ms", False)])
 async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
     place: Place, ivl: str, is_taken: bool
