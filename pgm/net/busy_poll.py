@@ -23,8 +23,9 @@ from pgm.core.effects import Effects, Send, alone
 from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver import Application, hear
-from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
+from pgm.net.link import Link, WouldBlock
 from pgm.net.moderation import Moderation
+from pgm.net.reads import Arrival, TakeAlone
 from pgm.telemetry.observer import Observer
 from pgm.units import MICROSECOND, MILLISECOND, NEVER
 

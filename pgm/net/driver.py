@@ -21,10 +21,11 @@ from pgm.core.effects import Deliver, Effect, Effects, Send, alone
 from pgm.core.events import Happening, id_of, text_of
 from pgm.core.interface import Core
 from pgm.net.lead import Lead
-from pgm.net.link import Arrival, Link, TakeAlone, WouldBlock
+from pgm.net.link import Link, WouldBlock
 from pgm.net.moderation import Moderation
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.pausing import Pauses
+from pgm.net.reads import Arrival, TakeAlone
 from pgm.parameters import Parameters
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.rates import Rates

@@ -7,7 +7,8 @@ import pytest
 import pgm.blocking
 from pgm import Message
 from pgm.net.busy_handles import Receiver, Source
-from pgm.net.link import Arrival, Link, TakeAlone
+from pgm.net.link import Link
+from pgm.net.reads import Arrival, TakeAlone
 from tests.net.places import Place
 
 SENT = [b"%d" % number for number in range(60)]
