@@ -13,6 +13,7 @@ from pgm.core.effects import Closed, Lost, Notice, Opened
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.core.receiver import ReceiverCore
 from pgm.core.transmit_window import Payload
+from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.busy_poll import BusyPollDriver, pinned
@@ -47,17 +48,24 @@ def _ignore(_: Notice) -> None:
 
 
 class Source(SourceHandle[BusyPollDriver]):
-    """Sends one stream from the calling thread. What a call took is with the kernel when it returns."""
+    """Sends one stream from the calling thread. What a call took is with the kernel when it returns.
+
+    A handler of notices may send, too. What it sends goes when the call that called it back has done what it was at, as
+    far as the rate lets it, and for the rest with the next calls: a send in a handler does not wait.
+    """
 
     def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None) -> int:
         """Send one message, now; returns the sqn of its first packet.
 
         Spins while the rate, the window or the link makes it wait. Raises `PayloadTooLarge` for what cannot fit the
-        window, `SourceClosed` after closing, `UsageError` in another thread.
+        window, `SourceClosed` after closing, `UsageError` in another thread, and in a handler of notices when more than
+        `txw_unsent_bytes` wait already.
         """
         driver, core = self._driver, self._core
         driver.require_usable()
-        if self._packing is None and subject is None and to is None and not driver.held:
+        spinner = driver.spinner
+        is_free = not driver.held and not spinner.is_performing
+        if is_free and self._packing is None and subject is None and to is None:
             now_ns = time.monotonic_ns()
             packet = core.send_alone(payload, now_ns)
             if packet is not None:
@@ -65,12 +73,13 @@ class Source(SourceHandle[BusyPollDriver]):
                     driver.send_alone(packet, core.setup.segment)
                 finally:  # also where a signal ends the call: what has its sqn can be repaired
                     core.sent_alone(packet, now_ns)
-                driver.spinner.expect_by(core.quiet_until_ns)
+                spinner.expect_by(core.quiet_until_ns)
                 sqn = core.window.lead  # a turn calls back, and whoever is called may send, too
-                driver.spinner.turn_if_due(now_ns)
+                spinner.turn_if_due(now_ns)
                 while driver.held:
-                    driver.spinner.turn()
+                    spinner.turn()
                 return sqn
+        self._require_room()
         sqn = self._accept(payload, subject, to, flush=True)
         self._send_all()
         return sqn
@@ -82,6 +91,7 @@ class Source(SourceHandle[BusyPollDriver]):
     def send_parts(self, parts: Sequence[Payload]) -> int:
         """Send one message of several parts, now; for streams with ZeroMQ's framing. Returns the sqn of its first packet."""
         self._driver.require_usable()
+        self._require_room()
         sqn = self._accept_parts(parts)
         self._send_all()
         return sqn
@@ -89,12 +99,24 @@ class Source(SourceHandle[BusyPollDriver]):
     def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None) -> int:
         """Send many messages, now: a list of byte strings, a (count, size) array of octets, or an array of Arrow. Returns the first sqn."""
         self._driver.require_usable()
+        self._require_room()
         sqn = self._accept_batch(payloads, subject, to, flush=True)
         self._send_all()
         return sqn
 
+    def _require_room(self) -> None:
+        """Raise `UsageError` where a call from within a callback, which cannot wait, would have to."""
+        if self._driver.spinner.is_performing and self._core.room_octets <= 0:
+            raise UsageError(
+                f"a handler of notices cannot wait, and {self._core.window.unsent_octets} octets wait to be sent",
+                remedy="send less in handlers, or keep it for a send outside of them; or raise rate or txw_unsent_bytes",
+            )
+
     def _send_all(self) -> None:
         driver, window, packing = self._driver, self._core.window, self._packing
+        if driver.spinner.is_performing:
+            driver.spinner.expect_owed(driver)
+            return
         driver.push()
         while window.has_unsent or driver.held or (packing is not None and packing.has_rest):
             driver.spinner.turn()

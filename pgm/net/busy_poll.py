@@ -90,6 +90,8 @@ class Spinner:
         self._reads = 0  # since a turn found nothing
         self._row = 0  # reads behind one another, as far as is known: no look was in vain between them
         self._heard: BusyPollDriver | None = None  # who read a train, and may have something to do when nothing comes
+        self.is_performing = False  # whether an application may be called back: what it sends then goes afterwards
+        self._owing: list[BusyPollDriver] = []  # who was given something to send meanwhile
         self.now_ns = 0  # when it was last found that nothing waits
         self.thread = threading.get_ident()
 
@@ -113,6 +115,7 @@ class Spinner:
     def remove(self, driver: BusyPollDriver) -> None:
         """Turn it no more; its sockets are still open."""
         self._drivers.remove(driver)
+        self._owing = [one for one in self._owing if one is not driver]
         self._busiest = self._heard = None
         for link in driver.links:
             for sock in link.inputs:
@@ -126,6 +129,17 @@ class Spinner:
     def expect_change(self) -> None:
         """Say that a core was called, so its deadline may be another."""
         self._is_stale = True
+
+    def expect_owed(self, driver: BusyPollDriver) -> None:
+        """Say that an application that was called back gave a driver's core something to send."""
+        self._is_stale = True
+        if driver not in self._owing:
+            self._owing.append(driver)
+
+    def send_owed(self) -> None:
+        """Send at once what was given in callbacks, as far as rate and links allow; the rest goes with the next turns."""
+        while self._owing:
+            self._owing.pop(0).serve(time.monotonic_ns())
 
     def expect_idle(self, driver: BusyPollDriver) -> None:
         """Call a driver's `rest` once when nothing waits."""
@@ -313,7 +327,23 @@ class BusyPollDriver:
         self.spinner.expect_change()
 
     def perform(self, effects: Effects) -> None:
-        """Do what a call to the core caused."""
+        """Do what a call to the core caused.
+
+        An application that is called back may send: that comes behind all that is done here, in the order of its sqns, and
+        is not done from within the callback, where a send that causes another callback would go ever deeper.
+        """
+        spinner = self.spinner
+        if spinner.is_performing:
+            self._perform(effects)
+            return
+        spinner.is_performing = True
+        try:
+            self._perform(effects)
+            spinner.send_owed()
+        finally:
+            spinner.is_performing = False
+
+    def _perform(self, effects: Effects) -> None:
         while effects:
             if self.observer is not None:
                 self.observer.performed(effects, time.monotonic_ns())
