@@ -174,7 +174,7 @@ class _SpunInbox(Inbox):
         queued = self._queue.popleft()
         if queued.frees_octets:
             self._freed += queued.frees_octets
-            self.octets += queued.frees_octets
+            self.left_octets -= queued.frees_octets
         return queued.found
 
 
@@ -246,11 +246,12 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         until_ns = parks_at_ns = -1  # not found out: mostly the first look brings something
         while not self._ready:
             if inbox.is_empty:
-                inbox.octets = 0
+                inbox.left_octets = OCTETS_BETWEEN_READS
                 look()
-            elif inbox.octets >= OCTETS_BETWEEN_READS:
-                inbox.octets = 0
+            elif inbox.left_octets <= 0:
+                before = self.counters.received_octets
                 spinner.turn()
+                inbox.left_octets = max(OCTETS_BETWEEN_READS, self.counters.received_octets - before)
             message, inbox.alone = inbox.alone, None
             if message is not None:
                 return message  # policies are about losses

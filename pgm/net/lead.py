@@ -99,14 +99,15 @@ class Lead:
         if self._octets:
             self._reads = 2 if gathers else 1
 
-    async def catch_up(self) -> None:
-        """Read once while the application has not taken all that is queued: what waits behind that would outgrow the socket's buffer."""
+    async def catch_up(self) -> int:
+        """Read once while the application has not taken all that is queued: what waits behind that would outgrow the socket's buffer. Returns how many octets came."""
         octets = self._read(True)
         self._reads += 1
         self._octets += octets
         if self._reads >= _READS_IN_A_ROW or self._octets >= _OCTETS_IN_A_ROW:
             self._reads = self._octets = 0
             await trio.lowlevel.checkpoint()
+        return octets
 
     async def _look(self) -> bool:
         """Let others have their turn, then look for what comes; says whether there is something, or has come another way."""

@@ -28,8 +28,9 @@ from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, Tsi
 
 T = TypeVar("T")
 
-# Octets that an application takes from its queue before the sockets have a turn again. Repairs set free what waited behind
-# them, tens of megabytes at a time: who took all of that first would find the socket's buffer overflown.
+# Octets that an application takes from its queue before the sockets have a turn again, or as many as that turn brought, if
+# those are more: who read all that comes would never catch up. Repairs set free what waited behind them, tens of megabytes
+# at a time: who took all of that first would find the socket's buffer overflown.
 OCTETS_BETWEEN_READS = 128 * KIB
 REPORTING = Policies()
 # What comes of another loss, or of a wish: no reason to skip more.
@@ -53,7 +54,7 @@ class Inbox:
         self._on_notice = on_notice
         self._queue: deque[Queued] = deque()
         self.alone: Message | None = None  # comes before what is queued, and was put here while nothing was
-        self.octets = 0  # taken by the application since the sockets had a turn
+        self.left_octets = OCTETS_BETWEEN_READS  # that the application may take before the sockets have a turn
         self.lead: Lead | None = None  # by which the application reads for itself
         self.is_plain = False  # whether items are handed on as they are, so that a message may be
         self._is_assembling = False  # whether a large message may be under way
@@ -174,8 +175,8 @@ class Inbox:
     async def next(self) -> Queued | Message | None:
         """The next thing for the application; None once closed and empty."""
         if self.is_empty:
-            self.octets = 0
-        elif self.octets >= OCTETS_BETWEEN_READS:
+            self.left_octets = OCTETS_BETWEEN_READS
+        elif self.left_octets <= 0:
             await self._catch_up()
         while self.alone is None and not self._queue:
             if self._is_closed:
@@ -190,16 +191,16 @@ class Inbox:
         if message is not None:
             return message
         queued = self._queue.popleft()
-        self.octets += queued.frees_octets
+        self.left_octets -= queued.frees_octets
         return queued
 
     async def _catch_up(self) -> None:
         """Let what is queued wait for a read."""
-        self.octets = 0
+        self.left_octets = OCTETS_BETWEEN_READS
         if self.lead is None:
             await trio.lowlevel.checkpoint()
         else:
-            await self.lead.catch_up()
+            self.left_octets = max(self.left_octets, await self.lead.catch_up())
 
     @property
     def is_empty(self) -> bool:
