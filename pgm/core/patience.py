@@ -4,7 +4,9 @@ The parameter is what holds until an answer was measured, and the floor unless t
 follows what answers really take, by the estimator of RFC 6298: an overloaded parent answers late, and asking it again at
 a fixed interval would only add to its load, for ever; one that answers at once should not be waited for as if it had to
 ask others first. As there, an interval that passed in vain is doubled until an answer comes to something asked once. What
-was asked for again is measured from the first time on: repeats that came too early show so, and those that were needed are few.
+was asked for again is measured from the first time on, up to what one waits for an answer now: repeats that came too early
+show so, and lengthen the interval step by step; one that was needed, since the first answer was lost, is no sign of a
+slow parent, and counted in full would make all that is lost next wait several times as long.
 """
 
 from __future__ import annotations
@@ -31,9 +33,13 @@ class Patience:
     @property
     def ivl_ns(self) -> int:
         """How long to wait now."""
+        return max(self.least_ns, min(self.ceiling_ns, self._factor * self._base_ns))
+
+    @property
+    def _base_ns(self) -> int:
+        """The same for what was not waited for in vain."""
         measured = self._mean_ns + _DEVIATIONS * self._deviation_ns
-        base = max(self.least_ns, measured) if self._mean_ns else self.floor_ns
-        return max(self.least_ns, min(self.ceiling_ns, self._factor * base))
+        return max(self.least_ns, measured) if self._mean_ns else self.floor_ns
 
     @property
     def tries(self) -> int:
@@ -47,6 +53,8 @@ class Patience:
 
     def answered(self, took_ns: int, *, is_repeated: bool = False, times: int = 1) -> None:
         """Note how long the answer took, counted from the first time that it was asked for, or so many that took as long."""
+        if is_repeated:
+            took_ns = min(took_ns, self._base_ns)
         if self._mean_ns == 0:
             self._mean_ns, self._deviation_ns = took_ns, took_ns // 2
             times -= 1

@@ -214,6 +214,18 @@ def test_a_queue_of_repairs_is_measured_although_they_were_asked_for_twice():
     assert patience.ivl_ns > 150 * MS
 
 
+def test_a_repair_that_was_lost_does_not_make_the_next_lost_one_wait_longer():
+    patience = Patience(200 * MS, SECOND, 40 * MS)
+    for _ in range(40):
+        patience.answered(5 * MS)
+    for _ in range(3):  # one in ten
+        patience.answered(200 * MS, is_repeated=True)
+        assert patience.ivl_ns < 60 * MS
+        for _ in range(10):
+            patience.answered(5 * MS)
+    assert patience.ivl_ns == 40 * MS
+
+
 @given(
     began=st.integers(0, 3),
     answers=st.lists(st.tuples(st.integers(MS, 300 * MS), st.integers(1, 60)), min_size=1, max_size=8),
