@@ -7,7 +7,7 @@ import random
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pgm.core.effects import Deliver, Send, alone
@@ -15,7 +15,7 @@ from pgm.core.receive_window import ReceiveWindow
 from pgm.core.session import ReceiverSetup
 from pgm.core.short_receive import ShortReceive
 from pgm.core.source import SourceCore, SourceSetup
-from pgm.units import SECOND
+from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Fragment, Syn
 from pgm.wire.serial import wrap
@@ -106,13 +106,21 @@ def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_s
         assert short.quiet_until_ns <= short.deadline_ns, "a driver would sleep too long"
 
 
+def others_due(core):
+    """When anything is due of a source whose members send no acks, but SPMs and data: every part is asked."""
+    parts = [core._confirmer, core._brakes, core.window, core._children, core._leaving]
+    at = min(part.deadline_ns for part in parts)
+    responder = core._responder
+    if responder.deadline_ns != NEVER:
+        at = min(at, max(core._pacer.repair_ready_at(responder.next_octets()), responder.deadline_ns))
+    return at if core._parity is None else min(at, core._parity.ready_ns(core._pacer))
+
+
 class Looking(SourceCore):
-    """Asks for all of its deadlines each time."""
+    """Asks for all of its deadlines each time, and remembers none."""
 
     def _look_at_others(self):
-        at = super()._look_at_others()
-        self._others_due_ns = 0
-        return at
+        return others_due(self)
 
 
 things = st.one_of(
@@ -121,16 +129,24 @@ things = st.one_of(
 )
 
 
+ROWS = ("rows", 200, 1400)
+
+
 @given(
-    happening=st.lists(st.tuples(things, st.sampled_from([0, 0, MS // 50, MS, 60 * MS, 2 * SECOND])), max_size=30),
+    happening=st.lists(
+        st.tuples(things, st.sampled_from([0, 0, MS // 50, MS, 60 * MS, 2 * SECOND])), min_size=5, max_size=30
+    ),
     mode=st.sampled_from(["time", "data", "application"]),
-    changes=st.sampled_from(
+    more=st.sampled_from(
         [{}, {"fec_group": 4, "fec_proactive": 1}, {"txw_min_rte": 1_000_000}, {"poll_ivl": 40 * MS}, {"txw_sqns": 50}]
     ),
+    spms=st.sampled_from([{}, QUIET]),  # each SPM makes a source look at all deadlines
 )
-def test_a_source_that_sends_only_data_misses_no_deadline(happening, mode, changes):
+@example(happening=[(ROWS, 2 * SECOND), (ROWS, 2 * SECOND)], mode="time", more={}, spms=QUIET)  # empty meanwhile
+def test_a_source_that_sends_only_data_misses_no_deadline(happening, mode, more, spms):
     """Remembering when all else is due is the same as looking each time, but that it may look once too often."""
-    changes = {"txw_max_rte": 50_000_000, "txw_adv_mode": mode, "txw_secs": SECOND, "txw_adv_secs": 100 * MS} | changes
+    changes = {"txw_max_rte": 50_000_000, "txw_adv_mode": mode, "txw_secs": SECOND, "txw_adv_secs": 100 * MS}
+    changes |= more | spms
     setup = SourceSetup(TSI, SEGMENT, DATA_PORT, started_at_ns=1)
     cores = [kind(setup, source(**changes).parameters, START) for kind in (SourceCore, Looking)]
     now = START
@@ -138,7 +154,9 @@ def test_a_source_that_sends_only_data_misses_no_deadline(happening, mode, chang
         said = [happened_to(core, what, number, size, now) + served(core, now, now + wait) for core in cores]
         assert said[0] == said[1]
         now += wait
-        agree(cores, now)
+        stand_alike(cores, now)
+        assert cores[0].deadline_ns <= cores[1].deadline_ns
+        assert cores[0].rate == cores[1].rate
 
 
 def happened_to(core, what, number, size, now):
@@ -162,8 +180,21 @@ def happened_to(core, what, number, size, now):
 
 
 def served(core, now, until):
-    """What a source says until an instant, and when, each deadline being served."""
-    return [one for at in deadlines(core, now, until) for one in plain(core.handle_deadline(at), at)]
+    """What a source says until an instant, and when, each deadline being served: what it remembers of them must hold each time."""
+    said = []
+    misses_none(core)
+    for at in deadlines(core, now, until):
+        due = core.deadline_ns
+        effects = core.handle_deadline(at)
+        said += plain(effects, at)
+        assert effects or core.deadline_ns != due, "it was served, says nothing, and is due as before"
+        misses_none(core)
+    return said
+
+
+def misses_none(core):
+    """Nothing is due before the deadline that a source tells, which it may remember."""
+    assert core.deadline_ns <= others_due(core)
 
 
 def plain(effects, now):
@@ -269,10 +300,15 @@ def said(core, packet, now, *, is_alone, stride=0):
 
 
 def agree(cores, now):
-    """Two cores stand alike: what they tell, when they want to be called, what they counted."""
+    """Two cores stand alike, and want to be called at the same time."""
+    stand_alike(cores, now)
+    assert cores[0].deadline_ns == cores[1].deadline_ns
+
+
+def stand_alike(cores, now):
+    """They tell the same, and counted the same."""
     one, other = cores
     assert one.status(now) == other.status(now)
-    assert one.deadline_ns == other.deadline_ns
     assert attrs.asdict(one.counters) == attrs.asdict(other.counters)
 
 
