@@ -7,11 +7,12 @@ oldest packets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from pgm.core.ranges import Span
 from pgm.core.run_store import RunStore
 from pgm.parameters import Parameters
-from pgm.wire.train import Run
+from pgm.wire.train import Octets, Run
 
 _ROOM_SHARE = 0.875  # of the octets: beyond that nothing old is fetched, since it would have to go at once
 _MARK_IVL_DIVISOR = 64  # ages are kept in steps of cache_secs / 64
@@ -31,6 +32,14 @@ class SessionCache:
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """What is held of `first` to `end - 1`, in order."""
         return self.store.parts(first, end)
+
+    def stride_of(self, first: int, end: int) -> int:
+        """The size of the packets `first` to `end - 1` if all are held and of one size, in a few runs; else 0."""
+        return self.store.stride_of(first, end)
+
+    def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
+        """Copies of packets of spans in order, of which `stride_of` has said that they are there."""
+        return self.store.copy_of(spans, stride)
 
     def add(self, run: Run, now_ns: int) -> None:
         """Keep a run; makes room if need be."""

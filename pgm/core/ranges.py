@@ -82,6 +82,17 @@ class RangeTable(Generic[R]):
         index = bisect_left(self._firsts, end) - 1
         return index >= 0 and self._ranges[index].end > first
 
+    def overlaps_any(self, spans: Sequence[Span]) -> bool:
+        """The same of several spans in order: whether any of them reaches into a range."""
+        firsts, ranges = self._firsts, self._ranges
+        if not firsts or ranges[-1].end <= spans[0][0] or firsts[0] >= spans[-1][1]:
+            return False
+        for first, end in spans:
+            index = bisect_left(firsts, end)
+            if index and ranges[index - 1].end > first:
+                return True
+        return False
+
     def add(self, new: R) -> R:
         """Insert a range that overlaps none."""
         is_apart = self.add_apart(new)
@@ -98,6 +109,23 @@ class RangeTable(Generic[R]):
         self._firsts.insert(index, new.first)
         self._ranges.insert(index, new)
         self.sqns += new.end - new.first
+        return True
+
+    def add_each_apart(self, new: Sequence[R]) -> bool:
+        """The same for several in order: all of them, or none."""
+        firsts, ranges = self._firsts, self._ranges
+        if ranges and ranges[-1].end > new[0].first:
+            if self.overlaps_any([(one.first, one.end) for one in new]):
+                return False
+            index = 0
+            for one in new:
+                index = bisect_left(firsts, one.first, index)
+                firsts.insert(index, one.first)
+                ranges.insert(index, one)
+        else:
+            firsts += [one.first for one in new]
+            ranges += new
+        self.sqns += sum([one.end - one.first for one in new])
         return True
 
     def reaching(self, sqn: int) -> Iterator[R]:
@@ -188,6 +216,17 @@ class RangeTable(Generic[R]):
         """The same for several spans in order."""
         found: list[R] = []
         low, firsts, ranges = 0, self._firsts, self._ranges
+        if isinstance(spans, list) and len(spans) > 1:
+            low = bisect_left(firsts, spans[0][0])
+            high = low + len(spans)
+            # Ranges that lie next to each other, as they came, leave together.
+            if high <= len(firsts) and firsts[high - 1] == spans[-1][0]:
+                found = ranges[low:high]
+                if [(one.first, one.end) for one in found] == spans:
+                    del firsts[low:high], ranges[low:high]
+                    self.sqns -= sum([one.end - one.first for one in found])
+                    return found
+                found, low = [], 0
         for first, end in spans:
             low = bisect_left(firsts, first, low)
             if low < len(ranges) and ranges[low].first == first and ranges[low].end == end:

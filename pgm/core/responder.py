@@ -19,9 +19,9 @@ from pgm.core.effects import Send, data
 from pgm.core.ranges import Range, RangeTable, Span
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.data import build_rdata
+from pgm.wire.data import as_rdata, build_rdata
 from pgm.wire.formats import Nla
-from pgm.wire.train import MAX_CONVOY_PACKETS, Run, in_whole_trains, packets_a_train
+from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, in_whole_trains, packets_a_train
 
 _IN_A_ROW = 3  # trains, while somebody waits who asks for more than its share
 
@@ -31,6 +31,12 @@ class Store(Protocol):
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
         """What is there of `first` to `end - 1`, in order."""
+
+    def stride_of(self, first: int, end: int) -> int:
+        """The size of the packets `first` to `end - 1` where all of them are there, of one size and easy to find; else 0."""
+
+    def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
+        """Copies of packets of spans in order, between whose ends `stride_of` has found that size."""
 
 
 @attrs.define(eq=False)
@@ -65,6 +71,7 @@ class Responder:
         self._served: RangeTable[Served] = RangeTable()
         self._fading: deque[tuple[int, list[Span]]] = deque()  # until_ns, what was served
         self._due_ns = NEVER
+        self._stride = 0  # of the packets that were asked for last
 
     @property
     def deadline_ns(self) -> int:
@@ -83,19 +90,25 @@ class Responder:
     def request(
         self, spans: Sequence[Span], now_ns: int, hold_ns: int | None = None, asker: Nla | None = None
     ) -> list[Span]:
-        """Owe repairs for what the store has of `spans`, no later than `hold_ns` from now; returns what it lacks.
+        """Owe repairs for what the store has of `spans`, which are in order, no later than `hold_ns` from now; returns what it lacks.
 
         The hold collects what fills a train. By default it is `rdata_hold_ivl`, and none for what is a train by itself.
         What an `asker` wants beyond its share waits for others' repairs, though not for all of them.
         """
         self._fade(now_ns)
+        if not spans:
+            return []
         sqns = sum([end - first for first, end in spans])
-        owe = self._owe
-        if asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns):
-            owe = self._owe_late
+        is_beyond = asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns)
         due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
+        stride = self._store.stride_of(spans[0][0], spans[-1][1])
+        of_train = packets_a_train(stride) if stride else 0
+        is_alike = stride > 0 and (hold_ns is not None or sqns < of_train)  # all there, and due at the same time
+        if is_alike and not is_beyond and self._owe_apart(spans, due):
+            self._stride = stride
+            return []
+        owe = self._owe_late if is_beyond else self._owe
         lacking: list[Span] = []
-        stride = of_train = 0
         for first, end in spans:
             at = first
             for part in self._store.parts(first, end):
@@ -104,10 +117,20 @@ class Responder:
                 at = part.first + part.count
                 if part.stride != stride:
                     stride, of_train = part.stride, packets_a_train(part.stride)
+                self._stride = stride
                 owe(part.first, at, now_ns if hold_ns is None and part.count >= of_train else due)
             if at < end:
                 lacking.append((at, end))
         return lacking
+
+    def _owe_apart(self, spans: Sequence[Span], due_ns: int) -> bool:
+        """Owe repairs of spans in order if none of them is owed or was met lately; says whether none was."""
+        if self._late.sqns or self._served.overlaps_any(spans):
+            return False
+        if not self._pending.add_each_apart([Pending(first, end, due_ns) for first, end in spans]):
+            return False
+        self._due_ns = min(self._due_ns, due_ns)
+        return True
 
     def _owe(self, first: int, end: int, due_ns: int) -> None:
         if self._late.sqns:
@@ -163,24 +186,31 @@ class Responder:
     def _mark_served(self, spans: list[Span], now_ns: int) -> None:
         self._fade(now_ns)  # here too: most repairs are heard, and no NAK may ever come
         until = now_ns + self._parameters.rdata_ignore_ivl
-        for first, end in spans:
-            served = Served(first, end, until)
-            if not self._served.add_apart(served):
+        if not self._served.add_each_apart([Served(first, end, until) for first, end in spans]):
+            for first, end in spans:
                 self._served.discard(first, end)
-                self._served.add(served)
+                self._served.add(Served(first, end, until))
         self._fading.append((until, spans))
 
     def next_train(
         self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
     ) -> Send | None:
         """RDATA for the oldest sqns that are due, as many of one size as fit a train."""
-        parts, has_changed = self._collect(self._next_table(now_ns), most_octets, most_packets, now_ns)
-        if has_changed:
+        table = self._next_table(now_ns)
+        spans, stride = self._alike(table, most_octets, most_packets, now_ns)
+        if stride:
+            table.discard_each(spans)
             self._rearm(now_ns)
-        if not parts:
-            return None
-        self._mark_served([(part.first, part.first + part.count) for part in parts], now_ns)
-        whole = build_rdata(parts, trail)
+            whole = as_rdata(self._store.copy_of(spans, stride), trail)
+        else:
+            parts, has_changed = self._collect(table, most_octets, most_packets, now_ns)
+            if has_changed:
+                self._rearm(now_ns)
+            if not parts:
+                return None
+            spans = [(part.first, part.first + part.count) for part in parts]
+            whole = build_rdata(parts, trail)
+        self._mark_served(spans, now_ns)
         self._counters.rdata_packets += whole.shape[0]
         self._counters.rdata_octets += whole.size
         return data(self._segment, whole, self._to)
@@ -197,6 +227,28 @@ class Responder:
             return self._pending
         self._in_a_row = 0
         return self._late
+
+    def _alike(
+        self, table: RangeTable[Pending], most_octets: int, most_packets: int, now_ns: int
+    ) -> tuple[list[Span], int]:
+        """What `_collect` would take, and the size of its packets; 0 where it is not all there and of one size."""
+        due: list[Span] = []
+        packets = 0
+        for request in table.reaching(0):
+            if request.due_ns <= now_ns:
+                due.append((request.first, request.end))
+                packets += request.end - request.first
+                if packets >= most_packets:
+                    break
+        stride = self._store.stride_of(due[0][0], due[-1][1]) if due else 0
+        if stride:
+            beyond = packets - max(1, in_whole_trains(min(most_packets, most_octets // stride), stride))
+            while beyond > 0:
+                first, end = due.pop()
+                if end - first > beyond:
+                    due.append((first, end - beyond))
+                beyond -= end - first
+        return due, stride
 
     def _collect(
         self, table: RangeTable[Pending], most_octets: int, most_packets: int, now_ns: int
@@ -238,13 +290,9 @@ class Responder:
         return parts, bool(over)
 
     def next_octets(self) -> int:
-        """A guess at the size of the next train, for pacing: what is owed, in packets of the oldest one that is held."""
-        for table in (self._pending, self._late):
-            for pending in table.reaching(0):
-                found = next(self._store.parts(pending.first, pending.end), None)
-                if found is not None:
-                    return min(table.sqns, MAX_CONVOY_PACKETS) * found.stride
-        return 0
+        """A guess at the size of the next train, for pacing: what is owed, in packets of the size that was asked for last."""
+        table = self._pending if self._pending.sqns else self._late
+        return min(table.sqns, MAX_CONVOY_PACKETS) * self._stride
 
     def _rearm(self, now_ns: int) -> None:
         self._due_ns = NEVER

@@ -8,8 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from pgm.core.ranges import Span
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Octets, Run
+
+_FEW_RUNS = 8  # that are looked at together: a window has one a chunk, a cache perhaps one a packet
 
 
 def _copy(run: Run) -> Run:
@@ -128,6 +133,35 @@ class RunStore:
                 high = end
             if low < high:  # an object of the caller's own also where it is all of a run
                 yield Run(low, high - low, run.buffer, offset, stride, run.payload_at)
+
+    def stride_of(self, first: int, end: int) -> int:
+        """The size of the packets `first` to `end - 1` if all are there and of one size, in a few runs; else 0."""
+        index = max(0, bisect_right(self._firsts, first) - 1)
+        stride = 0
+        for run in self._runs[index : index + _FEW_RUNS]:
+            if run.first > first or run.stride != (stride or run.stride):
+                return 0
+            first, stride = run.first + run.count, run.stride
+            if first >= end:
+                return stride
+        return 0
+
+    def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
+        """Packets of spans in order, of which `stride_of` has said that they are there: one behind the other, in memory of their own."""
+        index, pieces = bisect_right(self._firsts, spans[0][0]) - 1, []
+        run = self._runs[index]
+        octets, origin, run_end = run.buffer.data, run.offset - run.first * stride, run.first + run.count
+        for first, end in spans:
+            while first < end:
+                while first >= run_end:
+                    index += 1
+                    run = self._runs[index]
+                    octets, origin, run_end = run.buffer.data, run.offset - run.first * stride, run.first + run.count
+                until = min(end, run_end)
+                pieces.append(octets[origin + first * stride : origin + until * stride])
+                first = until
+        # In cold caches twice as fast as rows taken by numpy.
+        return np.frombuffer(bytearray().join(pieces), np.uint8).reshape(-1, stride)
 
     def take(self, sqn: int, most_packets: int) -> Run | None:
         """Remove and return up to `most_packets` from the oldest run if it begins with `sqn`."""

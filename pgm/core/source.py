@@ -82,7 +82,7 @@ class SourceCore:
         self._schedule = SpmSchedule(parameters, now_ns)
         self._short = ShortSend(self.window, self._pacer, self._yielding, self._schedule, self.counters)
         self.quiet_until_ns = 0  # nothing is due before this while `send_alone` alone is called
-        # Nothing is due before this but SPMs, data and what the feeder has, while data alone are sent; 0: look again.
+        # Nothing is due before this but SPMs, data, repairs and what the feeder has, until a NAK comes; 0: look again.
         self._others_due_ns = 0
         self._children = Children(
             setup.tsi,
@@ -275,8 +275,7 @@ class SourceCore:
             spans = [(base + low, base + end) for low, end in nak.spans]
             first, last = spans[0][0], spans[-1][1] - 1
         is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
-        is_served = self._reset is None or not self._reset.no_naks
-        is_served = is_served and (not nak.parity or self._parity is not None)
+        is_served = (self._reset is None or not self._reset.no_naks) and (not nak.parity or self._parity is not None)
         if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
             self.counters.nak_packets_foreign += nak.packets
             return NOTHING
@@ -356,6 +355,9 @@ class SourceCore:
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         at = min(self._others_due_ns or self._look_at_others(), self._schedule.deadline_ns)
+        responder = self._responder
+        if responder.deadline_ns != NEVER:
+            at = min(at, max(self._pacer.repair_ready_at(responder.next_octets()), responder.deadline_ns))
         if self.feeder is not None:
             at = min(at, self.feeder.deadline_ns)
         if self.window.has_unsent:
@@ -366,16 +368,14 @@ class SourceCore:
         return at
 
     def _look_at_others(self) -> int:
-        """When anything is due but SPMs, data and what the feeder has. Remembered where data do not bring it nearer."""
-        window, responder = self.window, self._responder
+        """When anything is due but SPMs, data, repairs and what the feeder has. Remembered where data do not bring it nearer."""
+        window = self.window
         at = min(self._confirmer.deadline_ns, self._brakes.deadline_ns, window.deadline_ns, self._children.deadline_ns)
-        if self._is_plain and not self._is_closing and responder.deadline_ns == NEVER and window.trail <= window.lead:
+        if self._is_plain and not self._is_closing and window.trail <= window.lead:
             self._others_due_ns = at
             return at
         for flow in (self.acked, self.congestion):
             at = at if flow is None else min(at, flow.deadline_ns)
-        if responder.deadline_ns != NEVER:
-            at = min(at, max(self._pacer.repair_ready_at(responder.next_octets()), responder.deadline_ns))
         if self._parity is not None:
             at = min(at, self._parity.ready_ns(self._pacer))
         return min(at, self._leaving.deadline_ns)

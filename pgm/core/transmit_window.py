@@ -369,6 +369,14 @@ class TransmitWindow:
         """What can be repaired of `first` to `end - 1`."""
         return self._store.parts(max(first, self.trail), min(end, self.lead + 1))
 
+    def stride_of(self, first: int, end: int) -> int:
+        """The size of the packets `first` to `end - 1` if all can be repaired and are of one size, in a few runs; else 0."""
+        return self._store.stride_of(first, end) if self.trail <= first and end <= self.lead + 1 else 0
+
+    def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
+        """Copies of packets of spans in order, of which `stride_of` has said that they are there."""
+        return self._store.copy_of(spans, stride)
+
     # Advancing
 
     def _room_packets(self, stride: int) -> int:

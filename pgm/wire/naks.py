@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import attrs
 import numpy as np
@@ -19,7 +18,7 @@ from pgm.errors import WireError
 from pgm.wire import checksum
 from pgm.wire.formats import Nla, PacketType, decode_nla_untrusted, encode_nla
 from pgm.wire.options import MAX_NAK_LIST, NakList
-from pgm.wire.packets import Nak, decode_control_untrusted, encode, with_addresses
+from pgm.wire.packets import Nak, decode_control_untrusted, fields_of_list_untrusted, with_addresses
 from pgm.wire.serial import HALF, MASK
 
 Octets = npt.NDArray[np.uint8]
@@ -29,7 +28,6 @@ LIST_SQNS = MAX_NAK_LIST + 1  # of one packet: the header's and the list's
 _TYPE_AT, _SQN_AT, _NLAS_AT = 4, 16, 20
 _NLAS = 2  # the source's and the group's
 _OPTION_HEADS = 8  # OPT_LENGTH, and what comes before the sqns of OPT_NAK_LIST
-_MOST_FORMS = 256  # of packets that are remembered: sessions that are asked for, by so many lengths of lists
 _CHECKSUM_END = checksum.CHECKSUM_AT + 2
 _SQN_OCTETS = 4
 
@@ -110,7 +108,7 @@ def naks_untrusted(rows: Octets) -> Naks | None:
     heads[:, _SQN_AT : _SQN_AT + _SQN_OCTETS] = 0
     octets = heads.tobytes()
     head = octets[:list_at]
-    fields = _fields_untrusted(head, rows.shape[1]) if octets == head * len(rows) else None
+    fields = fields_of_list_untrusted(head, rows.shape[1]) if octets == head * len(rows) else None
     if fields is None:
         return None
     listed = (rows[:, _SQN_AT : _SQN_AT + _SQN_OCTETS], rows[:, list_at:])
@@ -127,26 +125,6 @@ def _list_at_untrusted(packet: bytes) -> int:
     if at + _OPTION_HEADS >= len(packet):
         raise WireError("truncated")
     return at + _OPTION_HEADS
-
-
-@functools.lru_cache(maxsize=_MOST_FORMS)
-def _fields_untrusted(head: bytes, octets: int) -> dict[str, Any] | None:
-    """What packets of so many octets say beside their sqns, if they are written as we write them.
-
-    `head` is all before the list, with neither checksum nor sqn. Whoever asks says the same each time, so it is read once.
-    """
-    packet = head + bytes(octets - len(head))
-    try:
-        first = decode_control_untrusted(packet)
-    except WireError:
-        return None
-    if not isinstance(first, Nak) or first.parity or len(first.options) != 1 or type(first.options[0]) is not NakList:
-        return None
-    written = encode(first)
-    if written[: checksum.CHECKSUM_AT] + b"\0\0" + written[_CHECKSUM_END:] != packet:
-        return None
-    left_out = {"octets", "sqn", "options"}
-    return {field.name: getattr(first, field.name) for field in attrs.fields(Nak) if field.name not in left_out}
 
 
 def nak_rows(first: bytes, lists: npt.NDArray[np.int64]) -> Octets:

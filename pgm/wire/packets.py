@@ -7,13 +7,16 @@ the codec puts them where the direction wants them (W-14).
 from __future__ import annotations
 
 import functools
-from typing import ClassVar
+import struct
+from typing import Any, ClassVar
 
 import attrs
 
 from pgm.errors import WireError
 from pgm.wire import checksum
 from pgm.wire.formats import (
+    AFI_IPV4,
+    AFI_IPV6,
     HEADER,
     HEADER_OCTETS,
     OPTIONS_NETWORK,
@@ -125,8 +128,15 @@ class Nak(Packet):
 
         A packet that reaches many nodes of a simulation is sorted once.
         """
-        base = self.sqn - HALF
-        return tuple(spans_of([(wire_sqn - base & MASK) - HALF for wire_sqn in self.sqns]))
+        base, last = self.sqn - HALF, -HALF - 2
+        spans: list[tuple[int, int]] = []
+        for wire_sqn in self.sqns:
+            sqn = (wire_sqn - base & MASK) - HALF
+            if sqn <= last + 1:
+                return tuple(spans_of([(wire_sqn - base & MASK) - HALF for wire_sqn in self.sqns]))
+            spans.append((sqn, sqn + 1))
+            last = sqn
+        return tuple(spans)  # as losses are mostly: in order, and no two next to each other
 
 
 @attrs.frozen(kw_only=True)
@@ -158,6 +168,15 @@ CONTROL: dict[PacketType, type[Packet]] = {
 LAYOUTS: dict[type[Packet], Layout] = {cls: Layout(cls) for cls in set(CONTROL.values())}
 
 _TYPES = {int(kind): kind for kind in PacketType}
+_U32 = struct.Struct(">I")
+_TYPE_AT, _SQN_AT, _SQN_END = 4, 16, 20
+_MOST_FORMS = 256  # of packets that are remembered: sessions that are asked for, by so many lengths of lists
+# Where the sqns of OPT_NAK_LIST begin if that comes first, by type and family of addresses.
+_LIST_AT = {
+    bytes((kind, 0, afi)): _SQN_END + 2 * nla_octets + 8
+    for kind in (PacketType.NAK, PacketType.NNAK, PacketType.NCF)
+    for afi, nla_octets in ((AFI_IPV4, 8), (AFI_IPV6, 20))
+}
 
 
 def packet_type_untrusted(octet: int) -> PacketType:
@@ -170,6 +189,28 @@ def packet_type_untrusted(octet: int) -> PacketType:
 
 def encode(packet: Packet) -> bytes:
     """The packet as octets, checksum included."""
+    if type(packet) is Nak and len(packet.options) == 1 and type(packet.options[0]) is NakList and not packet.parity:
+        more = packet.options[0].sqns
+        ends = packet.tsi, packet.data_port, packet.source_nla, packet.group_nla
+        head, middle = _form_of_list(packet.kind, *ends, len(more))
+        return _sealed(head + _U32.pack(packet.sqn) + middle + struct.pack(f">{len(more)}I", *more))
+    return _encode(packet)
+
+
+@functools.lru_cache(maxsize=_MOST_FORMS)
+def _form_of_list(
+    kind: PacketType, tsi: Tsi, data_port: int, source_nla: Nla, group_nla: Nla, count: int
+) -> tuple[bytes, bytes]:
+    """What lies before the first sqn of a packet with a list of so many others, without checksum, and between it and the list."""
+    options = (NakList(sqns=(0,) * count),)
+    first = Nak(
+        tsi=tsi, data_port=data_port, kind=kind, sqn=0, source_nla=source_nla, group_nla=group_nla, options=options
+    )
+    octets = _encode(first)
+    return octets[:6] + b"\0\0" + octets[8:_SQN_AT], octets[_SQN_END : len(octets) - 4 * count]
+
+
+def _encode(packet: Packet) -> bytes:
     kind = packet.type
     option_octets, network = encode_options(packet.options, kind)
     flags = (OPTIONS_PRESENT if option_octets else 0) | (OPTIONS_NETWORK if network else 0)
@@ -186,6 +227,38 @@ def _sealed(packet: bytes) -> bytes:
 
 def decode_control_untrusted(octets: bytes) -> Packet:
     """One control packet. The checksum has been verified by the caller. Raises `WireError`."""
+    list_at = _LIST_AT.get(octets[_TYPE_AT : _TYPE_AT + 1] + octets[_NAK_NLAS_AT : _NAK_NLAS_AT + 2])
+    if list_at is not None and len(octets) > list_at:
+        head = octets[:6] + b"\0\0" + octets[8:_SQN_AT] + b"\0\0\0\0" + octets[_SQN_END:list_at]
+        fields = fields_of_list_untrusted(head, len(octets))
+        if fields is not None:
+            more = struct.unpack_from(f">{len(octets) - list_at >> 2}I", octets, list_at)
+            sqn = int.from_bytes(octets[_SQN_AT:_SQN_END], "big")
+            return Nak(sqn=sqn, options=(NakList(sqns=more),), octets=octets, **fields)
+    return _decode_untrusted(octets)
+
+
+@functools.lru_cache(maxsize=_MOST_FORMS)
+def fields_of_list_untrusted(head: bytes, octets: int) -> dict[str, Any] | None:
+    """What a NAK, NNAK or NCF of so many octets says beside its sqns, if it has a list and no other option, written as we write it.
+
+    `head` is all before the list, checksum and sqn 0. Whoever asks says the same each time, so it is read once.
+    """
+    packet = head + bytes(octets - len(head))
+    try:
+        first = _decode_untrusted(packet)
+    except WireError:
+        return None
+    if not isinstance(first, Nak) or first.parity or len(first.options) != 1 or type(first.options[0]) is not NakList:
+        return None
+    written = _encode(first)
+    if octets != len(head) + 4 * len(first.options[0].sqns) or written[:6] + b"\0\0" + written[8:] != packet:
+        return None
+    left_out = {"octets", "sqn", "options"}
+    return {field.name: getattr(first, field.name) for field in attrs.fields(Nak) if field.name not in left_out}
+
+
+def _decode_untrusted(octets: bytes) -> Packet:
     if len(octets) < HEADER_OCTETS:
         raise WireError("truncated")
     sport, dport, type_octet, flags, _, gsi, tsdu_length = HEADER.unpack_from(octets)
@@ -248,4 +321,14 @@ def with_addresses(nak: Nak, source_nla: Nla, group_nla: Nla) -> bytes:
 def ncf_for(nak: Nak, options: Options = NO_OPTIONS) -> bytes:
     """The NCF that confirms a NAK: same sqns, addresses and list, ports turned round (W-32); and `options` of its own."""
     kept = find(nak.options, NakList)
-    return encode(attrs.evolve(nak, kind=PacketType.NCF, options=((kept,) if kept else NO_OPTIONS) + options))
+    ncf = Nak(
+        tsi=nak.tsi,
+        data_port=nak.data_port,
+        options=((kept,) if kept else NO_OPTIONS) + options,
+        parity=nak.parity,
+        kind=PacketType.NCF,
+        sqn=nak.sqn,
+        source_nla=nak.source_nla,
+        group_nla=nak.group_nla,
+    )
+    return encode(ncf)

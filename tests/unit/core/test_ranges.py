@@ -67,6 +67,29 @@ class RangesAsADictionary(RuleBasedStateMachine):
             for sqn in range(first, end):
                 self.tags[sqn], self.timers[sqn] = self.next_tag, NEVER
 
+    @rule(edges=st.lists(sqns, min_size=2, max_size=8, unique=True))
+    def add_each_apart(self, edges: list[int]) -> None:
+        wanted = list(zip(sorted(edges)[::2], sorted(edges)[1::2], strict=False))
+        asked = [sqn for first, end in wanted for sqn in range(first, end)]
+        is_free = not any(sqn in self.tags for sqn in asked)
+        assert self.table.overlaps_any(wanted) == (not is_free)
+        new = [Tagged(first, end, tag=self.next_tag + 1) for first, end in wanted]
+        assert self.table.add_each_apart(new) == is_free
+        if is_free:
+            self.next_tag += 1
+            for sqn in asked:
+                self.tags[sqn], self.timers[sqn] = self.next_tag, NEVER
+
+    @rule(skipped=st.integers(0, 3), count=st.integers(1, 4))
+    def discard_a_row(self, skipped: int, count: int) -> None:
+        """Ranges next to each other, as they are."""
+        wanted = [(one.first, one.end) for one in self.table][skipped : skipped + count]
+        found = self.table.discard_each(wanted)
+        assert [(one.first, one.end) for one in found] == wanted
+        for sqn in [sqn for first, end in wanted for sqn in range(first, end)]:
+            del self.tags[sqn], self.timers[sqn]
+        assert all(span.deadline_ns == NEVER for span in found)
+
     @rule(one=sqns, other=sqns, deadline=instants)
     def change(self, one: int, other: int, deadline: int) -> None:
         first, end = spans(one, other)

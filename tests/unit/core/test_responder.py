@@ -297,3 +297,55 @@ def test_every_sqn_asked_for_is_sent_once_and_not_for_its_echoes(steps):
         assert made.pending_sqns == len(owed)
         assert (made.deadline_ns <= now) == any(at <= now for at in owed.values())
         assert made.deadline_ns <= min(owed.values(), default=NEVER) or made.deadline_ns <= now
+
+
+class AnyStore(RunStore):
+    """A store of which it is not known whether all that is asked for is there and of one size."""
+
+    def stride_of(self, first, end):
+        return 0
+
+
+@pytest.mark.rfc("SRC-42", "SRC-43", "SRC-44")
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["ask", "ask", "ask much", "ask now", "heard", "drop", "send", "send"]),
+            st.lists(st.integers(0, 60), min_size=2, max_size=12, unique=True).map(sorted),
+            st.sampled_from([0, MS // 2, MS, IGNORE]),
+            st.integers(1, 12),
+        ),
+        max_size=40,
+    )
+)
+def test_what_is_alike_is_repaired_as_anything_else(steps):
+    """Scattered packets of one size go together through the tables; one by one they would fare the same."""
+    counters = (Counters(), Counters())
+    stores = (RunStore(), AnyStore())
+    settings = attrs.evolve(SETTINGS, txw_max_rte=10_000)
+    ways = [Responder(store, SEGMENT, settings, counted) for store, counted in zip(stores, counters, strict=True)]
+    for store in stores:
+        for run in (*chunk_of_runs(0, [10, 10]), run_of(20, 10), run_of(30, 8, 20), run_of(40, 20)):
+            store.add(run)
+    now = SECOND
+    for what, edges, wait, packets in steps:
+        now += wait
+        spans = list(zip(edges[::2], edges[1::2], strict=False))
+        if what.startswith("ask"):
+            asker, hold = "10.0.0.9" if what == "ask much" else None, 0 if what == "ask now" else None
+            lacking = [one.request(spans, now, hold, asker) for one in ways]
+            assert lacking[0] == lacking[1]
+        elif what == "heard":
+            for one in ways:
+                one.heard_repair(*spans[0], now)
+        elif what == "drop":
+            for store in stores:
+                store.drop_before(edges[0] // 4)
+        else:
+            one, other = (way.next_train(packets * 36, 7, now) for way in ways)
+            assert (one is None) == (other is None)
+            assert one is None or (one.octets.tobytes(), one.stride) == (other.octets.tobytes(), other.stride)
+        assert ways[0].pending_sqns == ways[1].pending_sqns
+        assert (ways[0].deadline_ns <= now) == (ways[1].deadline_ns <= now)
+        assert ways[0].deadline_ns == ways[1].deadline_ns or ways[0].deadline_ns <= now
+        assert counters[0] == counters[1]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pgm.core.run_store import RunStore
+from pgm.core.run_store import _FEW_RUNS, RunStore
 from pgm.wire.train import Run
 from tests.unit.core.makers import chunk_of_runs, run_of, sqns_of
 
@@ -99,6 +99,24 @@ class StoreAsASet(RuleBasedStateMachine):
         run = self.store.find(one)
         assert (run is not None) == (one in self.held)
         assert run is None or run.first <= one < run.end
+
+    @rule(edges=st.lists(sqns, min_size=2, max_size=8, unique=True))
+    def copy(self, edges: list[int]) -> None:
+        """What is all there and of one size can be copied, wherever it lies; unless that is in too many places."""
+        spans = list(zip(sorted(edges)[::2], sorted(edges)[1::2], strict=False))
+        first, end = spans[0][0], spans[-1][1]
+        sizes = {self.chunks[self.held[sqn]].stride if sqn in self.held else 0 for sqn in range(first, end)}
+        stride = self.store.stride_of(first, end)
+        assert stride in (0, *sizes)
+        assert not stride or len(sizes) == 1
+        if not stride:
+            assert len(sizes) > 1 or sizes == {0} or len(list(self.store.parts(first, end))) > _FEW_RUNS
+            return
+        rows = self.store.copy_of(spans, stride)
+        wanted = [part.rows for one, behind in spans for part in self.store.parts(one, behind)]
+        assert rows.tobytes() == b"".join(part.tobytes() for part in wanted)
+        assert rows.shape == (sum(behind - one for one, behind in spans), stride)
+        rows[:] = 0  # what is kept stays what it is
 
     @invariant()
     def holds_the_same(self) -> None:

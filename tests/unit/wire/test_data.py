@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pgm.core.fragments import fragment_options
 from pgm.wire import checksum
-from pgm.wire.data import build_first_sending, build_rdata, write_odata
+from pgm.wire.data import as_rdata, build_first_sending, build_rdata, write_odata
 from pgm.wire.formats import FRAGMENT_OCTETS, PacketType
 from pgm.wire.options import CurrTgsize, Fin, Fragment, encode_options
 from pgm.wire.plain import PlainWriter
@@ -143,3 +143,15 @@ def test_a_repair_whose_sum_is_zero_carries_all_ones():
     run = kept_run([data_packet(5, b"\0\0", trail=1)])
     assert build_rdata([run], trail)[0].tobytes() == packet
     assert checksum_of(packet) == 0xFFFF
+
+
+@pytest.mark.rfc("W-11", "W-31")
+@given(trail=u32s, rows=st.lists(st.binary(min_size=27, max_size=27), min_size=1, max_size=60))
+def test_repairs_are_the_same_whether_they_are_few_or_many(trail, rows):
+    """Whatever is kept: nothing but type, trail and checksum changes, and what was wrong stays wrong by as much."""
+    kept = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+    many = as_rdata(np.concatenate([kept, np.zeros((30, 27), np.uint8)]), trail)[: len(rows)]
+    few = np.concatenate([as_rdata(row.reshape(1, -1).copy(), trail) for row in kept])
+    assert many.tobytes() == few.tobytes() == as_rdata(kept.copy(), trail).tobytes()
+    assert (checksum.residues(many) == checksum.residues(kept)).all()
+    assert (checksum.stored(many) != 0).all()

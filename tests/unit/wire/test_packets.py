@@ -19,12 +19,15 @@ from pgm.wire.packets import (
     Polr,
     Spm,
     Spmr,
+    _decode_untrusted,
+    _encode,
     decode_control_untrusted,
     encode,
     ncf_for,
     with_addresses,
     with_path,
 )
+from pgm.wire.serial import spans_of
 from pgm.wire.train import Train
 from tests.reference import checksum_of, data_packet, sealed, without_checksum
 from tests.strategies import ipv4s, ipv6s, nak_lists, nlas, packets, packets_of, port_order
@@ -246,3 +249,40 @@ def test_ncf_is_the_nak_with_its_ports_turned_round(nak, more):
         assert octets[5] & 0x80 == asked.octets[5] & 0x80
         assert octets[5] & 0x03 == (0x03 if len(ncf.sqns) > 1 else 0)
         assert checksum.is_valid(octets)
+
+
+def _read(read, octets):
+    try:
+        return read(octets)
+    except WireError as error:
+        return error.reason
+
+
+@given(
+    nak=st.sampled_from([T.NAK, T.NNAK, T.NCF]).flatmap(packets_of),
+    more=nak_lists(),
+    parity=st.booleans(),
+    damage=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), max_size=2),
+    cut=st.integers(0, 12),
+)
+def test_lists_are_read_and_written_on_forms_as_anything_else(nak, more, parity, damage, cut):
+    """A form is remembered by what lies around the sqns; whatever is there, the general way says the same of it."""
+    listed = attrs.evolve(nak, options=(more,), parity=parity)
+    octets = bytearray(encode(listed))
+    assert octets == _encode(listed)
+    assert attrs.evolve(decode_control_untrusted(bytes(octets)), octets=b"") == listed
+    for at, octet in damage:
+        octets[min(at, len(octets) - 1)] = octet
+    spoiled = bytes(octets[: len(octets) - cut])
+    for _ in range(2):
+        assert _read(decode_control_untrusted, spoiled) == _read(_decode_untrusted, spoiled)
+
+
+@given(first=st.integers(0, (1 << 32) - 1), steps=st.lists(st.integers(-3, 9), max_size=20))
+def test_spans_are_of_each_sqn_once_and_in_order(first, steps):
+    sqns = [first]
+    for step in steps:
+        sqns.append((sqns[-1] + step) % (1 << 32))
+    nak = Nak(**HEAD, sqn=first, source_nla="10.1.2.3", group_nla="239.1.2.3", options=(NakList(tuple(sqns[1:])),))
+    near = [(sqn - first + (1 << 31)) % (1 << 32) - (1 << 31) for sqn in sqns]
+    assert nak.spans == tuple(spans_of(near))
