@@ -17,6 +17,7 @@ from pgm.wire.formats import (
     DATA,
     DATA_HEADER_OCTETS,
     FLAGS_AT,
+    FRAGMENT_OCTETS,
     HEADER_OCTETS,
     OPTIONS_PRESENT,
     SQN_AT,
@@ -115,6 +116,8 @@ def cuts_of(rows: Octets) -> list[int]:
     return _cuts_where(breaks, count)
 
 
+# Options that have room for OPT_FRAGMENT behind another one, whose header alone is four octets.
+_TWO_OCTETS = FRAGMENT_OCTETS + 4
 _OFFSET_AT = 4 + 8  # of OPT_FRAGMENT's offset, in options that begin with OPT_LENGTH and OPT_FRAGMENT
 
 
@@ -124,11 +127,13 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
     end = min(rows.shape[1], DATA_HEADER_OCTETS + max(4, int(totals.max())))
     octets = rows[:, DATA_HEADER_OCTETS:end].copy()
     breaks: npt.NDArray[np.bool_] = np.zeros(len(rows) - 1, np.bool_)
-    if octets.shape[1] >= 20:
+    if octets.shape[1] >= FRAGMENT_OCTETS:
         are_fragments = octets[:, 4] & 0x7F == Fragment.TYPE
         offsets = column(octets, _OFFSET_AT, ">u4").astype(np.uint32)
         size = int.from_bytes(rows[0, TSDU_LENGTH_AT:HEADER_OCTETS].tobytes(), "big")
         breaks |= are_fragments[1:] & (offsets[1:] - offsets[:-1] != size)
+        if octets.shape[1] >= _TWO_OCTETS:  # where OPT_FRAGMENT may come later, nobody looks whether its offsets follow
+            breaks |= ~are_fragments[1:]
         octets[are_fragments, _OFFSET_AT : _OFFSET_AT + 4] = 0
     breaks |= (octets[1:] != octets[:-1]).any(axis=1)
     return breaks

@@ -11,7 +11,7 @@ from pgm.wire.alike import parts_at_a_glance
 from pgm.wire.checksum import INTEGER_OCTETS, residues
 from pgm.wire.formats import PacketType
 from pgm.wire.one_run import is_one_run
-from pgm.wire.options import Fragment
+from pgm.wire.options import Fragment, Join, Syn
 from pgm.wire.plain import plain_front, read_plain_untrusted
 from pgm.wire.serial import MASK, unwrap, wrap
 from pgm.wire.train import Data, Scattered, Train
@@ -149,6 +149,22 @@ def test_the_short_way_reads_what_the_long_way_reads(first, steps, changed, tail
 def test_fragments_are_read_the_short_way_as_the_long_way(first, steps, changed, lengths):
     """Also where one of the octets of their options is another."""
     read_alike(fragments_of(first, steps, changed, lengths), FRAGMENT_STRIDE)
+
+
+@given(
+    order=st.permutations([Syn(), Fragment(first_sqn=7, offset=0, apdu_length=400)]),
+    offsets=st.lists(st.sampled_from([0, 0, 4, 8]), min_size=2, max_size=4),
+    joins=st.booleans(),
+)
+@example(order=[Syn(), Fragment(first_sqn=7, offset=0, apdu_length=400)], offsets=[0, 0, 0], joins=False)
+def test_fragments_whose_offsets_do_not_follow_are_not_read_together(order, offsets, joins):
+    """Whatever option comes before OPT_FRAGMENT: what a source says wrongly must not depend on how its packets came."""
+    more = [Join(min_sqn=3)] if joins else []
+    packets = []
+    for row, offset in enumerate(offsets):
+        options = [attrs.evolve(one, offset=offset) if isinstance(one, Fragment) else one for one in (*more, *order)]
+        packets.append(data_packet(7 + row, bytes([row]) * 4, options=options))
+    read_alike(packets, len(packets[0]))
 
 
 @pytest.mark.parametrize("count", [2, 9])
