@@ -64,10 +64,19 @@ class _Partial:
         self.octets, self.next_sqn = end, run.end
 
 
+def _begun(first: int, length: int) -> _Partial | None:
+    """A message of which nothing has come yet; None where the kernel promises no memory for all of it."""
+    try:
+        return _Partial(first, np.empty(length, np.uint8), 0, first)
+    except MemoryError:  # of an address space that is limited: what a source says of its message must not end a process
+        return None
+
+
 class Reassembler:
     """Turns the in-order runs and losses of one session into whole messages and losses.
 
-    Bounded by `max_apdu`: a message that says it is longer is reported lost.
+    Bounded by `max_apdu`: a message that says it is longer is reported lost. Address space is taken for as much as one says
+    of itself, memory only for what has come of it, up to a huge page: so much may the sources of `max_sessions` make of little.
     """
 
     def __init__(self, tsi: Tsi, max_apdu: int) -> None:
@@ -91,7 +100,7 @@ class Reassembler:
         if start == run.first and fragment.offset == 0:
             yield from self._abandon()
             if fragment.apdu_length <= self._max_apdu:
-                self._partial = _Partial(start, np.empty(fragment.apdu_length, np.uint8), 0, start)
+                self._partial = _begun(start, fragment.apdu_length)
         if not self._continues(run, fragment, start):
             yield from self._abandon()
             yield Lost(self._tsi, run.first, run.count, LossCause.FRAGMENT)

@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.core import fragments as fragments_module
 from pgm.core.effects import LossCause, Lost
 from pgm.core.fragments import LargeMessage, Messages, Reassembler, fragment_options
 from pgm.core.transmit_window import TransmitWindow
+from pgm.units import MIB
 from pgm.wire.options import Fragment
 from pgm.wire.train import Data, Train
 from tests.reference import DATA_PORT, TSI, data_packet
 from tests.unit.core.makers import MS, data_train, parameters, run_of
+from tests.unit.core.test_arena import resident_octets
 
 MOST = 1 << 20
+HUGE_PAGE = 2 * MIB  # of what a kernel gives at once where memory is long enough
 
 
 def accounted(found):
@@ -198,6 +202,34 @@ def test_a_message_that_says_it_is_too_long_is_lost_and_costs_nothing():
     assert made._partial is None
     found = [one for run in runs_of(fragments(10, bytes(29)), 10) for one in made.add(run)]
     assert [one.payload for one in found] == [bytes(29)]
+
+
+@pytest.mark.rfc("SEC-01")
+def test_what_a_message_says_of_its_length_costs_no_memory():
+    """Hostile sources begin the longest message there may be in each of many sessions: 4 GiB, of which a packet each comes."""
+    made = [Reassembler(TSI, 64 * MIB) for _ in range(64)]
+    begun = Fragment(first_sqn=7, offset=0, apdu_length=64 * MIB)
+    [run] = runs_of([data_packet(7, bytes(1000), options=[begun])], 7)
+    before = resident_octets()
+    for one in made:
+        assert list(one.add(run)) == []
+        assert one.mark == (7, 1000)
+    assert resident_octets() - before < len(made) * HUGE_PAGE + 16 * MIB
+
+
+def test_a_message_for_which_there_is_no_memory_is_lost(monkeypatch):
+    """A process whose address space is limited (`ulimit -v`, or a kernel that promises no more than it has) goes on."""
+    made = Reassembler(TSI, 64 * MIB)
+    with monkeypatch.context() as patch:
+        patch.setattr(fragments_module.np, "empty", no_memory)
+        found = [one for run in runs_of(fragments(7, bytes(30)), 7) for one in made.add(run)]
+    assert accounted(found) == dict.fromkeys((7, 8, 9), LossCause.FRAGMENT)
+    found = [one for run in runs_of(fragments(10, b"a" * 29), 10) for one in made.add(run)]
+    assert [one.payload for one in found] == [b"a" * 29]
+
+
+def no_memory(*_):
+    raise MemoryError
 
 
 def test_the_end_of_a_stream_ends_an_unfinished_message():
