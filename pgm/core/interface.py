@@ -29,7 +29,9 @@ from pgm.wire.train import Train
 class Core(Protocol):
     """What drivers need of a role."""
 
-    counters: Counters
+    @property
+    def counters(self) -> Counters:
+        """What it counts."""
 
     @property
     def deadline_ns(self) -> int:

@@ -204,15 +204,16 @@ class ReceiveWindow:
             effects += self.advance()
         return effects, filled
 
-    def pass_alone(self, sqn: int, octets: int) -> bool:
-        """Deliver a packet, plain and of so many octets, to an application that takes it at once; says whether it is next and may be.
+    def may_pass(self, sqn: int, octets: int) -> bool:
+        """Whether a packet, plain and of so many octets, is next and may be delivered to an application that takes it at once.
 
-        As `pass_on`, but that it waits in no queue and so needs no run.
+        As `pass_on`, but that it waits in no queue and so needs no run; together with `note_passed`.
         """
-        arrivals = self.arrivals
-        if not sqn == self.next_sqn == arrivals.end or octets > self._room.octets or self.kept is not None:
-            return False
-        self.next_sqn = arrivals.end = sqn + 1
+        return sqn == self.next_sqn == self.arrivals.end and octets <= self._room.octets and self.kept is None
+
+    def note_passed(self, octets: int) -> None:
+        """Note that such a packet was delivered."""
+        self.next_sqn = self.arrivals.end = self.next_sqn + 1
         counters = self._counters
         counters.received_packets += 1
         counters.received_octets += octets
@@ -220,7 +221,6 @@ class ReceiveWindow:
         counters.delivered_octets += octets - DATA_HEADER_OCTETS
         if octets > counters.queue_most_octets:
             counters.queue_most_octets = octets
-        return True
 
     def add(self, run: Run, now_ns: int) -> int:
         """Take data in. Returns how many of its packets had been missing."""

@@ -15,13 +15,14 @@ from pgm.core.receive_window import Room
 from pgm.core.restarts import begun_anew, fell_silent
 from pgm.core.session import ReceiverSetup, Session
 from pgm.core.sessions import Sessions
+from pgm.core.short_receive import Passable
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import Held, find
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
-from pgm.wire.plain import read_plain_untrusted
+from pgm.wire.plain import is_plain_untrusted, read_plain_untrusted
 from pgm.wire.train import Data, Scattered, Train
 
 
@@ -29,13 +30,31 @@ class ReceiverCore:
     """A receiver of any number of sources on one segment, or on several that bring the same."""
 
     def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
-        self.counters = Counters()
+        self._counters = Counters()
         self._setup = setup
         self._parameters = parameters
         self._rng = rng
         self._room = Room(parameters.inbox_bytes)
         self._node_id = NodeId(rng)
-        self.sessions: Sessions[Session] = Sessions(parameters.max_sessions, self.counters)
+        self._sessions: Sessions[Session] = Sessions(parameters.max_sessions, self._counters)
+        # What `receive_alone` gave and nobody has noted yet, from whom and when; and what it takes next most likely.
+        self._passed: Passable | None = None
+        self._passed_peer: Nla = ""
+        self._passed_at_ns = 0
+        self._foreseen: Passable | None = None
+
+    @property
+    def counters(self) -> Counters:
+        """What it counts."""
+        self.note_passed()
+        return self._counters
+
+    @property
+    def sessions(self) -> Sessions[Session]:
+        """The sessions by TSI. Whoever looks at them may change them, so nothing is foreseen from then on."""
+        self.note_passed()
+        self._foreseen = None
+        return self._sessions
 
     @property
     def deadline_ns(self) -> int:
@@ -51,7 +70,7 @@ class ReceiverCore:
         """Take what one read gave."""
         items, rejects = train.parse_scattered_untrusted()
         if rejects:
-            self.counters.rejects.update(rejects)
+            self._counters.rejects.update(rejects)
         if len(items) == 1:
             return self._receive_one(items[0], channel, peer, now_ns)
         effects: list[Effect] = []
@@ -63,26 +82,43 @@ class ReceiverCore:
         """Take a packet that came alone, if it is plain data and next in order, and somebody takes its payload at once: TSI and sqn.
 
         None, and nothing was taken, for anything else: `receive`, which does the same in many more calls, is its way.
+        It is noted by `note_passed`, when there is time, or as soon as anybody looks at what is to be noted.
         """
+        self.note_passed()
+        one = self._foreseen
+        if one is None or not is_plain_untrusted(packet, one.session.front, one.rest, one.octets):
+            one = self._passable_untrusted(packet)
+            if one is None:
+                return None
+        self._foreseen, self._passed, self._passed_peer, self._passed_at_ns = None, one, peer, now_ns
+        return one.found
+
+    def _passable_untrusted(self, packet: bytes) -> Passable | None:
         found = read_plain_untrusted(packet)
         if found is None or self._setup.allowed:
             return None
         front, gsi, wire_sqn, wire_trail = found
-        session = self.sessions.turn
+        sessions = self.sessions
+        session = sessions.turn
         if session is None or session.front != front or session.gsi != gsi:
-            session = self.sessions.get(gsi + front[:2])
+            session = sessions.get(gsi + front[:2])
             if session is None or session.front != front:
                 return None
-        sqn = session.pass_alone(wire_sqn, wire_trail, len(packet), peer, now_ns)
-        return None if sqn is None else (session.path.tsi, sqn)
+        return session.passable(wire_sqn, wire_trail, len(packet))
+
+    def note_passed(self) -> None:
+        """Note what `receive_alone` gave last, and make ready for another like it: the application has it meanwhile."""
+        passed, self._passed = self._passed, None
+        if passed is not None:
+            self._foreseen = passed.session.note_passed(passed, self._passed_peer, self._passed_at_ns)
 
     def _receive_one(self, item: Data | Scattered | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports
         if ports and item.data_port not in ports:
-            self.counters.foreign_packets += item.count if isinstance(item, (Data, Scattered)) else 1
+            self._counters.foreign_packets += item.count if isinstance(item, (Data, Scattered)) else 1
             return NOTHING
         if self._setup.allowed and (strange := packets_of_strangers(self._setup.allowed, item, peer)):
-            self.counters.unlisted_packets += strange
+            self._counters.unlisted_packets += strange
             return NOTHING
         if isinstance(item, Data):
             if item.parity:
@@ -118,14 +154,14 @@ class ReceiverCore:
         session = self.sessions.get(item.tsi)
         if session is not None and item.data_port == session.path.data_port:
             return session.on_parity(item, peer, now_ns)
-        self.counters.foreign_packets += item.count
+        self._counters.foreign_packets += item.count
         return NOTHING
 
     def _receive_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """What other receivers ask and what they are answered; it begins no session."""
         known = self.sessions.get(item.tsi)
         if known is None or item.data_port != known.path.data_port:
-            self.counters.foreign_packets += item.packets if isinstance(item, Nak) else 1
+            self._counters.foreign_packets += item.packets if isinstance(item, Nak) else 1
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
             return known.on_ncf(item, channel, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NAK:
@@ -154,7 +190,7 @@ class ReceiverCore:
             self._parameters,
             self._rng,
             self._node_id,
-            self.counters,
+            self._counters,
         )
         session.path.heard_at_ns = session.begun_ns = now_ns
         restarted = begun_anew(session, self.sessions)
@@ -185,7 +221,7 @@ class ReceiverCore:
         return self._of_all(lambda session: session.end(cause) if session.is_running else NOTHING)
 
     def _note_queue(self) -> None:
-        counters, octets = self.counters, self._parameters.inbox_bytes - self._room.octets
+        counters, octets = self._counters, self._parameters.inbox_bytes - self._room.octets
         counters.queue_octets = octets
         if octets > counters.queue_most_octets:
             counters.queue_most_octets = octets

@@ -6,16 +6,30 @@ What `Session.on_data` does for whatever comes, in a fraction of its calls.
 
 from __future__ import annotations
 
+import attrs
+
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
 from pgm.core.parity_receiver import ParityReceiver
 from pgm.core.session_state import SessionState
 from pgm.core.session_view import SessionView
-from pgm.wire.formats import Nla, PacketType
+from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
+from pgm.wire.plain import plain_rest
 from pgm.wire.serial import HALF, MASK
 from pgm.wire.train import Data, Scattered
 
 _OPEN = SessionState.OPEN
+
+
+@attrs.define  # not frozen: one is made for each packet, and making a frozen one takes three times as long
+class Passable:
+    """A plain ODATA of a session that may be delivered at once: what comes before its payload, and what is to be noted of it."""
+
+    session: ShortReceive
+    found: tuple[Tsi, int]  # and its sqn
+    trail: int
+    octets: int  # with its header
+    rest: bytes  # what is between its checksum and its payload
 
 
 class ShortReceive(SessionView):
@@ -33,16 +47,23 @@ class ShortReceive(SessionView):
         is_ending = self._state is not _OPEN or self.path.fin_lead is not None
         return is_ending or self._parity is not None or self.feedback.is_wanted
 
-    def pass_alone(self, wire_sqn: int, wire_trail: int, octets: int, peer: Nla, now_ns: int) -> int | None:
-        """Deliver a plain ODATA of so many octets, header included; returns its sqn. None, and nothing was taken, where it is not next."""
-        path, window = self.path, self.window
+    def passable(self, wire_sqn: int, wire_trail: int, octets: int) -> Passable | None:
+        """A plain ODATA of so many octets, header included, where it is next and nothing but its delivery comes of it; else None."""
+        path = self.path
         sqn, behind = path.lead + 1, (wire_sqn - wire_trail) & MASK
-        if sqn & MASK != wire_sqn or behind >= HALF or self._has_sequels or not window.pass_alone(sqn, octets):
+        if sqn & MASK != wire_sqn or behind >= HALF or self._has_sequels or not self.window.may_pass(sqn, octets):
             return None
+        rest = plain_rest(self.gsi, octets - DATA_HEADER_OCTETS, wire_sqn, wire_trail)
+        return Passable(self, (path.tsi, sqn), sqn - behind, octets, rest)
+
+    def note_passed(self, passed: Passable, peer: Nla, now_ns: int) -> Passable | None:
+        """Note that it came and was delivered; returns the next one, if it may be like it but for its sqn."""
+        path = self.path
+        self.window.note_passed(passed.octets)
         path.heard_at_ns = now_ns
         self._asker.parents.heard(peer)
-        path.saw_next(sqn - behind)
-        return sqn
+        path.saw_next(passed.trail)
+        return self.passable(path.lead + 1 & MASK, passed.trail & MASK, passed.octets)
 
     def take_scattered(self, some: Scattered, peer: Nla, now_ns: int) -> Effects | None:
         """Take ODATA or RDATA in pieces that are all new, or all known, where nothing but deliveries comes of that; else None, and nothing was taken."""

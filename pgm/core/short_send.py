@@ -26,17 +26,14 @@ class ShortSend:
         self._schedule = schedule
         self._counters = counters
         self._elapsed_ns = window.strategy.elapsed_ns
-        self._next_at_ns = NEVER  # when the next may follow the last, if nothing but that happened since
+        # When the next may follow the last as it is, if nothing but that happened since: room for it was found already.
+        self.next_at_ns = NEVER
 
     def first(self, payload: Payload, now_ns: int) -> bytes | None:
         """Take a message in and give its packet; None, and nothing was taken, where rate or window want the long way."""
         if self._pacer.packet_ready_at > now_ns or not self._window.has_room_alone(payload, now_ns):
             return None
         return self._window.number_alone(payload)
-
-    def next(self, payload: Payload, now_ns: int) -> bytes | None:
-        """The same where nothing happened to the source since `sent`; None also where it must be looked at again."""
-        return None if now_ns < self._next_at_ns else self._window.number_alone(payload)
 
     def sent(self, packet: bytes, now_ns: int) -> None:
         """Note what was given, before anything else happens."""
@@ -47,4 +44,4 @@ class ShortSend:
         counters.odata_octets += octets
         self._yielding.sent(1, octets)
         self._schedule.data_sent(now_ns, self._elapsed_ns(now_ns))
-        self._next_at_ns = pacer.packet_ready_at if has_room else NEVER
+        self.next_at_ns = pacer.packet_ready_at if has_room else NEVER

@@ -160,8 +160,8 @@ class SourceCore:
         None, and nothing was taken, where something comes before it or it needs more than a plain packet; then `submit`
         and `handle_deadline`, which do the same in many more calls, are the way.
         """
-        if now_ns < self.quiet_until_ns:
-            packet = self._short.next(payload, now_ns)
+        if self._short.next_at_ns <= now_ns < self.quiet_until_ns:
+            packet = self.window.number_alone(payload)
             if packet is not None:
                 return packet
         due_ns = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self._responder.deadline_ns)

@@ -354,6 +354,7 @@ class TransmitWindow:
         stride, store = len(packet), self._store
         store.append_alone(self.lead, *self._arena.put(packet), stride, DATA_HEADER_OCTETS)
         self._note_sent(self.lead, self.lead, stride, now_ns)
+        self._plain.foresee(stride - DATA_HEADER_OCTETS, self.end, self.trail)  # the next is mostly like it
         has_octets = store.octets + self._most_alone + DATA_HEADER_OCTETS <= self._most_octets
         return has_octets and self.end - self.trail < self._most_sqns
 

@@ -242,6 +242,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         """What comes next; a single message of a plain stream as it is."""
         self._driver.require_usable()
         inbox, spinner = self._inbox, self._driver.spinner
+        self._core.note_passed()
         look = spinner.turn if timeout_s == 0 else spinner.spin
         until_ns = parks_at_ns = -1  # not found out: mostly the first look brings something
         while not self._ready:

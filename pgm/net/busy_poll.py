@@ -41,6 +41,8 @@ _DEADLINES_IN_A_ROW = 4
 # For so long an application may send batch after batch before the sockets and all other deadlines get their turn.
 _TURN_IVL = 250 * MICROSECOND
 
+_this_thread = threading.get_ident
+
 
 class _Input:
     """One socket of a node that is turned."""
@@ -226,13 +228,13 @@ class BusyPollDriver:
         self._application = application
         # Data that a link did not take, and from which octet on: they go first. As many as one call to the core gave.
         self.held: deque[tuple[Send, int]] = deque()
-        self.is_closed = False
         self.observer: Observer | None = None  # writes telemetry
         self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core
         self._warms = warm_ivl > 0
         # Says how much comes; who spins never rests.
         self._moderation = Moderation(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
         self.spinner = Spinner.here()
+        self._thread = self.spinner.thread  # where it may be used; 0, which none is, once it is closed
         for link in links:
             link.counters = core.counters
         self.spinner.add(self)
@@ -244,18 +246,18 @@ class BusyPollDriver:
 
     def close(self) -> None:
         """Stop, and close the links."""
-        self.is_closed = True
+        self._thread = 0
         self.spinner.remove(self)
         for link in self.links:
             link.close()
 
     def require_usable(self) -> None:
         """Raise `UsageError` after closing, or in another thread."""
-        if self.is_closed or threading.get_ident() != self.spinner.thread:
+        if _this_thread() != self._thread:
             self._refuse()
 
     def _refuse(self) -> None:
-        if self.is_closed:
+        if not self._thread:
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
         raise UsageError(
             "a source or receiver with busy_poll belongs to the thread that opened it",

@@ -14,6 +14,7 @@ from pgm.wire.serial import MASK
 
 _REST = struct.Struct(">6sHII")  # what follows the checksum: GSI, TSDU length, sqn, trail
 _HEADER = struct.Struct(">6sH6sHII")  # all of it: front, checksum, and that
+_SPLIT = struct.Struct(">6sH16s")  # the same, what follows the checksum in one piece
 _pack_checksum = struct.Struct("<H").pack
 _number_of = int.from_bytes
 
@@ -23,6 +24,11 @@ def plain_front(tsi: Tsi, data_port: int) -> bytes:
     return tsi[6:] + data_port.to_bytes(2, "big") + bytes((PacketType.ODATA, 0))
 
 
+def plain_rest(gsi: bytes, length: int, sqn: int, trail: int) -> bytes:
+    """The octets between checksum and payload of such a packet."""
+    return _REST.pack(gsi, length, sqn & MASK, trail & MASK)
+
+
 class PlainWriter:
     """Makes the packets of one session, octet for octet those of `write_odata`."""
 
@@ -30,12 +36,22 @@ class PlainWriter:
         self._gsi = tsi[:6]
         self._front = plain_front(tsi, data_port)
         self._front_sum = int.from_bytes(self._front, "little")
+        self._foreseen = (-1, -1, -1)  # length, sqn and trail of which the following are
+        self._rest = b""
+        self._head_sum = 0
+
+    def foresee(self, length: int, sqn: int, trail: int) -> None:
+        """Make what goes before the next payload already, as far as it is known: `packet` is quicker then if it is so."""
+        self._rest = plain_rest(self._gsi, length, sqn, trail)
+        self._head_sum = self._front_sum + _number_of(self._rest, "little")
+        self._foreseen = length, sqn, trail
 
     def packet(self, payload: bytes | bytearray | memoryview, sqn: int, trail: int) -> bytes:
         """One packet. The checksum is that of one large number, whose parts begin at even octets."""
-        rest = _REST.pack(self._gsi, len(payload), sqn & MASK, trail & MASK) + payload
-        total = (self._front_sum + _number_of(rest, "little")) % 0xFFFF
-        return self._front + _pack_checksum(0xFFFF - total) + rest
+        if self._foreseen != (len(payload), sqn, trail):
+            self.foresee(len(payload), sqn, trail)
+        total = (self._head_sum + _number_of(payload, "little")) % 0xFFFF
+        return self._front + _pack_checksum(0xFFFF - total) + self._rest + payload
 
 
 def read_plain_untrusted(packet: bytes) -> tuple[bytes, bytes, int, int] | None:
@@ -49,3 +65,11 @@ def read_plain_untrusted(packet: bytes) -> tuple[bytes, bytes, int, int] | None:
         return None
     front, checksum, gsi, length, sqn, trail = _HEADER.unpack_from(packet)
     return (front, gsi, sqn, trail) if checksum and length == size - DATA_HEADER_OCTETS else None
+
+
+def is_plain_untrusted(packet: bytes, front: bytes, rest: bytes, octets: int) -> bool:
+    """Whether a packet is the plain ODATA of so many octets of this `plain_front` and `plain_rest`: `read_plain_untrusted` would say just that."""
+    if len(packet) != octets or _number_of(packet, "little") % 0xFFFF:
+        return False
+    its_front, checksum, its_rest = _SPLIT.unpack_from(packet)
+    return bool(its_rest == rest and its_front == front and checksum)

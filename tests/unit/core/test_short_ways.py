@@ -323,6 +323,7 @@ def stand_alike(cores, now):
             ),
             st.sampled_from([sealed] * 6 + [bytes, without_checksum]),
             st.sampled_from([0, 1, 7, 7, 70, 70, 5000]),
+            st.sampled_from(["look", "note", "nothing", "nothing"]),
         ),
         min_size=5,
         max_size=25,
@@ -331,13 +332,13 @@ def stand_alike(cores, now):
     ends=st.booleans(),
 )
 def test_whatever_comes_alone_is_taken_as_anything_else(first, arriving, inbox, ends):
-    """Damaged, foreign, out of order, with any trail, when the stream is about to end, or too large for the queue."""
+    """Damaged, foreign, out of order, with any trail, at the end, too large for the queue; also where nobody looks between."""
     cores = [joined(first, trail=first - 100, inbox_bytes=inbox).core for _ in range(2)]
     sqn, now = first + 10, 1001 * SECOND
     if ends:
         for core in cores:
             core.receive(train_of(spm_packet(2, first - 100, sqn + 3, Fin())), BY_GROUP, SOURCE, now)
-    for ahead, behind, change, seal, size in arriving:
+    for ahead, behind, change, seal, size, behind_it in arriving:
         octets = bytearray(
             data_packet((sqn + ahead) % (1 << 32), bytes(size), trail=(sqn + ahead - behind) % (1 << 32))
         )
@@ -345,9 +346,13 @@ def test_whatever_comes_alone_is_taken_as_anything_else(first, arriving, inbox, 
             octets[change[0]] = octets[change[0]] + change[1] & 0xFF
         packet = seal(bytes(octets))
         assert said(cores[0], packet, now, is_alone=True) == said(cores[1], packet, now, is_alone=False)
-        agree(cores, now)
-        sqn = cores[0].status(now)[0].lead + 1
+        if behind_it == "look":
+            agree(cores, now)
+        elif behind_it == "note":
+            cores[0].note_passed()
+        sqn = cores[1].status(now)[0].lead + 1
         now += MS
+    agree(cores, now)
 
 
 OPTIONS = {"plain": (), "fragments": (Fragment,), "first": (Fragment, Syn), "last": (Fragment, Fin), "marked": (Syn,)}
