@@ -82,3 +82,40 @@ def one_segment(
     pool = f'addresses = "{place.address(100)}-{place.address(149)}"'
     lines.append(f'[nodes."desk-*"]\nrole = "receiver"\nsegment = "lan"\ncount = 1\n{pool}\nparents = {names}')
     return "\n".join(lines).replace("'", '"')
+
+
+def below_a_relay(
+    place: Place, role: str = "aggregator", *, parameters: str = "", relay: str = "", rate: str = "400Mbit/s"
+) -> str:
+    """A topology file with `source` on core, `relay` of a role between core and floor, and `desk-1` to `desk-50` below it.
+
+    `parameters` are everybody's beside a short end, `relay` the relay's own.
+    """
+    settings = ", ".join(filter(None, ('fin_quiet_ivl = "50ms"', parameters)))
+    return f"""
+version = 1
+name = "t{place.number}"
+parameters = {{ {settings} }}
+[streams.s]
+data_port = 7500
+rate = "{rate}"
+{place.segment("core", 0)}
+{place.segment("floor", 1)}
+[nodes.source]
+role = "source"
+segment = "core"
+address = "{place.address(1)}"
+streams = ["s"]
+[nodes.relay]
+role = "{role}"
+upstream = {{ segment = "core", address = "{place.address(2)}" }}
+downstream = [{{ segment = "floor", address = "{place.address(3)}" }}]
+parents = ["source"]
+parameters = {{ {relay} }}
+[nodes."desk-*"]
+role = "receiver"
+segment = "floor"
+count = 1
+addresses = "{place.address(100)}-{place.address(149)}"
+parents = ["relay"]
+"""

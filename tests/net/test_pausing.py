@@ -13,7 +13,7 @@ from pgm.net.pausing import Pauses
 from pgm.topology.load import loads
 from pgm.units import MILLISECOND, SECOND
 from tests.net.elements import running
-from tests.net.places import Place
+from tests.net.places import Place, below_a_relay
 
 LENGTH = 30 * MILLISECOND
 
@@ -39,36 +39,6 @@ def test_other_tasks_get_their_turn() -> None:
     assert [pauses.pause(0) for _ in range(16)] == 2 * [*[True] * 7, False]
 
 
-def chain(place: Place, parameters: str) -> str:
-    return f"""
-version = 1
-name = "t{place.number}"
-[streams.s]
-data_port = 7500
-rate = "160Mbit/s"
-window = "5s"
-{place.segment("core", 0)}
-{place.segment("hall", 1)}
-[nodes.source]
-role = "source"
-segment = "core"
-address = "{place.address(1)}"
-streams = ["s"]
-parameters = {{ fin_quiet_ivl = "50ms" }}
-[nodes.relay]
-role = "repairer"
-upstream = {{ segment = "core", address = "{place.address(2)}" }}
-downstream = [{{ segment = "hall", address = "{place.address(3)}" }}]
-parents = ["source"]
-parameters = {{ {parameters} }}
-[nodes.desk]
-role = "receiver"
-segment = "hall"
-address = "{place.address(4)}"
-parents = ["relay"]
-"""
-
-
 @pytest.mark.parametrize("ivl", ["5ms", "0ms"])
 async def test_what_a_pausing_relay_passes_on_is_whole(place: Place, ivl: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, pause, lengths = 60, Pauses.pause, []
@@ -78,15 +48,16 @@ async def test_what_a_pausing_relay_passes_on_is_whole(place: Place, ivl: str, m
         return pause(pauses, length_ns)
 
     monkeypatch.setattr(Pauses, "pause", noted)
-    topology = loads(chain(place, f'rx_bulk_rte = "10kB/s", rx_bulk_ivl = "{ivl}"'))
-    async with running(topology, "relay", "desk", "source", is_alone=True) as tree:
+    pausing = f'rx_bulk_rte = "10kB/s", rx_bulk_ivl = "{ivl}"'
+    topology = loads(below_a_relay(place, "repairer", relay=pausing, rate="160Mbit/s"))
+    async with running(topology, "relay", "desk-1", "source", is_alone=True) as tree:
         wanted = [f"{number:05d}".encode() * 200 for number in range(40 * rows)]
         got: list[bytes] = []
         with trio.fail_after(20):
             for at in range(0, len(wanted), rows):
                 await tree.sources["source"].send_batch(wanted[at : at + rows])
                 while len(got) < at + rows:
-                    item = await tree.receivers["desk"].next_batch()
+                    item = await tree.receivers["desk-1"].next_batch()
                     got += [bytes(one) for one in item.payloads] if isinstance(item, Batch) else []
         assert got == wanted
         assert bool(lengths) is (ivl != "0ms")

@@ -13,44 +13,9 @@ from pgm.net.status import snapshot_of
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
 from tests.net.elements import Tree, running
-from tests.net.places import Place
+from tests.net.places import Place, below_a_relay
 
 RECEIVERS = 5
-
-
-def _topology(place: Place) -> str:
-    desks = "".join(
-        f"""
-[nodes.desk-{index}]
-role = "receiver"
-segment = "floor"
-address = "{place.address(10 + index)}"
-parents = ["relay"]
-"""
-        for index in range(RECEIVERS)
-    )
-    return f"""
-version = 1
-name = "polls"
-[parameters]
-poll_ivl = "200ms"
-poll_bo_ivl = "40ms"
-fin_quiet_ivl = "50ms"
-[streams.s]
-data_port = 7500
-{place.segment("core", 0)}
-{place.segment("floor", 1)}
-[nodes.source]
-role = "source"
-segment = "core"
-address = "{place.address(1)}"
-streams = ["s"]
-[nodes.relay]
-role = "aggregator"
-upstream = {{ segment = "core", address = "{place.address(2)}" }}
-downstream = [{{ segment = "floor", address = "{place.address(3)}" }}]
-parents = ["source"]
-{desks}"""
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -67,11 +32,11 @@ def _count(tree: Tree, node: str) -> dict[str, int]:
 @pytest.mark.rfc("POLL-13", "POLL-11", "POLL-04")
 async def test_the_population_is_counted_and_shown(place: Place) -> None:
     """One relay below the source, five receivers below the relay."""
-    topology: pgm.Topology = loads(_topology(place))
-    desks = [f"desk-{index}" for index in range(RECEIVERS)]
+    topology: pgm.Topology = loads(below_a_relay(place, parameters='poll_ivl = "200ms", poll_bo_ivl = "40ms"'))
+    desks = [f"desk-{number}" for number in range(1, RECEIVERS + 1)]
     async with running(topology, "relay", "source", *desks) as tree:
         await _until(lambda: _count(tree, "source") == {"core": 1} and _count(tree, "relay") == {"floor": RECEIVERS})
         snapshot = snapshot_of(plan_node(topology, "relay"), tree.drivers["relay"], 0)
         assert _children(snapshot) == f"{RECEIVERS} on floor"
         assert snapshot["counters"]["polr_packets_in"] >= RECEIVERS
-        assert tree.core("desk-0").counters.polr_packets >= 1
+        assert tree.core("desk-1").counters.polr_packets >= 1
