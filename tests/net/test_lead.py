@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import trio
 import trio.testing
 
@@ -11,9 +12,11 @@ import pgm
 from pgm import Batch, Message
 from pgm.core.effects import CloseCause, Closed, Effect
 from pgm.impairments import Impairment, Injector
+from pgm.net import source as source_module
 from pgm.net.lead import GIVE_BACK_S
 from pgm.net.receiver import OCTETS_BETWEEN_READS, Receiver
 from pgm.net.source import Source
+from pgm.units import MILLISECOND
 from tests.net.backlog import BACKLOG, BACKLOG_PACKETS, knock
 from tests.net.places import Place
 
@@ -28,13 +31,20 @@ async def first_of(receiver: Receiver, source: Source) -> None:
             return
 
 
+@pytest.fixture
+def nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is sent alone, however soon behind another: a source does so where the last was a while ago."""
+    monkeypatch.setattr(source_module, "_ALONE_IVL_NS", 0)
+
+
+@pytest.mark.usefixtures("nothing_waits")
 async def test_single_packets_that_wait_are_taken_in_order(place: Place) -> None:
     sent = [bytes([number]) * (100 + number % 3) for number in range(40)]
     async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         await first_of(receiver, source)
+        alone = 0  # of which each has left when its call is over; where an SPM is due a message waits for it
         for message in sent:
-            await source.send(message)
-            time.sleep(0.0002)  # noqa: ASYNC251  # so that each is sent alone; no task has its turn
+            alone += await source.send(message) == source._core.window.lead
         got: list[bytes] = []
         with trio.fail_after(PATIENCE_S):
             async for item in receiver:
@@ -43,6 +53,7 @@ async def test_single_packets_that_wait_are_taken_in_order(place: Place) -> None
                 if len(got) == len(sent):
                     break
     assert got == sent
+    assert alone > len(sent) // 2
 
 
 async def test_a_wait_that_is_cancelled_loses_nothing(place: Place) -> None:
@@ -163,7 +174,9 @@ async def test_what_comes_another_way_while_others_have_their_turn_before_a_look
                     nursery.start_soon(perform_soon, receiver, closed)
 
 
-async def test_what_is_due_is_not_late_while_the_application_reads(place: Place) -> None:
+async def test_what_is_due_is_not_late_while_the_application_reads(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A NAK leaves between two reads, though no task has its turn."""
     soon = {"nak_bo_ivl": "1ms", "reorder_ivl": "0ms", "rx_bulk_ivl": "0ms"}
     async with (
@@ -178,10 +191,10 @@ async def test_what_is_due_is_not_late_while_the_application_reads(place: Place)
             while not receiver.counters.injected_losses:  # noqa: ASYNC110
                 await trio.sleep(0.001)
         link.injector = None
-        for _ in range(2):
+        for later_ns in (0, 10 * MILLISECOND):  # then the back-off is over
             await source.send(b"behind it")
+            monkeypatch.setattr(receiver.driver, "now_ns", lambda ahead_ns=later_ns: time.monotonic_ns() + ahead_ns)
             assert receiver.driver.read_for(lambda _packet, _peer: False, gathers=True)
-            time.sleep(0.01)  # noqa: ASYNC251  # so that the back-off is over
         assert receiver.counters.nak_packets == 1
         item = await receiver.next_batch(PATIENCE_S)
         assert isinstance(item, Batch)
@@ -193,6 +206,7 @@ async def perform_soon(receiver: Receiver, effect: Effect) -> None:
     receiver.driver.perform_now((effect,))
 
 
+@pytest.mark.usefixtures("nothing_waits")
 async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: Place) -> None:
     """Each wait is a pass of the scheduler at least, though nobody sleeps."""
     turns, got = 0, 0
@@ -214,7 +228,6 @@ async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: P
             turns = 0
             with trio.fail_after(PATIENCE_S):
                 for _ in range(50):
-                    time.sleep(0.0001)  # noqa: ASYNC251  # so that it is sent alone
                     await source.send(b"answer")
                     got += isinstance(await receiver.next_batch(), Batch)
                     lead.looks.slept(0)
