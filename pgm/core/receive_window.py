@@ -2,7 +2,7 @@
 
 Everything between `next_sqn` and the newest sqn is in exactly one of three places: held, being
 recovered, or given up. Delivery takes runs and losses alternately from the front, as long as the
-application has room.
+application has room. A run that is held may have room for what is being recovered (`pgm.core.held_runs`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import attrs
 from pgm.core.arrivals import Arrivals
 from pgm.core.counters import Counters
 from pgm.core.effects import Deliver, Effect, LossCause, Lost
+from pgm.core.held_runs import HeldRuns
 from pgm.core.ranges import Range, RangeTable, Span
 from pgm.core.recovery import Recovery
 from pgm.core.run_store import RunStore
@@ -21,6 +22,9 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
 from pgm.wire.train import Data, Run, Scattered
+
+# Packets of a read for each that there may be room for: where more is missing, it comes as runs that are worth it.
+_ROOM_SHARE = 8
 
 
 @attrs.define
@@ -47,7 +51,7 @@ class ReceiveWindow:
         self._parameters = parameters
         self._counters = counters
         self.arrivals = Arrivals(recovery)
-        self._held = RunStore()
+        self._held = HeldRuns()
         self._given_up: RangeTable[GivenUp] = RangeTable()
         self.kept: RunStore | None = None  # what came, also after it was delivered: parity needs it
         self.next_sqn = 0  # the first sqn not yet delivered or reported
@@ -128,21 +132,24 @@ class ReceiveWindow:
         ):
             return None
         effects: list[Effect] = []
-        runs = some.runs(first)
+        packets = some.count
+        runs = [some.spread_run(first)] if some.spread(packets // _ROOM_SHARE) else some.runs(first)
         if is_next:
             delivered = self.pass_on(some.data, first)
             assert delivered is not None
             effects.append(delivered)
-            del runs[0]
+            packets -= some.data.count
+            taken = runs.pop(0)
+            if taken.end > arrivals.end:
+                runs.insert(0, taken.part(arrivals.end, taken.end))
         gaps, end = [], arrivals.end
-        for run in runs:
-            if run.first > end:
-                gaps.append((end, run.first))
-            end = run.end
+        for low, high in spans[is_next:]:
+            if first + low > end:
+                gaps.append((end, first + low))
+            end = first + high
         self._recovery.detect_behind(gaps, now_ns)
         arrivals.end = end
         self._held.extend(runs)
-        packets = sum([run.count for run in runs])
         self._counters.received_packets += packets
         self._counters.received_octets += packets * some.data.stride
         return effects
@@ -190,7 +197,9 @@ class ReceiveWindow:
         counters.received_octets += octets
         counters.duplicate_packets += data.count - filled
         run = data.run(first)
-        if first == self.next_sqn and filled == data.count and octets <= self._room.octets:
+        oldest = held.oldest
+        is_behind_all = oldest is None or oldest.first >= end  # else there is room for it in memory
+        if first == self.next_sqn and filled == data.count and octets <= self._room.octets and is_behind_all:
             self._room.octets -= octets
             self.next_sqn = end
             counters.delivered_packets += filled
@@ -257,6 +266,7 @@ class ReceiveWindow:
         for first, end in spans:
             if first == end:
                 continue
+            self._held.cut_out(first, end)
             new = GivenUp(first, end, cause)
             before, after = self._given_up.at(first - 1), self._given_up.at(end)
             if before is not None and self._may_join(before, new):
@@ -283,7 +293,7 @@ class ReceiveWindow:
         """Give up all that is known and not delivered."""
         while self._held.oldest is not None:
             run = self._held.cut_oldest(self._held.oldest.count)
-            self.give_up([(run.first, run.end)], cause)
+            self.give_up(self._recovery.missing.uncovered(run.first, run.end), cause)
         self.give_up(self._recovery.give_up_before(self.arrivals.end), cause)
 
     def advance(self, *, is_last: bool = False) -> list[Effect]:
@@ -302,10 +312,13 @@ class ReceiveWindow:
     def _deliver(self, *, is_last: bool) -> list[Effect]:
         effects: list[Effect] = []
         while self._room.octets > 0 or is_last:
-            runs = self._held.take_whole(self.next_sqn, NEVER if is_last else self._room.octets)
-            oldest = self._held.oldest
-            if not runs and oldest is not None and oldest.first == self.next_sqn:
-                runs = [self._held.cut_oldest(max(1, self._room.octets // oldest.stride))]
+            held, missing, first = self._held, self._recovery.missing.oldest, self.next_sqn
+            end = NEVER if missing is None else missing.first
+            runs = held.take_whole(first, NEVER if is_last else self._room.octets, end)
+            oldest = held.oldest
+            if not runs and oldest is not None and oldest.first == first < end:
+                most = NEVER if is_last else max(1, self._room.octets // oldest.stride)
+                runs = [held.cut_oldest(min(most, end - first))]
             if runs:
                 effects += self._handed_over(runs)
                 continue
@@ -337,10 +350,10 @@ class ReceiveWindow:
         """Stop waiting for the gap that holds up delivery; if there is none, the application does, and the oldest octets go."""
         held, missing = self._held.oldest, self._recovery.missing.oldest
         assert held is not None
-        if missing is not None and missing.first < held.first:
+        if missing is not None and missing.first <= held.first:
             self._give_up_oldest_gap()
         else:
-            run = self._held.cut_oldest(held.count)
+            run = self._held.cut_oldest(held.count if missing is None else missing.first - held.first)
             self.give_up([(run.first, run.end)], LossCause.OVERRUN)
 
     def _give_up_oldest_gap(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pgm.core.ranges import Span
+from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Octets, Run
 
@@ -169,12 +170,12 @@ class RunStore:
             return None
         return self.cut_oldest(most_packets)
 
-    def take_whole(self, sqn: int, most_octets: int) -> list[Run]:
-        """Remove and return the oldest runs that follow each other from `sqn` on, as many as `most_octets` take whole."""
+    def take_whole(self, sqn: int, most_octets: int, end: int = NEVER) -> list[Run]:
+        """Remove and return the oldest runs that follow each other from `sqn` on, as many as `most_octets` take whole and lie before `end`."""
         taken: list[Run] = []
         for run in self._runs:
             octets = run.count * run.stride
-            if run.first != sqn or octets > most_octets:
+            if run.first != sqn or octets > most_octets or sqn + run.count > end:
                 break
             taken.append(run)
             sqn += run.count

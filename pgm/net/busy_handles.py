@@ -342,7 +342,9 @@ def open_receiver(
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     with pinned(cpu):
-        links = open_links(plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed)
+        links = open_links(
+            plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed, is_for_one=True
+        )
         core = receiver_core(
             plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
         )

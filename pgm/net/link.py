@@ -170,10 +170,11 @@ class Link(Reads):
         return socket.IPPROTO_IP, socket.IP_TTL, _INT.pack(hops)
 
 
-def open_links(plan: NodePlan, arena: Arena, seed: str | None = None) -> list[Link]:
+def open_links(plan: NodePlan, arena: Arena, seed: str | None = None, *, is_for_one: bool = False) -> list[Link]:
     """Open every segment of a node. Raises `TransportError` and leaves nothing open then.
 
-    Segments with an impairment get an injector, seeded by `seed`, node and segment.
+    Segments with an impairment get an injector, seeded by `seed`, node and segment. `is_for_one` is true of a receiver: what
+    is read nobody else has to do with.
     """
     links: list[Link] = []
     try:
@@ -181,7 +182,9 @@ def open_links(plan: NodePlan, arena: Arena, seed: str | None = None) -> list[Li
             injector = None
             if not segment.impairment.is_lossless:
                 injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
-            links.append(Link(segment, index, plan.parameters, arena, injector))
+            link = Link(segment, index, plan.parameters, arena, injector)
+            link.is_for_one = is_for_one
+            links.append(link)
     except BaseException:
         for link in links:
             link.close()

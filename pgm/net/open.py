@@ -192,7 +192,7 @@ async def open_receiver(
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    links = open_links(plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed)
+    links = open_links(plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed, is_for_one=True)
     core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
     inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
     driver = Driver(core, links, inbox, **rests(plan.parameters), **warmth(plan.parameters))

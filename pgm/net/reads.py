@@ -77,6 +77,8 @@ class Reads:
     def __init__(
         self, sockets: SegmentSockets, segment: Segment, arena: Arena, injector: Injector | None, *, is_raw: bool
     ) -> None:
+        # Whether nobody but one receiver's core has to do with what is read, so that it may make room for what is missing.
+        self.is_for_one = False
         self.sockets = sockets
         self.segment = segment
         self.injector = injector
@@ -119,10 +121,13 @@ class Reads:
                     self.counters.trains_in += 1
                     self.counters.packets_in += 1
                     return None
-                return self._arrival(sock, Train(chunk, at, length, stride), read.peer, is_last=is_last)
-            train = self._impair(Train(chunk, at, length, stride))
-            if train is not None:
+                train = Train(chunk, at, length, stride)
+                if self.is_for_one:
+                    train.has_room_behind()
                 return self._arrival(sock, train, read.peer, is_last=is_last)
+            left = self._impair(Train(chunk, at, length, stride))
+            if left is not None:
+                return self._arrival(sock, left, read.peer, is_last=is_last)
             if is_last:
                 return None
 
@@ -311,7 +316,7 @@ class Reads:
 
     def keep(self, train: Train) -> None:
         """Say that the octets of the last train read must stay where they are."""
-        self._arena.keep_if_current(train.buffer, train.length)
+        self._arena.keep_if_current(train.buffer, train.octets_to_keep)
 
     def warm_up(self, octets: int) -> None:
         """Have memory for so much ready: a piece of it, if some is wanting."""

@@ -1,8 +1,7 @@
-"""Trains and runs: the only file that slices received octets.
+"""Trains: with `pgm.wire.run` the only file that slices received octets.
 
 A `Train` is what a read gives, or several reads that lie one behind the other: packets of equal size, perhaps a shorter last one. Reading it yields
-`Data` (consecutive data packets of one session, as many as look alike) and control packets. A `Run` is
-data packets kept in memory under their 64-bit sqns: whole packets, so that a repair needs no rebuilding.
+`Data` (consecutive data packets of one session, as many as look alike) and control packets.
 
 What goes together `pgm.wire.alike` says. A packet that came alone, and each of a train of control packets, is summed as one large
 integer, which spares it what calls of numpy cost; what is read of it, and how, is the same.
@@ -36,8 +35,10 @@ from pgm.wire.formats import (
 )
 from pgm.wire.naks import Naks, naks_untrusted
 from pgm.wire.one_run import is_one_run
-from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted, find
+from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted
 from pgm.wire.packets import Packet, decode_control_untrusted, packet_type_untrusted
+from pgm.wire.run import Run as Run
+from pgm.wire.run import fragment_of as fragment_of
 from pgm.wire.serial import HALF, MASK
 
 Octets = npt.NDArray[np.uint8]
@@ -66,79 +67,6 @@ def in_whole_trains(count: int, stride: int) -> int:
 
 
 @attrs.define(eq=False)
-class Run:
-    """Packets with sqns `first` to `first + count - 1`, all of one size and one header length.
-
-    They lie at `offset` of `buffer`, `stride` octets each. Holding a run keeps its buffer alive.
-    """
-
-    first: int
-    count: int
-    buffer: Octets
-    offset: int
-    stride: int
-    payload_at: int
-
-    @property
-    def end(self) -> int:
-        """The sqn behind the last."""
-        return self.first + self.count
-
-    @property
-    def octets(self) -> int:
-        """Octets of all its packets."""
-        return self.count * self.stride
-
-    @property
-    def rows(self) -> Octets:
-        """The packets as a (count, stride) view."""
-        return self.buffer[self.offset : self.offset + self.octets].reshape(self.count, self.stride)
-
-    @property
-    def payloads(self) -> Octets:
-        """The payloads as a (count, payload length) view."""
-        at, count, stride = self.offset, self.count, self.stride
-        return self.buffer[at : at + count * stride].reshape(count, stride)[:, self.payload_at :]
-
-    def alone(self) -> bytes:
-        """A copy of the payload of the only packet."""
-        return self.buffer.data[self.offset + self.payload_at : self.offset + self.stride].tobytes()
-
-    @property
-    def has_options(self) -> bool:
-        """Whether its packets carry options, fragments for instance."""
-        return self.payload_at > DATA_HEADER_OCTETS
-
-    def options(self) -> Options:
-        """The options of the first packet; within a run only the fragment offset differs."""
-        if not self.has_options:
-            return NO_OPTIONS
-        head = self.buffer.data[self.offset : self.offset + self.payload_at]
-        return decode_options_untrusted(head, DATA_HEADER_OCTETS, self.payload_at)[0]
-
-    def part(self, first: int, end: int) -> Run:
-        """The packets `first` to `end - 1`, sharing memory."""
-        if first == self.first and end == self.end:
-            return self
-        offset = self.offset + (first - self.first) * self.stride
-        return Run(first, end - first, self.buffer, offset, self.stride, self.payload_at)
-
-    def is_continued_by(self, other: Run) -> bool:
-        """Whether `other` follows in sqns and in memory and looks alike, so that both are one run."""
-        return (
-            other.buffer is self.buffer
-            and other.first == self.first + self.count
-            and other.offset == self.offset + self.octets
-            and other.stride == self.stride
-            and other.payload_at == self.payload_at == DATA_HEADER_OCTETS
-        )
-
-    def with_more(self, other: Run) -> Run:
-        """This and `other`, by which it is continued, as one."""
-        return Run(self.first, self.count + other.count, self.buffer, self.offset, self.stride, self.payload_at)
-
-
-@attrs.define(eq=False)
 class _Keeping:
     """Whether somebody keeps views of a train.
 
@@ -147,6 +75,9 @@ class _Keeping:
     """
 
     is_kept: bool = False
+    end: int = 0  # of the octets in their buffer, where there is room behind them
+    room: int = 0  # octets there that are nobody's until the next read, for who keeps the train
+    grown: int = 0  # octets of these that are used
 
 
 @attrs.define(eq=False)
@@ -188,7 +119,7 @@ class Scattered:
     """Data packets of one session in a train, between whose sqns others are left out: alike in all but sqn and checksum, and without options.
 
     They are so many pieces of consecutive sqns. `data` is the first; of each, in the order in which they came, `rows` has
-    where it begins among the packets, with their number at the end, and `spans` its sqns, counted from the first packet's.
+    where it begins in memory, counted in packets from the first, and `spans` its sqns, counted from the first packet's.
     """
 
     data: Data
@@ -208,7 +139,7 @@ class Scattered:
     @property
     def count(self) -> int:
         """Packets."""
-        return self.rows[-1]
+        return sum([end - low for low, end in self.spans])
 
     @property
     def is_ascending(self) -> bool:
@@ -218,7 +149,7 @@ class Scattered:
     def pieces(self) -> Iterator[Data]:
         """Each piece by itself."""
         one = self.data
-        for row, (low, end) in zip(self.rows, self.spans, strict=False):
+        for row, (low, end) in zip(self.rows, self.spans, strict=True):
             yield Data(
                 one.type,
                 one.tsi,
@@ -242,8 +173,37 @@ class Scattered:
         buffer, offset, stride, payload_at = one.buffer, one.offset, one.stride, one.payload_at
         return [
             Run(base + low, end - low, buffer, offset + row * stride, stride, payload_at)
-            for row, (low, end) in zip(self.rows, self.spans, strict=False)
+            for row, (low, end) in zip(self.rows, self.spans, strict=True)
         ]
+
+    def spread_run(self, base: int) -> Run:
+        """All pieces as one run, holes and all, once they are spread. Marks the train as kept."""
+        one = self.data
+        one.keeping.is_kept = True
+        return Run(base, self.spans[-1][1], one.buffer, one.offset, one.stride, one.payload_at)
+
+    def spread(self, most: int) -> bool:
+        """Make room in memory between pieces that ascend for what is missing there, at most `most` packets, so that all is one run with holes.
+
+        False, and nothing was moved, where the read has no room behind it, or something else before that.
+        """
+        one, keeping = self.data, self.data.keeping
+        offset, stride, spans, rows = one.offset, one.stride, self.spans, self.rows
+        low, end = spans[-1]
+        empty = low - rows[-1]
+        if not 0 < empty <= most or empty * stride > keeping.room or offset + (end - empty) * stride != keeping.end:
+            return False
+        view = one.buffer.data
+        for index in range(len(rows) - 1, 0, -1):
+            (low, end), row = spans[index], rows[index]
+            begin = offset + row * stride
+            view[offset + low * stride : offset + end * stride] = view[begin : begin + (end - low) * stride]
+            rows[index] = low
+        octets = empty * stride
+        keeping.end += octets
+        keeping.room -= octets
+        keeping.grown += octets
+        return True
 
 
 Item = Data | Packet
@@ -279,6 +239,17 @@ class Train:
     @kept.setter
     def kept(self, is_kept: bool) -> None:
         self.keeping.is_kept = is_kept
+
+    def has_room_behind(self) -> None:
+        """Say that nobody else has to do with these octets, nor until the next read with what is behind them in the buffer: who keeps the train may use that."""
+        keeping = self.keeping
+        keeping.end = self.offset + self.length
+        keeping.room = self.buffer.nbytes - keeping.end
+
+    @property
+    def octets_to_keep(self) -> int:
+        """Octets from the first on that must stay where they are, if any."""
+        return self.length + self.keeping.grown
 
     @property
     def count(self) -> int:
@@ -414,7 +385,7 @@ def _read_plain_untrusted(
             [sqn - data.wire_sqn + HALF & MASK for sqn in sqns], itertools.pairwise(cuts), strict=True
         )
     ]
-    items.append(Scattered(data, cuts, spans))
+    items.append(Scattered(data, cuts[:-1], spans))
 
 
 def _parse_one_untrusted(
@@ -465,8 +436,3 @@ def _read_untrusted(octets: bytes | memoryview, train: Train, offset: int, count
         payload_at,
         train.keeping,
     )
-
-
-def fragment_of(run: Run) -> Fragment | None:
-    """OPT_FRAGMENT of the run's first packet, if its packets are fragments."""
-    return find(run.options(), Fragment) if run.has_options else None

@@ -19,9 +19,10 @@ from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
 from pgm.parameters import Parameters
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
-from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_PACKETS
+from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_PACKETS, Scattered
 from tests.net.listening import PATIENCE_S
 from tests.net.places import Place, one_segment
+from tests.reference import data_packet
 
 
 @pytest.fixture
@@ -248,3 +249,40 @@ async def test_a_node_that_rests_reads_all_that_waits_first(place: Place) -> Non
             while receiver.counters.packets_in < len(sent):
                 await trio.testing.wait_all_tasks_blocked(0.001)
         assert trio.current_time() - begun < rests / 2 * 0.1
+
+
+def test_room_that_was_made_behind_a_read_is_not_read_into(link: Link, place: Place) -> None:
+    """Where packets are missing those behind them move, and the next read begins behind that; what follows in the same read stays."""
+    link.is_for_one = True
+    group = (link.plan.group, link.plan.port)
+    sqns = [[5, 6, 8, 9, 10, 12, 13, 14, 15], [16, 17, 19, 20]]
+    runs = []
+    with sender(place.address(1)) as one:
+        for some in sqns:
+            for sqn in some:
+                one.sendto(data_packet(sqn, bytes([sqn]) * 80), group)
+            arrival = link.read(link.inputs[0])
+            assert arrival is not None
+            [item], _ = arrival.train.parse_scattered_untrusted()
+            assert isinstance(item, Scattered)
+            assert not item.spread(0)
+            assert item.spread(2)
+            assert [piece.wire_sqn for piece in item.pieces()] == [first for first in some if first - 1 not in some]
+            runs.append(item.spread_run(some[0]))
+            link.keep(arrival.train)
+    assert runs[1].offset == runs[0].offset + runs[0].octets
+    for run, some in zip(runs, sqns, strict=True):
+        for sqn in some:
+            assert run.payloads[sqn - run.first].tobytes() == bytes([sqn]) * 80
+
+
+def test_what_others_read_as_well_is_not_moved(link: Link, place: Place) -> None:
+    """Only a receiver's own link says that nobody else looks at what it read."""
+    with sender(place.address(1)) as one:
+        for sqn in (5, 7, 8):
+            one.sendto(data_packet(sqn, bytes(80)), (link.plan.group, link.plan.port))
+        arrival = link.read(link.inputs[0])
+    assert arrival is not None
+    [item], _ = arrival.train.parse_scattered_untrusted()
+    assert isinstance(item, Scattered)
+    assert not item.spread(8)
