@@ -119,8 +119,11 @@ async def _serve_http(serve_http: Callable[..., Awaitable[None]], say: Callable[
 
 
 async def _end(stop: trio.Event) -> None:
-    """End the process some time after the signal. It has nothing to save, and some client may take nothing of its answer:
-    the server's sends cannot be cancelled.
+    """End the process some time after the signal, unless it has ended by itself, as it does where all clients are served.
+
+    It has nothing to save, and some client may take of its answer nothing, or so little at a time that `_STUCK_MS` never
+    run out. Hypercorn (0.18) shields its sends from being cancelled, and shows nobody the connections that it accepts, so
+    that they could be closed.
     """
     await stop.wait()
     await trio.sleep(2 * _REST_S)
