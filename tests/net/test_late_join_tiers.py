@@ -88,13 +88,13 @@ def test_two_at_once_cost_the_repairer_above_one_copy_and_the_source_nothing() -
         stdin.close()
         sent = source.account()
         whole, part = (got(process) for process in late)
-        kept = tree.status("upper")
+        counted = {node: tree.status(node)["counters"] for node in ("upper", "lower")}
     expected = lines(0, COUNT + MORE).decode().splitlines()
     assert whole == expected
     assert part == expected[-len(part) :]
     assert len(part) == 1000 + MORE
     assert sent["counters"].get("nak_packets_in", 0) == 0
-    assert COUNT <= count(kept, "rdata_packets") < COUNT * 1.2
+    assert COUNT <= counted["upper"].get("rdata_packets", 0) < COUNT * 1.2, counted
 
 
 def listening(process: int) -> int:
