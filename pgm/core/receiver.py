@@ -84,7 +84,8 @@ class ReceiverCore:
         None, and nothing was taken, for anything else: `receive`, which does the same in many more calls, is its way.
         It is noted by `note_passed`, when there is time, or as soon as anybody looks at what is to be noted.
         """
-        self.note_passed()
+        if self._passed is not None:
+            self.note_passed()
         one = self._foreseen
         if one is None or not is_plain_untrusted(packet, one.session.front, one.rest, one.octets):
             one = self._passable_untrusted(packet)

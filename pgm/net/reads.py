@@ -147,13 +147,15 @@ class Reads:
             return False
         except OSError as error:
             return not self._is_busy(error)
-        if ancillary or flags or self._is_v6 or not packet or name == self._own_name:
+        read, is_taken = None, False
+        if not (ancillary or flags or self._is_v6) and packet and name != self._own_name:
+            is_taken = take(packet, name[0])
+        else:
             read = self._judged(sock, len(packet), ancillary, flags, name)
             if not read.octets:
                 return True
-        else:
-            read = None
-        if (read is None or read.octets == read.stride) and take(packet, name[0] if read is None else read.peer):
+            is_taken = read.octets == read.stride and take(packet, read.peer)
+        if is_taken:
             counters = self.counters
             counters.trains_in += 1
             counters.packets_in += 1
