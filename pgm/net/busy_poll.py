@@ -349,13 +349,18 @@ class BusyPollDriver:
         while effects:
             if self.observer is not None:
                 self.observer.performed(effects, time.monotonic_ns())
-            for effect in effects:
-                if not isinstance(effect, Send):
-                    self._application.take(effect)
-                elif effect.is_data:
-                    self._send_data(effect)
-                else:
-                    self._send_control(effect)
+            left = iter(effects)
+            try:
+                for effect in left:
+                    if not isinstance(effect, Send):
+                        self._application.take(effect)
+                    elif effect.is_data:
+                        self._send_data(effect)
+                    else:
+                        self._send_control(effect)
+            except BaseException:  # of a notice's handler, or a signal's: what comes behind must not get lost
+                self._perform(tuple(left))
+                raise
             effects = self._application.after()
 
     def _send_control(self, send: Send) -> None:

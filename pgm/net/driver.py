@@ -305,11 +305,16 @@ class Driver:
         while effects:
             if self.observer is not None:
                 self.observer.performed(effects, self.now_ns())
-            for effect in effects:
-                if isinstance(effect, Send):
-                    self._send_control(effect)
-                else:
-                    self._hand_over(effect)
+            left = iter(effects)
+            try:
+                for effect in left:
+                    if isinstance(effect, Send):
+                        self._send_control(effect)
+                    else:
+                        self._hand_over(effect)
+            except BaseException:  # of a notice's handler, or a signal's: what comes behind must not get lost
+                self.perform_now(tuple(left))
+                raise
             effects = self._application.after()
         self.poke()
 
