@@ -214,7 +214,7 @@ class Parameters:
     spmr_spm_ivl: int = _ivl(SECOND, _RECEIVER, "13.5", "Wait for an SPM before the next SPMR.", low=MILLISECOND)
 
     # Answering NAKs (RFC 5.2, 5.3)
-    rdata_hold_ivl: int = _ivl(MILLISECOND, _SERVERS, "5.3", "Delay of RDATA that collects NAKs: about the round trip of the subnet. What is a full train by itself is not held.", high=SECOND)
+    rdata_hold_ivl: int = _ivl(MILLISECOND, _SERVERS, "5.3", "Delay of RDATA that collects NAKs: about the round trip of the subnet. What is a full train by itself is not held, and the last 1 ms is not waited for where data leave meanwhile.", high=SECOND)
     rdata_ignore_ivl: int = _ivl(20 * MILLISECOND, _SERVERS, "5.3", "After a repair, NAKs for the same sqn are confirmed and not served again for this long. Below every receiver's nak_rdata_ivl.", high=SECOND)
     rdata_share: float = _row(Unit.FRACTION, 0.25, _SERVERS, "5.1.3", "Share of txw_max_rte that repairs may take on each segment.", low=0.001, high=1.0)
     ncf_ivl: int = _ivl(5 * MILLISECOND, _PARENTS, "5.2", "Least interval between NCFs for identical NAKs; the first goes at once.", high=SECOND)

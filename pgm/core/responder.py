@@ -18,11 +18,13 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Send, data
 from pgm.core.ranges import Range, RangeTable, Span
 from pgm.parameters import Parameters
-from pgm.units import NEVER
+from pgm.units import MILLISECOND, NEVER
 from pgm.wire.data import as_rdata, build_rdata
 from pgm.wire.formats import Nla
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, in_whole_trains, packets_a_train
 
+# Drivers' timers step by this: a repair that is due so soon would be as late, and cost a wake-up of its own.
+TIMER_STEP_NS = MILLISECOND
 _IN_A_ROW = 3  # trains, while somebody waits who asks for more than its share
 
 
@@ -288,6 +290,13 @@ class Responder:
                 break
         table.discard_each(over)
         return parts, bool(over)
+
+    def hurry(self, now_ns: int) -> None:
+        """Something else leaves now: what is due within a step of a driver's timer goes along with it."""
+        for one in itertools.chain(self._pending.reaching(0), self._late.reaching(0)):
+            if one.due_ns <= now_ns + TIMER_STEP_NS:
+                one.due_ns = min(one.due_ns, now_ns)
+        self._rearm(now_ns)
 
     def next_octets(self) -> int:
         """A guess at the size of the next train, for pacing: what is owed, in packets of the size that was asked for last."""

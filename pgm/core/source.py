@@ -19,7 +19,7 @@ from pgm.core.feeder import Feeder
 from pgm.core.leaving import Leaving
 from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned
-from pgm.core.responder import Responder
+from pgm.core.responder import TIMER_STEP_NS, Responder
 from pgm.core.shares import counts_of
 from pgm.core.short_send import ShortSend
 from pgm.core.spm_schedule import SpmSchedule
@@ -165,9 +165,8 @@ class SourceCore:
             if packet is not None:
                 return packet
         due_ns = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self._responder.deadline_ns)
-        is_free = self._is_plain and not self._is_closing and self.feeder is None
-        is_free = is_free and self._is_blocked_until_ns <= now_ns < due_ns
-        return self._short.first(payload, now_ns) if is_free else None
+        is_open = self._is_blocked_until_ns <= now_ns < due_ns and not self._is_closing
+        return self._short.first(payload, now_ns) if is_open and self._is_plain and self.feeder is None else None
 
     def sent_alone(self, packet: bytes, now_ns: int) -> None:
         """Note what `send_alone` gave: the packet is on its way while this is done."""
@@ -355,9 +354,8 @@ class SourceCore:
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         at = min(self._others_due_ns or self._look_at_others(), self._schedule.deadline_ns)
-        responder = self._responder
-        if responder.deadline_ns != NEVER:
-            at = min(at, max(self._pacer.repair_ready_at(responder.next_octets()), responder.deadline_ns))
+        if (repair_ns := self._responder.deadline_ns) != NEVER:
+            at = min(at, max(self._pacer.repair_ready_at(self._responder.next_octets()), repair_ns))
         if self.feeder is not None:
             at = min(at, self.feeder.deadline_ns)
         if self.window.has_unsent:
@@ -427,6 +425,8 @@ class SourceCore:
 
     def _next_repair(self, now_ns: int) -> Effect | None:
         responder, pacer = self._responder, self._pacer
+        if now_ns < responder.deadline_ns <= now_ns + TIMER_STEP_NS and self._has_data(now_ns):
+            responder.hurry(now_ns)
         if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
             return None
         send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
@@ -436,13 +436,13 @@ class SourceCore:
             self._yielding.sent(packets, len(send.octets))
         return send
 
+    def _has_data(self, now_ns: int) -> bool:
+        is_open = self.window.has_unsent and now_ns >= self._is_blocked_until_ns
+        return is_open and self._pacer.data_ready_at(self.window.next_octets) <= now_ns
+
     def _next_data(self, now_ns: int) -> Effect | None:
         window, pacer = self.window, self._pacer
-        if (
-            not window.has_unsent
-            or pacer.data_ready_at(window.next_octets) > now_ns
-            or now_ns < self._is_blocked_until_ns
-        ):
+        if not self._has_data(now_ns):
             return None
         packets = pacer.packet_room(now_ns)
         if self.acked is not None:

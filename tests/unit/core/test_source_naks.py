@@ -45,6 +45,24 @@ def test_a_nak_is_confirmed_at_once_and_repaired_afterwards():
     assert (core.counters.nak_packets_in, core.counters.nak_sqns_in, core.counters.rdata_packets) == (1, 1, 1)
 
 
+@pytest.mark.rfc("SRC-43")
+@pytest.mark.parametrize("hold", [MS, 3 * MS])
+def test_repairs_that_are_due_in_a_moment_go_with_data_that_leave_now(hold):
+    """A wake-up of their own would cost more than what the rest of the hold could still collect."""
+    core = with_data(rdata_hold_ivl=hold)
+    now = START + 2 * SECOND
+    run(core, now)
+    receive(core, nak(5), now)
+    log = []
+    for at in (now, now + hold - MS):
+        core.submit([payload_of(0)])
+        while core.deadline_ns <= at:
+            log += [(at - now, item.type) for item in sent_items(core.handle_deadline(at)) if item.type != T.SPM]
+    with_data_at = hold - MS
+    first = [(0, T.ODATA)] if with_data_at else []
+    assert log == [*first, (with_data_at, T.RDATA), *[(with_data_at, T.ODATA)] * (2 - len(first))]
+
+
 @pytest.mark.rfc("SRC-44", "W-33")
 def test_a_nak_list_gets_one_ncf_and_every_repair():
     core = with_data(100)
