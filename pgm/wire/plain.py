@@ -14,8 +14,9 @@ from pgm.wire.serial import MASK
 
 _REST = struct.Struct(">6sHII")  # what follows the checksum: GSI, TSDU length, sqn, trail
 _HEADER = struct.Struct(">6sH6sHII")  # all of it: front, checksum, and that
-_SPLIT = struct.Struct(">6sH16s")  # the same, what follows the checksum in one piece
-_pack_checksum = struct.Struct("<H").pack
+# The same with what follows the checksum in one piece. Little-endian for the checksum alone: so all is summed here.
+_PIECES = struct.Struct("<6sH16s")
+_pack_pieces, _pieces_of = _PIECES.pack, _PIECES.unpack_from
 _number_of = int.from_bytes
 
 
@@ -51,7 +52,7 @@ class PlainWriter:
         if self._foreseen != (len(payload), sqn, trail):
             self.foresee(len(payload), sqn, trail)
         total = (self._head_sum + _number_of(payload, "little")) % 0xFFFF
-        return self._front + _pack_checksum(0xFFFF - total) + self._rest + payload
+        return _pack_pieces(self._front, 0xFFFF - total, self._rest) + payload
 
 
 def read_plain_untrusted(packet: bytes) -> tuple[bytes, bytes, int, int] | None:
@@ -71,5 +72,5 @@ def is_plain_untrusted(packet: bytes, front: bytes, rest: bytes, octets: int) ->
     """Whether a packet is the plain ODATA of so many octets of this `plain_front` and `plain_rest`: `read_plain_untrusted` would say just that."""
     if len(packet) != octets or _number_of(packet, "little") % 0xFFFF:
         return False
-    its_front, checksum, its_rest = _SPLIT.unpack_from(packet)
+    its_front, checksum, its_rest = _pieces_of(packet)
     return bool(its_rest == rest and its_front == front and checksum)
