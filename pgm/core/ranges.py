@@ -261,13 +261,12 @@ class TimedRanges(RangeTable[T]):
         self._entries = 0  # in all lists of `_due` together
 
     def extend(self, new: Sequence[T]) -> None:
-        """Insert ranges that lie in order behind all others, with their timers."""
+        """Insert ranges that lie in order behind all others, with a timer that they share."""
         assert not self._ranges or self._ranges[-1].end <= new[0].first, (self._ranges[-1], new[0])
         self._firsts += [one.first for one in new]
         self._ranges += new
         self.sqns += sum([one.end - one.first for one in new])
-        for one in new:
-            self._put(one)
+        self._put_together(new, new[0].deadline_ns)
 
     @property
     def next_deadline_ns(self) -> int:
@@ -287,15 +286,23 @@ class TimedRanges(RangeTable[T]):
         """Start or restart the timer of a range in the table."""
         if one.deadline_ns != at_ns:
             one.deadline_ns = at_ns
-            self._put(one)
+            self._put_together((one,), at_ns)
 
-    def _put(self, one: T) -> None:
-        due = self._due.get(one.deadline_ns)
+    def arm_each(self, some: Iterable[T], at_ns: int) -> None:
+        """The same for several."""
+        others = [one for one in some if one.deadline_ns != at_ns]
+        for one in others:
+            one.deadline_ns = at_ns
+        if others:
+            self._put_together(others, at_ns)
+
+    def _put_together(self, some: Sequence[T], at_ns: int) -> None:
+        due = self._due.get(at_ns)
         if due is None:
-            due = self._due[one.deadline_ns] = []
-            heapq.heappush(self._instants, one.deadline_ns)
-        due.append(one)
-        self._entries += 1
+            due = self._due[at_ns] = []
+            heapq.heappush(self._instants, at_ns)
+        due += some
+        self._entries += len(some)
         if self._entries > 2 * len(self._ranges) + _STALE_ENTRIES:
             self._clear_out()
 
@@ -323,7 +330,7 @@ class TimedRanges(RangeTable[T]):
 
     def _was_split(self, right: T) -> None:
         if right.deadline_ns != NEVER:
-            self._put(right)
+            self._put_together((right,), right.deadline_ns)
 
     def join(self, left: T, right: T) -> None:
         """Make two that touch one, with the timer of `left`."""

@@ -402,8 +402,12 @@ class Recovery:
     ) -> None:
         """Move ranges to their next state; those that befalls something together are mostly in the same."""
         state: RepairState | None = None
+        moved: list[Missing] = []
+        at_ns = now_ns
         for found in ranges:
             if found.state is not state:
+                self.missing.arm_each(moved, at_ns)
+                moved = []
                 state = found.state
                 row = self._table[state, event]
                 at_ns = now_ns + self._interval(row.restarts, back_off)
@@ -419,7 +423,8 @@ class Recovery:
             elif vain is not None and row.counts is Retries.DATA:
                 found.data_retries += vain.tries
                 found.data_waits += vain.worth
-            self.missing.arm(found, at_ns)
+            moved.append(found)
+        self.missing.arm_each(moved, at_ns)
 
     def _interval(self, name: Interval, back_off: int) -> int:
         if name is Interval.NAK_RB_IVL:
