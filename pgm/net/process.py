@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from pgm.core.arena import Arena
+from pgm.core.arena import READING_OCTETS, Arena
 from pgm.core.channel import Segment
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
@@ -52,8 +52,11 @@ async def run_element(
 
     `record` gets what the core delivers, if it does.
     """
-    warm_octets = plan.parameters.warm_bytes if plan.role is Role.REPAIRER else 0
-    links = open_links(plan, Arena(warm_octets=warm_octets), seed)
+    # An aggregator keeps what a link does not take at once, and no more: what that costs the first time it costs in small pieces.
+    arena = Arena(READING_OCTETS)
+    if plan.role is Role.REPAIRER:
+        arena = Arena(warm_octets=plan.parameters.warm_bytes)
+    links = open_links(plan, arena, seed)
     core = build(plan, [link.segment for link in links])
     driver = Driver(core, links, _Element(log, record), **rests_of_element(plan.parameters))
     driver.claim_process()
