@@ -22,7 +22,7 @@ from pgm.core.arena import ROOM
 from pgm.net.sockets import SO_RXQ_OVFL
 from pgm.wire.train import Octets
 
-MOST = 128  # datagrams a call: with half as many a receiver of single packets needs 8 % more CPU, twice as many outgrow its cache
+MOST = 128  # datagrams a call: half as many cost a receiver of single packets some 3 % of its CPU
 _NAME_OCTETS = 28  # of sockaddr_in6, the longest
 _DONTWAIT, _TRUNCATED = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC)  # the flags themselves compute in Python
 _HEADER = struct.Struct("@Nii")  # cmsghdr
