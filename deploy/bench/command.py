@@ -137,9 +137,9 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 @click.option(
     "--rcvbuf",
     callback=partial(_read, parse_octets),
-    default="4MiB",
+    default="8MiB",
     show_default=True,
-    help="Socket buffers of all contenders; never more than the kernel grants to all.",
+    help="Socket buffers of all contenders, pgm's default; never more than the kernel grants to all.",
 )
 @click.option(
     "--window",

@@ -28,7 +28,7 @@ class Settings:
     contenders: tuple[str, ...] = ()
     path: str = "auto"
     precision: float = 0.05
-    rcvbuf: int = 4 << 20
+    rcvbuf: int = 8 << 20
     window: int = 256 << 20
     loss: float = 0.01
     burst: int = 10_000  # packets
