@@ -21,6 +21,7 @@ from pgm.spark import events, fit, losses, repairs, summary, timers
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
 from pgm.wire.formats import Nla, PacketType
+from pgm.wire.packets import Nak
 from pgm.wire.train import Data, Train
 
 from .generated import lossy_links
@@ -31,7 +32,7 @@ TWO_SUBNETS = Path("deploy/topologies/two-subnets.toml")
 class Truth(Checker):
     """Which data packets were sent on each segment, which came to each node of it, and which could not be missed there.
 
-    These are repairs that others had asked for, and that come before anything that was sent later.
+    These are repairs that others had asked for, and that come before anything that was sent later and before an NCF told of them.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,9 @@ class Truth(Checker):
 
     def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
         place = channel.segment.name, node.name
+        for item in train.parse_untrusted()[0]:
+            if isinstance(item, Nak) and item.kind is PacketType.NCF:
+                self.newest[place] = max(self.newest[place], *(sqn + 1 for sqn in item.sqns))
         for sqns, kind in _data_of(train):
             if kind is PacketType.ODATA:
                 self.came[place].update(sqns)
