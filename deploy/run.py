@@ -17,6 +17,7 @@ import trio
 import aggregator.process
 import repairer.process
 from deploy.happenings import Happenings
+from deploy.last_word import LAST_WORD
 from deploy.output import command, log, print_json, warn
 from deploy.supervise import end_with_supervisor
 from deploy.workload import Account, generate, payloads_of
@@ -66,6 +67,7 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
         log("ready", f"{plan.role.value} {plan.name} runs")
         yield snapshot
+        LAST_WORD.has_ended = True  # as long as signals are still heard
         nursery.cancel_scope.cancel()
 
 
@@ -270,8 +272,9 @@ def run(
     if plan.role is Role.SOURCE and (todo.hold or not (todo.messages or todo.idle)):
         require_stdin()
     end_with_supervisor()
-    account = trio.run(run_node, plan, stream, todo, seed)
-    if as_json:
-        print_json(account)
-    else:
-        log("account", account_text(account))
+    with LAST_WORD.installed():
+        account = trio.run(run_node, plan, stream, todo, seed)
+        if as_json:
+            print_json(account)
+        else:
+            log("account", account_text(account))
