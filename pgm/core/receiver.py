@@ -207,6 +207,11 @@ class ReceiverCore:
             return NOTHING
         return self._of_all(lambda session: session.resume())
 
+    def charge(self, octets: int) -> None:
+        """The application's queue holds so much more than was delivered to it: parts of messages that it had passed on came back as wholes."""
+        self._room.octets -= octets
+        self._foreseen = None  # there may be no room for it any more
+
     @property
     def room_octets(self) -> int:
         """What the application's queue still takes."""

@@ -485,10 +485,10 @@ class Session(ShortReceive):
             restraint = Restraint(name, self._recovery, self._parameters, self.path.lead, now_ns)
             self._restraint = self._asker.restraint = restraint
         naks, given_up = self._asker.ask(segment, now_ns)
-        if restraint is not None and restraint.wants_close:
-            return [*naks, *self.end(CloseCause.NAGGING)]
         for first, end in given_up:
             trail = min(max(first, self.path.trail), end)
             self.window.give_up([(first, trail)], LossCause.WINDOW)
             self.window.give_up([(trail, end)], LossCause.RETRIES)
+        if restraint is not None and restraint.wants_close:
+            return [*naks, *self.end(CloseCause.NAGGING)]
         return [*naks, *self._advance()] if given_up else naks

@@ -243,14 +243,17 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         self._driver.require_usable()
         inbox, spinner = self._inbox, self._driver.spinner
         self._core.note_passed()
-        look = spinner.turn if timeout_s == 0 else spinner.spin
+        looks_once, has_looked = timeout_s == 0, False
+        look = spinner.turn if looks_once else spinner.spin
         until_ns = parks_at_ns = -1  # not found out: mostly the first look brings something
         while not self._ready:
             if inbox.is_empty:
-                inbox.left_octets = OCTETS_BETWEEN_READS
+                if looks_once and has_looked:
+                    return None  # nothing of what came is wanted
+                inbox.left_octets, has_looked = OCTETS_BETWEEN_READS, True
                 look()
-            elif inbox.left_octets <= 0:
-                before = self.counters.received_octets
+            elif inbox.left_octets <= 0 and not (looks_once and has_looked):
+                before, has_looked = self.counters.received_octets, True
                 spinner.turn()
                 inbox.left_octets = max(OCTETS_BETWEEN_READS, self.counters.received_octets - before)
             message, inbox.alone = inbox.alone, None
@@ -261,7 +264,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
                 item = self._take(found)
                 if item is not None:
                     return self._policies.handed(item)
-                continue
+                if not timeout_s:
+                    continue
             if until_ns < 0:
                 until_ns = _deadline(timeout_s)
                 parks_at_ns = _deadline(self.parameters.rx_spin_ivl / SECOND or None)
@@ -276,7 +280,11 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
     def _take(self, found: _Found) -> BatchItem | Messages | None:
         freed = self._inbox.after()
         if freed:
-            self._driver.perform(freed)
+            try:
+                self._driver.perform(freed)
+            except BaseException:  # of a notice's handler, or a signal's
+                self._inbox.put_back(found)
+                raise
         if isinstance(found, Messages) and found.run.count == 1 and self._unwrapping.is_plain:
             return found
         item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)

@@ -278,7 +278,12 @@ class BusyPollDriver:
             arrival = link.read(sock, gathers=gathers and reads < _READS_IN_A_ROW, take=take)
             if arrival is not None:
                 is_single = False
-                self._hear(link, arrival)
+                try:
+                    self._hear(link, arrival)
+                except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held
+                    if link.holds(sock):
+                        self.read(link, sock, gathers=False)
+                    raise
             if not link.holds(sock):
                 break
         return is_single
@@ -311,6 +316,7 @@ class BusyPollDriver:
     def push(self) -> None:
         """Send at once what the core has accepted, as far as rate and link allow."""
         now_ns = time.monotonic_ns()
+        self.spinner.expect_change()  # before a notice's handler may raise
         if not self.held:
             self.perform(self.core.handle_deadline(now_ns))
         self.spinner.expect_change()
@@ -349,19 +355,22 @@ class BusyPollDriver:
         while effects:
             if self.observer is not None:
                 self.observer.performed(effects, time.monotonic_ns())
-            left = iter(effects)
-            try:
-                for effect in left:
-                    if not isinstance(effect, Send):
-                        self._application.take(effect)
-                    elif effect.is_data:
-                        self._send_data(effect)
-                    else:
-                        self._send_control(effect)
-            except BaseException:  # of a notice's handler, or a signal's: what comes behind must not get lost
-                self._perform(tuple(left))
-                raise
+            self._do(effects)
             effects = self._application.after()
+
+    def _do(self, effects: Effects) -> None:
+        left = iter(effects)
+        try:
+            for effect in left:
+                if not isinstance(effect, Send):
+                    self._application.take(effect)
+                elif effect.is_data:
+                    self._send_data(effect)
+                else:
+                    self._send_control(effect)
+        except BaseException:  # of a notice's handler, or a signal's: what comes behind must not get lost
+            self._do(tuple(left))
+            raise
 
     def _send_control(self, send: Send) -> None:
         try:

@@ -305,18 +305,21 @@ class Driver:
         while effects:
             if self.observer is not None:
                 self.observer.performed(effects, self.now_ns())
-            left = iter(effects)
-            try:
-                for effect in left:
-                    if isinstance(effect, Send):
-                        self._send_control(effect)
-                    else:
-                        self._hand_over(effect)
-            except BaseException:  # of a notice's handler, or a signal's: what comes behind must not get lost
-                self.perform_now(tuple(left))
-                raise
+            self._do_now(effects)
             effects = self._application.after()
         self.poke()
+
+    def _do_now(self, effects: Effects) -> None:
+        left = iter(effects)
+        try:
+            for effect in left:
+                if isinstance(effect, Send):
+                    self._send_control(effect)
+                else:
+                    self._hand_over(effect)
+        except BaseException:  # of a notice's handler, or a signal's: what comes behind must not get lost
+            self._do_now(tuple(left))
+            raise
 
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
         if self.observer is not None:

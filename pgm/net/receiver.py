@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import trio
 
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
-from pgm.core.fragments import Messages, Reassembler
+from pgm.core.fragments import LargeMessage, Messages, Reassembler
 from pgm.core.loose_fragments import LooseReassembler
 from pgm.core.receiver import ReceiverCore
 from pgm.messages.objects import CBOR, Codec
@@ -35,6 +35,13 @@ OCTETS_BETWEEN_READS = 128 * KIB
 REPORTING = Policies()
 # What comes of another loss, or of a wish: no reason to skip more.
 _OF_OTHER_LOSSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.NAGGING})
+
+
+def _octets_of(found: Messages | LargeMessage | Lost) -> int:
+    """What something takes up in the queue."""
+    if isinstance(found, LargeMessage):
+        return len(found.payload)
+    return found.run.octets if isinstance(found, Messages) else 0
 
 
 class Inbox:
@@ -164,19 +171,20 @@ class Inbox:
             self._queue.append(Queued(Messages(deliver.tsi, run), run.octets))
             return
         self._is_assembling = True
-        found = list(reassembler.add(run))
-        self._queue.extend(Queued(one, 0) for one in found)
-        if found:
-            self._queue[-1].frees_octets = deliver.run.octets
+        found = [Queued(one, _octets_of(one)) for one in reassembler.add(run)]
+        # Parts of a large message have left the queue for the reassembler, which has its own bound; a whole one is back.
+        more = sum([one.frees_octets for one in found]) - run.octets
+        if more > 0:
+            self._core.charge(more)
         else:
-            # A part of a large message: it has left the queue for the reassembler, which has its own bound.
-            self._freed += deliver.run.octets
+            self._freed -= more
+        self._queue.extend(found)
 
     async def next(self) -> Queued | Message | None:
         """The next thing for the application; None once closed and empty."""
         if self.is_empty:
             self.left_octets = OCTETS_BETWEEN_READS
-        elif self.left_octets <= 0:
+        elif self.left_octets <= 0 and not self._is_closed:
             await self._catch_up()
         while self.alone is None and not self._queue:
             if self._is_closed:
@@ -201,6 +209,14 @@ class Inbox:
             await trio.lowlevel.checkpoint()
         else:
             self.left_octets = max(self.left_octets, await self.lead.catch_up())
+
+    def __len__(self) -> int:
+        """How many things there are for the application."""
+        return len(self._queue) + (self.alone is not None)
+
+    def put_back(self, found: Messages | LargeMessage | Lost | Opened | Closed) -> None:
+        """Take back what was taken and could not be handed on; its room was given back."""
+        self._queue.appendleft(Queued(found, 0))
 
     @property
     def is_empty(self) -> bool:
@@ -260,7 +276,9 @@ class Receiver(ReceiverHandle[Driver]):
 
     async def _at_hand(self) -> BatchItem | Message | None:
         """The next thing where it need not be waited for, which a time that is over would end."""
-        while not self._ready and not self._inbox.is_empty:
+        for _ in range(len(self._inbox)):  # more may come meanwhile, none of which may be wanted
+            if self._ready:
+                break
             queued = await self._inbox.next()
             if isinstance(queued, Message):
                 return queued
@@ -284,7 +302,11 @@ class Receiver(ReceiverHandle[Driver]):
         if queued.frees_octets:
             effects = self._core.grant(queued.frees_octets)
             if effects is not NOTHING:  # else there was room before, and it changes nothing but that
-                self._driver.perform_now(effects)
+                try:
+                    self._driver.perform_now(effects)
+                except BaseException:  # of a notice's handler, or a signal's
+                    self._inbox.put_back(queued.found)
+                    raise
         found = queued.found
         item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
         self._ready.extend(self._unwrapping.take(item))

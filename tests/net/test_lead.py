@@ -321,3 +321,35 @@ async def test_what_is_there_comes_without_a_wait(place: Place) -> None:
             assert isinstance(batch, Batch)
             got.append(batch)
     assert sum(map(len, got)) == BACKLOG_PACKETS
+
+
+async def test_what_was_queued_can_be_taken_after_closing(place: Place) -> None:
+    async with pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
+        async with pgm.open_receiver(place.url()) as receiver:
+            await queue_up(receiver, source)
+        got = [item async for item in receiver.batches() if isinstance(item, Batch)]
+    assert sum(map(len, got)) == BACKLOG_PACKETS
+
+
+async def test_whole_large_messages_that_wait_are_bounded(place: Place) -> None:
+    """Their packets had left the queue while they were put together."""
+    sent = [bytes([number]) * 100_000 for number in range(60)]
+    async with (
+        pgm.open_receiver(place.url(inbox_bytes="64KiB")) as receiver,
+        pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source,
+    ):
+        await first_of(receiver, source)
+        for message in sent:
+            await source.send(message)
+        await source.flush()
+        with trio.fail_after(PATIENCE_S):
+            while receiver.counters.received_packets < source.counters.odata_packets:  # noqa: ASYNC110
+                await trio.sleep(0.001)
+        assert len(receiver._inbox) <= 2
+        got: list[bytes] = []
+        with trio.fail_after(PATIENCE_S):
+            while len(got) < len(sent):
+                item = await receiver.next_batch()
+                assert isinstance(item, Batch)
+                got += item
+    assert got == sent

@@ -19,6 +19,19 @@ PATIENCE_S = 20.0
 SENT = [b"%d" % number for number in range(50)]
 
 
+class Seen:
+    """An observer that keeps what was performed."""
+
+    def __init__(self) -> None:
+        self.effects: list[object] = []
+
+    def received(self, *_: object) -> None:
+        pass
+
+    def performed(self, effects: Effects, now_ns: int) -> None:
+        self.effects += effects
+
+
 class Refused(Exception):
     """What the handler raises."""
 
@@ -59,6 +72,7 @@ def test_one_that_spins_goes_on_with_what_came(place: Place) -> None:
     ):
         got: list[bytes] = []
         refusals = 0
+        seen = receiver.driver.observer = Seen()  # type: ignore[assignment]
         try:
             source.send_batch(SENT)  # they share a thread, so this turns the receiver, too
         except Refused:
@@ -71,8 +85,10 @@ def test_one_that_spins_goes_on_with_what_came(place: Place) -> None:
             else:
                 assert item is not None, got
                 got += [item.payload] if isinstance(item, Message) else []
+        receiver.driver.observer = None
     assert got == SENT
     assert refusals
+    assert len(seen.effects) == len(set(map(id, seen.effects)))
 
 
 @pytest.mark.usefixtures("telling")

@@ -9,13 +9,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from pgm.core import receive_window
-from pgm.core.effects import Deliver
+from pgm.core.effects import CloseCause, Deliver
 from pgm.core.session import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.train import Train
 from tests.reference import TSI
-from tests.unit.core.makers import REPAIRER, SEGMENT, data_train, spm_packet
+from tests.unit.core.makers import MS, REPAIRER, SEGMENT, data_train, spm_packet
 from tests.unit.core.reader import Reader
 from tests.unit.core.test_receiver_model import Network, happen, payload, steps
 
@@ -159,3 +159,30 @@ def test_a_lost_packet_costs_no_delivery_of_its_own():
     assert len(reader.given) == 2
     reader.hear(data_train([1002], trail=1000, kind=PacketType.RDATA))
     assert [(run.first, run.count) for run, _ in reader.given[2:]] == [(1002, 6)]
+
+
+@pytest.mark.parametrize("has_room", [False, True])
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_a_session_that_nags_too_much_says_what_it_gave_up_at_that_moment(seed, has_room):
+    """What was asked for in vain and given up by the ask that closes the session is told, not delivered from an empty place."""
+    limits = {
+        "nagging_window_ivl": 100 * MS,
+        "nagging_check_ivl": 300 * MS,
+        "nagging_max_sqns": 1,
+        "nagging_share": 0.001,
+    }
+    retries = {"nak_ncf_retries": 2, "nak_data_retries": 2}
+    setup = ReceiverSetup(SEGMENT, parents=(REPAIRER,))
+    reader = Reader(setup, seed=seed, nagging_policy="close", **limits, **retries)
+    reader.hear(spm_packet(1, 1000, 999))
+    reader.hear(data_train([1000], trail=1000))
+    first = 1001
+    while not reader.closed():
+        sqns = [sqn for sqn in range(first, first + 20) if sqn != first + 5]
+        reader.hear(in_a_chunk(data_train(sqns, trail=1000), has_room=has_room))
+        first += 20
+        reader.now += 10 * MS  # a driver that is late
+        reader._take(reader.core.handle_deadline(reader.now))
+        assert first < 5000
+    assert reader.closed() is CloseCause.NAGGING
+    assert reader.marks[-1].next_sqn == first
