@@ -76,8 +76,8 @@ async def test_losses_are_repaired_and_large_messages_come_in_fragments(place: P
     ):
         for at in range(0, len(sent), 100):
             await source.send_batch(sent[at : at + 100])
-    assert got.payloads == sent
-    assert not got.lost
+    assert not got.lost, (got.lost, got.events)
+    assert got.payloads == sent, (got.events, receiver.counters.snapshot(), source.counters.snapshot())
     assert receiver.counters.repaired_sqns > 0
     assert source.counters.messages_sent == receiver.counters.messages_received == len(sent)
 
