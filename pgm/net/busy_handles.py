@@ -152,8 +152,10 @@ class Source(SourceHandle[BusyPollDriver]):
     def close_window(self) -> None:
         """Let go of everything sent so far, and tell the receivers at once."""
         self._driver.require_usable()
-        self._driver.perform(self._core.close_window(time.monotonic_ns()))
-        self._driver.spinner.expect_change()
+        try:
+            self._driver.perform(self._core.close_window(time.monotonic_ns()))
+        finally:  # also where a notice's handler raises
+            self._driver.spinner.expect_change()
 
     def close(self) -> None:
         """Announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`, spinning."""

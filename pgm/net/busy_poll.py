@@ -316,10 +316,11 @@ class BusyPollDriver:
     def push(self) -> None:
         """Send at once what the core has accepted, as far as rate and link allow."""
         now_ns = time.monotonic_ns()
-        self.spinner.expect_change()  # before a notice's handler may raise
-        if not self.held:
-            self.perform(self.core.handle_deadline(now_ns))
-        self.spinner.expect_change()
+        try:
+            if not self.held:
+                self.perform(self.core.handle_deadline(now_ns))
+        finally:  # also where a notice's handler raises
+            self.spinner.expect_change()
         self.spinner.turn_if_due(now_ns)
 
     def send_alone(self, packet: bytes, segment: Segment) -> None:

@@ -206,26 +206,31 @@ async def perform_soon(receiver: Receiver, effect: Effect) -> None:
     receiver.driver.perform_now((effect,))
 
 
+class Turns:
+    """Another task that counts how often it has its turn."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def take(self) -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.count += 1
+
+
 @pytest.mark.usefixtures("nothing_waits")
 async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: Place) -> None:
     """Each wait is a pass of the scheduler at least, though nobody sleeps."""
-    turns, got = 0, 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
+    turns, got = Turns(), 0
     url = place.url(fin_quiet_ivl="50ms")
     async with pgm.open_receiver(url, rx_look_ivl="10ms") as receiver, pgm.open_source(url) as source:
         await first_of(receiver, source)
         lead = receiver.driver.lead
         assert lead is not None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(count)
+            nursery.start_soon(turns.take)
             await trio.lowlevel.checkpoint()
-            turns = 0
+            turns.count = 0
             with trio.fail_after(PATIENCE_S):
                 for _ in range(50):
                     await source.send(b"answer")
@@ -235,7 +240,7 @@ async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: P
                         await receiver.next_batch()
             nursery.cancel_scope.cancel()
     assert got == 50
-    assert turns >= 50
+    assert turns.count >= 50
 
 
 async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
@@ -290,26 +295,19 @@ async def test_who_takes_a_long_backlog_reads_meanwhile(place: Place) -> None:
 
 async def test_who_takes_a_long_backlog_lets_the_drivers_tasks_read_where_those_do(place: Place) -> None:
     """With rests a receiver's application does not read for itself."""
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
+    turns = Turns()
     url = place.url(rx_rest_ivl="1ms")
     async with pgm.open_receiver(url) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         await queue_up(receiver, source)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(count)
+            nursery.start_soon(turns.take)
             octets = 0
             while octets < sum(rows.size for rows in BACKLOG):
                 batch = await receiver.next_batch(0)
                 assert isinstance(batch, Batch), octets
                 octets += batch.payloads.size
             nursery.cancel_scope.cancel()
-    assert turns >= octets // (2 * OCTETS_BETWEEN_READS)
+    assert turns.count >= octets // (2 * OCTETS_BETWEEN_READS)
 
 
 async def test_what_is_there_comes_without_a_wait(place: Place) -> None:
