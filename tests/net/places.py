@@ -5,12 +5,37 @@ Every test gets a network, groups and a port of its own, so that tests of severa
 
 from __future__ import annotations
 
-import itertools
+import fcntl
+import functools
 import os
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
 
 import attrs
 
-_COUNTER = itertools.count()
+_NUMBERS = 300_000  # as many have different networks, groups and ports
+
+
+@functools.cache
+def _claims() -> BinaryIO:
+    """A file with an octet for each number; a process locks what it uses, and its end, however it comes, gives that back."""
+    return (Path(tempfile.gettempdir()) / f"pgm-test-places-{os.getuid()}").open("ab")
+
+
+def _is_claimed(number: int) -> bool:
+    """Whether a number is this process's from now on, which asks for each only once."""
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+    except OSError:
+        return False
+    return True
+
+
+class _Next:
+    """Where this process looks for its next number: processes that start together begin apart."""
+
+    number = os.getpid() * 61
 
 
 @attrs.frozen
@@ -22,7 +47,10 @@ class Place:
     @classmethod
     def new(cls) -> Place:
         """One that no other test uses at the same time."""
-        return cls(os.getpid() * 61 + next(_COUNTER))
+        while True:
+            number, _Next.number = _Next.number % _NUMBERS, _Next.number + 1
+            if _is_claimed(number):
+                return cls(number)
 
     @property
     def net(self) -> str:

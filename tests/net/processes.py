@@ -139,12 +139,16 @@ class Processes:
             try:
                 snapshot = self.status(node)
             except ProcessError:
-                assert self.running[node].process.poll() is None, f"{node} has ended:\n{self.running[node].log}"
+                assert self.running[node].process.poll() is None, f"{node} has ended:\n{self._logs()}"
             else:
                 if holds(snapshot):
                     return snapshot
             time.sleep(_POLL_S)
-        raise AssertionError(f"{node} never got there; its last snapshot: {snapshot}\n{self.running[node].log}")
+        raise AssertionError(f"{node} never got there; its last snapshot: {snapshot}\n{self._logs()}")
+
+    def _logs(self) -> str:
+        """What every node said: the one that fails a test is often not the one at fault."""
+        return "\n".join(f"{process.name}:\n{process.log}" for process in self.all)
 
     def close(self) -> None:
         """End every process, also when one does not end as it should."""

@@ -1,7 +1,8 @@
-"""The folders of the tests themselves: nothing is left behind, whatever ends a run."""
+"""The folders and addresses of the tests themselves: nothing is left behind, whatever ends a run, and nothing is used twice at once."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.folders import short_folder, sweep
 from tests.net.lab import ROOT
+from tests.net.places import Place
 from tests.net.processes import processes
 
 _MAKES_ONE = """
@@ -47,3 +49,28 @@ def test_a_folder_goes_when_its_block_fails_and_when_its_processes_do() -> None:
     with pytest.raises(TimeoutError), processes("", "none") as made:
         made.all += [Stubborn(), Stubborn()]  # type: ignore[list-item]
     assert not made.folder.exists()
+
+
+_TAKES_PLACES = """
+from tests.net.places import Place, _Next
+_Next.number = {number}
+print([Place.new().number for _ in range(3)], flush=True)
+input()
+"""
+
+
+def test_two_processes_that_would_use_the_same_addresses_use_others() -> None:
+    mine = [Place.new().number for _ in range(2)]
+    with subprocess.Popen(
+        [sys.executable, "-c", _TAKES_PLACES.format(number=mine[0])],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        theirs = json.loads(other.stdout.readline())
+        assert len({*mine, *theirs}) == 5
+        next_ones = [Place.new().number for _ in range(3)]
+        assert len({*mine, *theirs, *next_ones}) == 8
+        other.communicate("\n")
