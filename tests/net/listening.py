@@ -58,11 +58,12 @@ async def take_all(receiver: Receiver, streams: int = 1, taken: Taken | None = N
     """Take what comes until so many streams have ended."""
     taken = Taken() if taken is None else taken
     taken.counters = receiver.counters
-    with trio.fail_after(PATIENCE_S):
+    with trio.move_on_after(PATIENCE_S) as patience:
         async for item in receiver.batches():
             taken.take(item)
             if len([one for one in taken.causes if one is not CloseCause.SILENT]) >= streams:
                 break
+    assert not patience.cancelled_caught, f"it never ended: {taken.events}, {taken.counters.snapshot()}"
     return taken
 
 

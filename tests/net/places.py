@@ -83,6 +83,8 @@ class Place:
 
 # Timers of tests that end their streams: the source leaves soon, and losses are noticed soon.
 BRISK = 'fin_quiet_ivl = "300ms", ihb_min = "20ms", open_hold_ivl = "200ms", spmr_bo_ivl = "50ms"'
+# Where packets are lost, one repair and two NAKs that are lost in turn take that long: the source stays for several more.
+LOSSY = BRISK.replace('"300ms"', '"1s"')
 
 
 def one_segment(
@@ -95,7 +97,7 @@ def one_segment(
     sources: int = 1,
 ) -> str:
     """A topology file with `source` (`source-2`, ...) at .1 (.2, ...) and receivers `desk-1` to `desk-50` from .100 on."""
-    settings = ", ".join(filter(None, (BRISK, parameters)))
+    settings = ", ".join(filter(None, (LOSSY if loss else BRISK, parameters)))
     lines = [
         f'version = 1\nname = "t{place.number}"\nparameters = {{ {settings} }}',
         f'[streams.s]\ndata_port = 7500\nrate = "{rate}"\nwindow = "{window}"',

@@ -397,7 +397,7 @@ async def test_no_octet_that_makes_libzmq_abort_is_ever_sent(place: Place, seed:
         async with (
             pgm.open_receiver(url(place, nak_bo_ivl="5ms")) as receiver,
             taking(receiver) as got,
-            pgm.open_source(source_url(place, rate="80Mbit/s", fin_quiet_ivl="500ms")) as source,
+            pgm.open_source(source_url(place, rate="80Mbit/s", fin_quiet_ivl="1s")) as source,
         ):
             receiver.links[0].injector = Injector(Impairment(loss=0.1), str(seed))
             for _ in range(20):

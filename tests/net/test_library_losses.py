@@ -20,7 +20,7 @@ async def test_a_source_by_url_without_an_address_is_asked_for_repairs(place: Pl
     async with (
         pgm.open_receiver(url) as receiver,
         taking(receiver) as (taken,),
-        pgm.open_source(url, fin_quiet_ivl="300ms") as source,
+        pgm.open_source(url, fin_quiet_ivl="1s") as source,
     ):
         receiver.links[0].injector = injector(0.1)
         await source.send_batch(sent)
@@ -99,7 +99,7 @@ async def test_two_receivers_without_addresses_of_their_own_on_one_host(place: P
         for number, receiver in enumerate(receivers):
             receiver.links[0].injector = injector(0.05 * (1 + number))
         source_url = place.url(address=place.address(1))
-        source = await stack.enter_async_context(pgm.open_source(source_url, fin_quiet_ivl="300ms"))
+        source = await stack.enter_async_context(pgm.open_source(source_url, fin_quiet_ivl="1s"))
         await source.send_batch(sent)
     for taken in found:
         assert taken.messages == sent

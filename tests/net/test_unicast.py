@@ -25,7 +25,7 @@ from tests.net.carried import MESSAGES, Carried, Segment, run
 from tests.net.elements import running
 from tests.net.lab import Host, lab, needs_namespaces
 from tests.net.listening import Taken, take_all
-from tests.net.places import BRISK, Place
+from tests.net.places import LOSSY, Place
 from tests.net.processes import processes
 from tests.net.sniff import PGM, TSHARK, UDP, complaints, frames, sniffing
 
@@ -184,7 +184,7 @@ def loop(place: Place) -> str:
     return f"""
 version = 1
 name = "t{place.number}"
-parameters = {{ {BRISK}, so_sndbuf = "16KiB", gro = false }}
+parameters = {{ {LOSSY}, so_sndbuf = "16KiB", gro = false }}
 [streams.s]
 data_port = 7500
 rate = "400Mbit/s"

@@ -104,6 +104,20 @@ def test_fin_whose_tail_is_lost():
     assert reader.closed() is CloseCause.FIN
 
 
+@pytest.mark.rfc("RCV-10", "RCV-25")
+def test_a_source_that_said_fin_and_is_silent_has_gone():
+    """It is no outage: what is missing is lost after peer_expiry, however many retries are left."""
+    reader = joined(peer_expiry=10 * SECOND, session_expiry=60 * SECOND, nak_ncf_retries=1000)
+    reader.hear(spm_packet(2, 100, 1012, Fin()))
+    reader.hear(data_train([1012]))
+    reader.wait(10 * SECOND - 1)
+    assert (reader.closed(), reader.lost()) == (None, {})
+    reader.wait(1)
+    assert reader.lost() == dict.fromkeys((1010, 1011), L.SOURCE_GONE)
+    assert reader.closed() is CloseCause.FIN
+    assert reader.next_sqn() == 1013
+
+
 @pytest.mark.rfc("SRC-28")
 def test_fin_on_data():
     reader = joined()
