@@ -26,6 +26,8 @@ IP_AND_UDP_OCTETS = 28
 
 _TOOLS = ("unshare", "nsenter", "ip")
 _LOSS_TOOLS = ("nft", "ethtool")
+_FIRST_PORT, _PORTS = 30_000, 2_000  # below the ports that the kernel gives away, and above those of demos
+_NETS = 200
 
 
 @attrs.frozen
@@ -97,7 +99,7 @@ class Loopback:
         return f"{self._net(segment)}.0/24"
 
     def _net(self, segment: int) -> str:
-        return f"127.{20 + self._number % 200}.{(self._number // 200 + segment) % 250}"
+        return f"127.{20 + self._number % _NETS}.{(self._number // _NETS + segment) % 250}"
 
     def group(self, number: int) -> str:
         """A multicast group of this benchmark's own."""
@@ -106,7 +108,7 @@ class Loopback:
     @property
     def port(self) -> int:
         """A UDP port of this benchmark's own."""
-        return 20_000 + self._number % 12_000
+        return _FIRST_PORT + self._number // _NETS % _PORTS  # another one for the next process with such a net
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` on a host."""

@@ -10,7 +10,7 @@ import trio
 
 from deploy.bench.place import ETHERNET_MTU, open_place
 from deploy.bench.recorded_repairs import repairs
-from deploy.bench.recorded_tree import HOSTS, SIZE, disk_rate, head, run_tree
+from deploy.bench.recorded_tree import SIZE, disk_rate, head, run_tree
 from deploy.bench.settings import Row, Settings
 from deploy.record import need_arrow
 
@@ -21,7 +21,7 @@ _TOPOLOGY = """\
 [nodes.desk]
 role = "receiver"
 segment = "lan"
-address = "{host}.2"
+address = "{desk}"
 parents = ["source"]
 """
 
@@ -42,9 +42,9 @@ async def receivers(settings: Settings) -> list[Row]:
     rate = int(SHARE * disk)
     messages = max(1, int(rate * settings.seconds) // SIZE)
     file = settings.folder / "record.toml"
-    file.write_text(_TOPOLOGY.format(head=head(rate, "256MiB"), host=HOSTS))
     runs: dict[str, list[dict[str, Any]]] = {part: [] for part in _PARTS}
-    with open_place("loopback", ETHERNET_MTU):
+    with open_place("loopback", ETHERNET_MTU) as place:
+        file.write_text(_TOPOLOGY.format(head=head(place, rate, "256MiB"), desk=place.seat(1, 0).address))
         for _ in range(settings.runs):
             for part in _PARTS:
                 settings.say(f"{messages:,} messages, {part}")

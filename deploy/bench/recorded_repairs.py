@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import trio
 
-from deploy.bench.place import ETHERNET_MTU, open_place
-from deploy.bench.recorded_tree import HOSTS, SIZE, disk_rate, head, run_tree
+from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.recorded_tree import SIZE, disk_rate, head, run_tree
 from deploy.bench.settings import Row, Settings
 from pgm.units import KIB, MIB, format_fraction
 
@@ -34,14 +34,14 @@ _TOPOLOGY = """\
 [nodes.repairer]
 role = "repairer"
 segment = "lan"
-address = "{host}.2"
+address = "{repairer}"
 parents = ["source"]
 {record}
 
 [nodes.desk]
 role = "receiver"
 segment = "lan"
-address = "{host}.3"
+address = "{desk}"
 parents = ["repairer", "source"]
 loss = {{ loss = "{loss}" }}
 """
@@ -57,11 +57,11 @@ async def repairs(settings: Settings, shares: Sequence[float] = SHARES) -> list[
     rows: list[Row] = []
     for share in shares:
         runs: dict[str, list[dict[str, Any]]] = {part: [] for part in _PARTS}
-        with open_place("loopback", ETHERNET_MTU):
+        with open_place("loopback", ETHERNET_MTU, 3) as place:
             for _ in range(settings.runs):
                 for part in _PARTS:
                     settings.say(f"repairs, {format_fraction(share)} of a disk of {disk / 1e6:.1f} MB/s, {part}")
-                    runs[part].append(await _run(settings, disk, share, step, part))
+                    runs[part].append(await _run(place, settings, disk, share, step, part))
         found = [_row(part, share, runs[part], disk) for part in _PARTS]
         for row in found:
             row["of_plain"] = round(row["mb_per_s"] / found[0]["mb_per_s"], 3)
@@ -80,14 +80,15 @@ def _step_of(settings: Settings) -> tuple[int, float]:
     return step, disk_rate(settings.folder, settings.seconds, step)
 
 
-async def _run(settings: Settings, disk: float, share: float, step: int, part: str) -> dict[str, Any]:
+async def _run(place: Place, settings: Settings, disk: float, share: float, step: int, part: str) -> dict[str, Any]:
     archive, telemetry = settings.folder / "archive", settings.folder / "telemetry"
     rate = int(share * disk)
     queue = max(64 * KIB, 4 * step, int(_QUEUE_S * disk))
     record = _RECORD.format(directory=archive, step=step, queue=queue) if part == "recorded" else ""
     file = settings.folder / "repairs.toml"
     loss = format_fraction(settings.loss)
-    file.write_text(_TOPOLOGY.format(head=head(rate, "64MiB"), host=HOSTS, record=record, loss=loss))
+    seats = {"repairer": place.seat(1, 0).address, "desk": place.seat(2, 0).address}
+    file.write_text(_TOPOLOGY.format(head=head(place, rate, "64MiB"), **seats, record=record, loss=loss))
     messages = max(1, int(rate * settings.seconds) // SIZE)
     try:
         found = await run_tree(settings.folder, file, messages, ["--telemetry", str(telemetry)], elements=["repairer"])

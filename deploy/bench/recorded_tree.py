@@ -10,13 +10,13 @@ from typing import Any
 
 import trio
 
+from deploy.bench.place import Place
 from deploy.supervise import Supervisor
 from pgm.net.nurseries import open_plain_nursery
 from pgm.parameters import Parameters
 from pgm.units import MIB
 
 SIZE = 1400
-HOSTS = f"127.66.{os.getpid() % 250}"  # a net for each program that measures
 _HEAD = """\
 version = 1
 name = "record"
@@ -28,21 +28,22 @@ rate = "{rate}B/s"
 window = "{window}"
 
 [segments.lan]
-group = "239.192.66.1"
-port = 23456
-interface = "{host}.0/24"
+group = "{group}"
+port = {port}
+interface = "{network}"
 
 [nodes.source]
 role = "source"
 segment = "lan"
-address = "{host}.1"
+address = "{source}"
 streams = ["numbers"]
 """
 
 
-def head(rate: int, window: str) -> str:
-    """The start of a topology file, up to its source: one stream of `rate` octets a second on one segment."""
-    return _HEAD.format(rate=rate, window=window, host=HOSTS)
+def head(place: Place, rate: int, window: str) -> str:
+    """The start of a topology file, up to its source at host 0: one stream of `rate` octets a second on segment 0."""
+    where = {"group": place.group(0), "port": place.port, "network": place.network(0)}
+    return _HEAD.format(rate=rate, window=window, source=place.seat(0, 0).address, **where)
 
 
 def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().record_sync_bytes) -> float:

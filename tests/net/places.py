@@ -1,6 +1,7 @@
 """Addresses of one test on the loopback interface, and small trees on them.
 
-Every test gets a network, groups and a port of its own, so that tests of several processes run side by side.
+Every test gets a network, groups and a port of its own, so that tests of several processes run side by side. Who writes
+addresses by hand, or runs what others wrote, puts those of a `Place` in their stead.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ from typing import BinaryIO
 
 import attrs
 
-_NUMBERS = 300_000  # as many have different networks, groups and ports
+# Numbers that are used at the same time differ by their ports: so nobody meets who has no address but 127.0.0.1, or
+# binds the port at all addresses. Those of benchmarks and demos lie above, and what the kernel gives away above these.
+_FIRST_PORT, _PORTS = 20_000, 8_000
+_NUMBERS = 40 * _PORTS
 
 
 @functools.cache
 def _claims() -> BinaryIO:
-    """A file with an octet for each number; a process locks what it uses, and its end, however it comes, gives that back."""
+    """A file with an octet for each port; a process locks what it uses, and its end, however it comes, gives that back."""
     return (Path(tempfile.gettempdir()) / f"pgm-test-places-{os.getuid()}").open("ab")
 
 
-def _is_claimed(number: int) -> bool:
-    """Whether a number is this process's from now on, which asks for each only once."""
+def _is_claimed(port: int) -> bool:
+    """Whether the port of a number is this process's from now on; what has long been its own it has again."""
     try:
-        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
     return True
@@ -47,10 +51,11 @@ class Place:
     @classmethod
     def new(cls) -> Place:
         """One that no other test uses at the same time."""
-        while True:
+        for _ in range(_PORTS):
             number, _Next.number = _Next.number % _NUMBERS, _Next.number + 1
-            if _is_claimed(number):
+            if _is_claimed(number % _PORTS):
                 return cls(number)
+        raise AssertionError("other runs of the tests have every port")
 
     @property
     def net(self) -> str:
@@ -60,7 +65,7 @@ class Place:
     @property
     def port(self) -> int:
         """The UDP port of groups and addresses."""
-        return 20_000 + self.number % 12_000
+        return _FIRST_PORT + self.number % _PORTS
 
     def address(self, host: int) -> str:
         """One node's address."""
@@ -115,14 +120,23 @@ def one_segment(
 
 
 def below_a_relay(
-    place: Place, role: str = "aggregator", *, parameters: str = "", relay: str = "", rate: str = "400Mbit/s"
+    place: Place,
+    role: str = "aggregator",
+    *,
+    parameters: str = "",
+    relay: str = "",
+    rate: str = "400Mbit/s",
+    quiet: str = "50ms",
+    loss: str = "",
+    has_repairer: bool = False,
 ) -> str:
     """A topology file with `source` on core, `relay` of a role between core and floor, and `desk-1` to `desk-50` below it.
 
-    `parameters` are everybody's beside a short end, `relay` the relay's own.
+    `parameters` are everybody's beside a stream's end after `quiet`, `relay` the relay's own; the desks lose `loss`, and
+    have a `repairer` on floor.
     """
-    settings = ", ".join(filter(None, ('fin_quiet_ivl = "50ms"', parameters)))
-    return f"""
+    settings = ", ".join(filter(None, (f'fin_quiet_ivl = "{quiet}"', parameters)))
+    text = f"""
 version = 1
 name = "t{place.number}"
 parameters = {{ {settings} }}
@@ -142,10 +156,21 @@ upstream = {{ segment = "core", address = "{place.address(2)}" }}
 downstream = [{{ segment = "floor", address = "{place.address(3)}" }}]
 parents = ["source"]
 parameters = {{ {relay} }}
+{'repairers = ["repairer"]' if has_repairer else ""}
 [nodes."desk-*"]
 role = "receiver"
 segment = "floor"
 count = 1
 addresses = "{place.address(100)}-{place.address(149)}"
+parents = {["relay", "repairer"] if has_repairer else ["relay"]}
+{f"loss = {loss}" if loss else ""}
+"""
+    if has_repairer:
+        text += f"""
+[nodes.repairer]
+role = "repairer"
+segment = "floor"
+address = "{place.address(4)}"
 parents = ["relay"]
 """
+    return text

@@ -14,7 +14,7 @@ from tests.net.test_random_octets import deliver, guns, ports_of, topology_text
 from tests.reference import data_packet
 
 ROUNDS = 20
-BELOW = ("relay", "repairer", "desk")  # whoever hears data
+BELOW = ("relay", "repairer", "desk-1")  # whoever hears data
 
 
 @pytest.mark.parametrize("has_list", [True, False])

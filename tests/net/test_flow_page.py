@@ -1,4 +1,4 @@
-"""The examples of docs/flow-control.md, run as they stand there."""
+"""The examples of docs/flow-control.md, run as they stand there, but for addresses of this test's own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.net.places import Place
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "flow-control.md"
 SECONDS = 60
@@ -17,8 +19,12 @@ def block(language: str) -> str:
     return found
 
 
-def test_the_example_of_an_acknowledged_stream(tmp_path: Path) -> None:
-    (tmp_path / "tree.toml").write_text(block("toml"))
+def test_the_example_of_an_acknowledged_stream(tmp_path: Path, place: Place) -> None:
+    tree = block("toml").replace("127.0.77.", f"{place.net}.")
+    assert tree.count(f"{place.net}.") == 5
+    here = tree.replace('"239.192.77.1"', f'"{place.group()}"\nport = {place.port}')
+    assert here != tree
+    (tmp_path / "tree.toml").write_text(here)
     (tmp_path / "example.py").write_text(block("python"))
     done = subprocess.run(
         [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False

@@ -23,7 +23,7 @@ from pgm.wire.options import Fin, NakList
 from pgm.wire.packets import Nak, Spm, Spmr, encode
 from tests.net.elements import Tree, running
 from tests.net.listening import take_all
-from tests.net.places import Place
+from tests.net.places import Place, below_a_relay
 from tests.reference import data_packet, sealed
 
 SEED = int(os.environ.get("PGM_SEED", "1"))
@@ -39,57 +39,25 @@ JUNK = {
     "injected_losses",
 }
 # Nobody says anything by itself.
-QUIET = """
-[parameters]
-ambient_spm_ivl = "1000s"
-ihb_min = "1000s"
-ihb_max = "1000s"
-stall_ivl = "2000s"
-peer_expiry = "3000s"
-session_expiry = "3600s"
-"""
+QUIET = (
+    'ambient_spm_ivl = "1000s", ihb_min = "1000s", ihb_max = "1000s", stall_ivl = "2000s", peer_expiry = "3000s", '
+    'session_expiry = "3600s"'
+)
 
 
 def topology_text(place: Place, quiet: bool) -> str:
-    """A relay, a repairer and a receiver below it; the source's timers may be stopped."""
-    timers = QUIET if quiet else ""
-    return f"""
-version = 1
-name = "junk"
-{timers}
-[streams.s]
-data_port = 7500
-rate = "100Mbit/s"
-parameters = {{ fin_quiet_ivl = "300ms", join_ivl = "1ms" }}
-{place.segment("core", 0)}
-{place.segment("hall", 1)}
-[nodes.source]
-role = "source"
-segment = "core"
-address = "{place.address(1)}"
-streams = ["s"]
-[nodes.relay]
-role = "aggregator"
-upstream = {{ segment = "core", address = "{place.address(2)}" }}
-downstream = [{{ segment = "hall", address = "{place.address(3)}" }}]
-repairers = ["repairer"]
-parents = ["source"]
-[nodes.repairer]
-role = "repairer"
-segment = "hall"
-address = "{place.address(4)}"
-parents = ["relay"]
-[nodes.desk]
-role = "receiver"
-segment = "hall"
-address = "{place.address(5)}"
-streams = ["s"]
-parents = ["relay", "repairer"]
-loss = {{ loss = "5%" }}
-"""
+    """A relay, a repairer and receivers below it; the source's timers may be stopped."""
+    return below_a_relay(
+        place,
+        parameters=", ".join(['join_ivl = "1ms"', *([QUIET] if quiet else [])]),
+        rate="100Mbit/s",
+        quiet="300ms",
+        loss='{ loss = "5%" }',
+        has_repairer=True,
+    )
 
 
-NODES = ("relay", "repairer", "desk", "source")
+NODES = ("relay", "repairer", "desk-1", "source")
 
 
 class Gun:
@@ -207,7 +175,7 @@ async def deliver(tree: Tree, count: int) -> list[bytes]:
     await tree.sources["source"].send_batch(sent)
     with trio.fail_after(30):
         while len(got) < count:
-            item = await tree.receivers["desk"].next_batch()
+            item = await tree.receivers["desk-1"].next_batch()
             assert not isinstance(item, Lost)
             got += item if hasattr(item, "payloads") else []  # type: ignore[operator]
     assert got == sent
@@ -251,7 +219,7 @@ async def test_a_stream_goes_on_under_a_hail_of_junk(place: Place) -> None:
     rng = random.Random(SEED + 1)
     print(f"seed {SEED + 1}")
     text = topology_text(place, quiet=False)
-    async with running(loads(text), "relay", "repairer", "desk") as tree:
+    async with running(loads(text), "relay", "repairer", "desk-1") as tree:
         sent = [rng.randbytes(rng.choice([20, 800, 1400, 4000])) for _ in range(3000)]
         with guns(place) as stand:
             async with trio.open_nursery() as nursery:
@@ -260,7 +228,7 @@ async def test_a_stream_goes_on_under_a_hail_of_junk(place: Place) -> None:
                 packets = real_packets(place, source_tree.sources["source"].tsi)
                 nursery.start_soon(hail, rng, stand, ports, packets, nursery.cancel_scope)
                 with trio.fail_after(60):
-                    taken = await take_all(tree.receivers["desk"])
+                    taken = await take_all(tree.receivers["desk-1"])
                 nursery.cancel_scope.cancel()
         print(taken.events)
         assert [one for one in taken.messages if not one.startswith(b"evil")] == sent

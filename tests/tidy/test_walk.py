@@ -25,52 +25,14 @@ from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
+from tests.net.places import Place, below_a_relay
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = re.compile(r"^- (\w+): `([\w/]+\.py)` `([\w.]+)`$", re.MULTILINE)
 MESSAGES = [b"%04d" % number for number in range(40)]
 LOST_ROW = 20
 
-TOPOLOGY = """
-version = 1
-name = "walk"
-[streams.s]
-data_port = 7500
-[segments.core]
-group = "239.192.77.1"
-port = 30771
-interface = "lo"
-[segments.subnet]
-group = "239.192.77.2"
-port = 30771
-interface = "lo"
-[nodes.source]
-role = "source"
-segment = "core"
-address = "127.0.77.1"
-streams = ["s"]
-[nodes.aggregator]
-role = "aggregator"
-upstream = { segment = "core", address = "127.0.77.2" }
-downstream = [{ segment = "subnet", address = "127.0.77.3" }]
-repairers = ["repairer"]
-parents = ["source"]
-[nodes.repairer]
-role = "repairer"
-segment = "subnet"
-address = "127.0.77.4"
-parents = ["aggregator"]
-[nodes.x]
-role = "receiver"
-segment = "subnet"
-address = "127.0.77.5"
-parents = ["aggregator", "repairer"]
-[nodes.y]
-role = "receiver"
-segment = "subnet"
-address = "127.0.77.6"
-parents = ["aggregator", "repairer"]
-"""
+NODES = {"aggregator": "relay", "x": "desk-1", "y": "desk-2"}  # what the walk calls them, and what the tree does
 
 
 class OneLoss(Injector):
@@ -128,7 +90,7 @@ class Nobody:
 
 async def run_tree(tracer: Tracer) -> list[bytes]:
     """Send the messages through the tree; returns what X got."""
-    topology = loads(TOPOLOGY)
+    topology = loads(below_a_relay(Place.new(), has_repairer=True, quiet="10ms"))
     async with AsyncExitStack() as stack:
         builders: dict[str, Callable[..., object]] = {
             "aggregator": aggregator.process.build,
@@ -136,7 +98,7 @@ async def run_tree(tracer: Tracer) -> list[bytes]:
         }
         elements: list[Driver] = []
         for name, build in builders.items():
-            plan = plan_node(topology, name)
+            plan = plan_node(topology, NODES.get(name, name))
             links = open_links(plan, Arena())
             driver = Driver(build(plan, [link.segment for link in links]), links, Nobody())  # type: ignore[arg-type]
             tracer.name(name, driver)
@@ -144,10 +106,10 @@ async def run_tree(tracer: Tracer) -> list[bytes]:
             await stack.enter_async_context(driven(driver))
         receivers: dict[str, Receiver] = {}
         for name in ("x", "y"):
-            receivers[name] = await stack.enter_async_context(open_receiver(topology, node=name))
+            receivers[name] = await stack.enter_async_context(open_receiver(topology, node=NODES[name]))
             tracer.name(name, receivers[name], receivers[name].driver)
         receivers["x"].links[0].injector = OneLoss()
-        source: Source = await stack.enter_async_context(open_source(topology, node="source", fin_quiet_ivl="10ms"))
+        source: Source = await stack.enter_async_context(open_source(topology, node="source"))
         tracer.name("source", source, source.driver)
         for receiver in receivers.values():
             assert await receiver.next_batch() is not None  # Opened: the path is known
