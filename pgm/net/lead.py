@@ -63,17 +63,15 @@ class Lead:
 
     async def wait(self) -> None:
         """Read, or sleep until there is something to be read and read that, or until `wake`. Which of these it was the caller finds out."""
-        if (
-            self._reads < _READS_IN_A_ROW
-            and self._octets < _OCTETS_IN_A_ROW
-            and (octets := self._read(self._reads > 1))
-        ):
+        may_go_on = self._reads < _READS_IN_A_ROW and self._octets < _OCTETS_IN_A_ROW
+        if may_go_on and (octets := self._read(self._reads > 1)):
             self._reads += 1
             self._octets += octets
             return
         is_much, is_little = self._octets >= _MUCH_OCTETS, self._octets <= _LITTLE_OCTETS
         self._reads, self._octets, self.is_taken, self._is_woken = 0, 0, True, False
-        rest_s = self._rest_s()
+        # Behind a row that was long enough more may wait, and whoever is late must not rest.
+        rest_s = self._rest_s() if may_go_on else 0.0
         try:
             if rest_s:
                 await trio.sleep(rest_s)

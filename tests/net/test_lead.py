@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import pytest
@@ -13,10 +14,10 @@ from pgm import Batch, Message
 from pgm.core.effects import CloseCause, Closed, Effect
 from pgm.impairments import Impairment, Injector
 from pgm.net import source as source_module
-from pgm.net.lead import GIVE_BACK_S
+from pgm.net.lead import GIVE_BACK_S, Lead
 from pgm.net.receiver import OCTETS_BETWEEN_READS, Receiver
 from pgm.net.source import Source
-from pgm.units import MILLISECOND
+from pgm.units import KIB, MILLISECOND
 from tests.net.backlog import BACKLOG, BACKLOG_PACKETS, knock
 from tests.net.places import Place
 
@@ -351,3 +352,25 @@ async def test_whole_large_messages_that_wait_are_bounded(place: Place) -> None:
                 assert isinstance(item, Batch)
                 got += item
     assert got == sent
+
+
+async def test_who_is_late_does_not_rest_before_all_is_read(autojump_clock: trio.testing.MockClock) -> None:
+    """A row of reads ends also where more waits behind it: others have their turn, but a rest would let the buffer overflow."""
+    waiting, reads = 41, [0, 0]
+    near, far = socket.socketpair(type=socket.SOCK_DGRAM)
+    with near, far:
+        far.send(b"more")
+
+        def read(_gathers: bool) -> int:
+            if sum(reads) == waiting:
+                return 0
+            reads[autojump_clock.current_time() > began] += 1
+            return 512 * KIB
+
+        lead = Lead(near, read, lambda: 0.002, 0)
+        began = autojump_clock.current_time()
+        for _ in range(waiting + 1):
+            await lead.wait()
+        assert reads == [waiting, 0]
+        assert autojump_clock.current_time() == began + 0.002, "then it rests"
+        lead.close()
