@@ -44,7 +44,7 @@ class _Background(Generic[H]):
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[H]]) -> None:
         self._opener = opener
         self._opened = threading.Event()
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None  # by which it ended
         self._stop: trio.Event | None = None
         self._fails = False
         self._token: trio.lowlevel.TrioToken | None = None
@@ -56,15 +56,15 @@ class _Background(Generic[H]):
         self._opened.wait()
         if self.handle is None:
             self._thread.join()
-            assert self._error is not None
-            raise self._error
+            assert self.error is not None
+            raise self.error
         return self.handle
 
     def _run(self) -> None:
         try:
             trio.run(self._main)
         except BaseException as error:
-            self._error = error
+            self.error = error
         self._opened.set()
 
     async def _main(self) -> None:
@@ -81,11 +81,14 @@ class _Background(Generic[H]):
             pass
 
     def call(self, function: Callable[..., Awaitable[R]], *args: object) -> R:
-        """Run a call in the trio thread and wait for it. Raises `UsageError` once that has ended."""
+        """Run a call in the trio thread and wait for it. Raises what that has ended by, `UsageError` if it was closed."""
         assert self._token is not None
         try:
             return trio.from_thread.run(function, *args, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled):
+            self._thread.join()
+            if self.error is not None:
+                raise self.error from None
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block") from None
 
     def close(self, *, fails: bool) -> None:
@@ -94,8 +97,8 @@ class _Background(Generic[H]):
             self._fails = fails
             self._token.run_sync_soon(self._stop.set)
         self._thread.join()
-        if self._error is not None and not fails:
-            raise self._error
+        if self.error is not None and not fails:
+            raise self.error
 
 
 class _CutShort(Exception):
@@ -224,7 +227,13 @@ class Receiver:
         rest = self._unpacker.take_rest()
         if rest is not None:
             return rest
-        return self._background.call(self._inner.next_batch, timeout_s)
+        try:
+            return self._background.call(self._inner.next_batch, timeout_s)
+        except BaseException as error:
+            # What a handler of notices raised while the application was away: what had come before that comes first.
+            if error is not self._background.error or (left := trio.run(self._inner.next_batch)) is None:
+                raise
+            return left
 
     def batches(self) -> Iterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""

@@ -364,5 +364,7 @@ def open_receiver(
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
         finally:
-            driver.perform(core.leave(driver.now_ns()))
-            driver.close()
+            try:
+                driver.perform(core.leave(driver.now_ns()))
+            finally:
+                driver.close()

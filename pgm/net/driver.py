@@ -238,7 +238,12 @@ class Driver:
             gathers = gathers and reads < DRAIN_TRAINS
             arrival = link.read(sock, gathers=gathers, take=None if is_observed else take)
             if arrival is not None:
-                self.perform_now(self._hear(link, sock, arrival))
+                try:
+                    self.perform_now(self._hear(link, sock, arrival))
+                except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held
+                    if link.holds(sock):
+                        self.read_for(take, gathers=False)
+                    raise
                 octets += arrival.train.length
             if not link.holds(sock):
                 break
@@ -302,12 +307,14 @@ class Driver:
 
     def perform_now(self, effects: Effects) -> None:
         """Do what a call from outside of the driver's tasks caused: deliveries and control, never data."""
-        while effects:
-            if self.observer is not None:
-                self.observer.performed(effects, self.now_ns())
-            self._do_now(effects)
-            effects = self._application.after()
-        self.poke()
+        try:
+            while effects:
+                if self.observer is not None:
+                    self.observer.performed(effects, self.now_ns())
+                self._do_now(effects)
+                effects = self._application.after()
+        finally:  # also where a notice's handler raises
+            self.poke()
 
     def _do_now(self, effects: Effects) -> None:
         left = iter(effects)
@@ -324,13 +331,18 @@ class Driver:
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
         if self.observer is not None:
             self.observer.performed(effects, self.now_ns())
-        for effect in effects:
-            if not isinstance(effect, Send):
-                self._hand_over(effect)
-            elif effect.is_data:
-                await self._send_data(effect, 0, link, train)
-            else:
-                self._send_control(effect)
+        left = iter(effects)
+        try:
+            for effect in left:
+                if not isinstance(effect, Send):
+                    self._hand_over(effect)
+                elif effect.is_data:
+                    await self._send_data(effect, 0, link, train)
+                else:
+                    self._send_control(effect)
+        except BaseException:  # of a notice's handler, which ends this driver: what the core gave away is nowhere else
+            self._do_now([one for one in left if not (isinstance(one, Send) and one.is_data)])
+            raise
         more = self._application.after()
         if more:
             self.perform_now(more)

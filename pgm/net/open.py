@@ -203,5 +203,7 @@ async def open_receiver(
         try:
             yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
         finally:
-            driver.perform_now(core.leave(Driver.now_ns()))
-            inbox.close()
+            try:
+                driver.perform_now(core.leave(Driver.now_ns()))
+            finally:
+                inbox.close()

@@ -62,6 +62,36 @@ def test_blocking_batches_and_time_limit(place: Place) -> None:
     assert np.concatenate(rows).tobytes() == bytes(range(64))
 
 
+@pytest.mark.parametrize("busy_poll", [False, True])
+def test_a_time_limit_holds_while_only_what_is_not_wanted_comes(place: Place, busy_poll: bool) -> None:
+    """All the time, from a source that does not wait: a call looks no further than its time, or what waits when it begins."""
+    text = one_segment(place, rate="200Mbit/s").replace("data_port = 7500", 'data_port = 7500\nframing = "batch"')
+    topology, is_over = loads(text), threading.Event()
+    options: dict[str, Any] = {"busy_poll": True} if busy_poll else {}
+
+    def send() -> None:
+        with pgm.blocking.open_source(topology, node="source") as source:
+            while not is_over.is_set():
+                source.send_batch(np.zeros((2000, 70), np.uint8), subject="/other")
+
+    sender = threading.Thread(target=send)
+    with pgm.blocking.open_receiver(topology, node="desk-1", subjects=["/wanted"], **options) as receiver:
+        sender.start()
+        try:
+            assert isinstance(receiver.next_batch(PATIENCE_S), Opened)
+            delivered = receiver.counters.delivered_packets
+            for limit_s in (0.2, 0, 0.05, 0):
+                began = time.monotonic()
+                assert receiver.next_batch(limit_s) is None
+                assert limit_s <= time.monotonic() - began < PATIENCE_S / 4
+            assert receiver.counters.delivered_packets > delivered
+        finally:
+            is_over.set()
+        while not isinstance(receiver.next_batch(PATIENCE_S), Closed):
+            pass
+        sender.join()
+
+
 def test_blocking_calls_raise_in_the_thread_that_called(place: Place) -> None:
     topology = loads(one_segment(place))
     with pytest.raises(pgm.TopologyError, match="no node 'nobody'"), pgm.blocking.open_source(topology, node="nobody"):

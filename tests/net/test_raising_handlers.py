@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import trio
 import trio.testing
@@ -11,8 +12,10 @@ from pgm import Batch, Message
 from pgm.core.channel import Channel
 from pgm.core.effects import Deliver, Effects, Notice
 from pgm.core.receiver import ReceiverCore
+from pgm.net.receiver import Receiver
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train
+from tests.net.opened import open_files
 from tests.net.places import Place
 
 PATIENCE_S = 20.0
@@ -117,3 +120,94 @@ async def test_one_under_trio_goes_on_with_what_came(place: Place) -> None:
                 await source.send_batch(SENT)
     assert got == SENT
     assert refusals
+
+
+async def test_one_that_reads_for_itself_has_all_that_was_read_before_it_hears_of_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packets of another size were read beyond the first ones: nobody else would look at them."""
+    tells, receive = iter([True]), ReceiverCore.receive
+
+    def receiving(self: ReceiverCore, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        effects = receive(self, train, channel, peer, now_ns)
+        return [Notice("test", "something happened"), *effects] if next(tells, False) else effects
+
+    sending = pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms"), busy_poll=True)
+    async with pgm.open_receiver(place.url(), on_notice=refuse) as receiver:
+        with sending as source:
+            source.send(b"first")
+            with trio.fail_after(PATIENCE_S):
+                while not isinstance(await receiver.next_batch(), Batch):
+                    pass
+            monkeypatch.setattr(ReceiverCore, "receive", receiving)
+            for size in (1000, 1400):
+                source.send_batch(np.zeros((3, size), np.uint8))
+            with pytest.raises(Refused):
+                receiver.driver.read_for(lambda _packet, _peer: False, gathers=True)
+            assert receiver.counters.delivered_packets == 7
+
+
+@pytest.mark.usefixtures("telling")
+async def test_one_under_trio_whose_application_is_away_ends_and_what_came_can_be_taken(place: Place) -> None:
+    receivers: list[Receiver] = []
+
+    async def be_away(source: pgm.Source) -> None:
+        async with pgm.open_receiver(place.url(), on_notice=refuse) as receiver:
+            receivers.append(receiver)
+            await source.send_batch(SENT)
+            with trio.fail_after(PATIENCE_S):
+                await trio.sleep_forever()
+
+    async with pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
+        with pytest.raises(Refused):
+            await be_away(source)
+    got = [message async for batch in receivers[0].batches() if isinstance(batch, Batch) for message in batch]
+    assert got == SENT[: receivers[0].counters.delivered_packets]
+    assert got
+
+
+@pytest.mark.usefixtures("telling")
+def test_one_with_a_thread_has_what_came_and_then_what_ended_it(place: Place) -> None:
+    got: list[bytes] = []
+
+    def be_away_and_return(source: pgm.blocking.Source) -> None:
+        with pgm.blocking.open_receiver(place.url(), on_notice=refuse) as receiver:
+            source.send_batch(SENT, flush=True)
+            receiver._background._thread.join(PATIENCE_S)
+            try:
+                got.extend(item.payload for item in receiver if isinstance(item, Message))
+            finally:
+                assert got == SENT[: receiver.counters.delivered_packets]
+
+    with pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms")) as source, pytest.raises(Refused):
+        be_away_and_return(source)
+    assert got
+
+
+@pytest.fixture
+def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receivers that have something to tell when they leave."""
+    monkeypatch.setattr(ReceiverCore, "leave", lambda _core, _now_ns: [Notice("test", "something happened")])
+
+
+@pytest.mark.usefixtures("leaving")
+async def test_one_under_trio_is_closed_whatever_a_handler_does_in_the_end(place: Place) -> None:
+    before = open_files()
+    with pytest.raises(Refused):
+        async with pgm.open_receiver(place.url(), on_notice=refuse) as receiver:
+            pass
+    assert await receiver.next_batch() is None
+    assert open_files() == before
+
+
+@pytest.mark.usefixtures("leaving")
+def test_one_that_spins_is_closed_whatever_a_handler_does_in_the_end(place: Place) -> None:
+    before = open_files()
+    with (
+        pytest.raises(Refused),
+        pgm.blocking.open_receiver(place.url(), busy_poll=True, on_notice=refuse) as receiver,
+    ):
+        pass
+    with pytest.raises(pgm.UsageError, match="closed"):
+        receiver.poll()
+    assert open_files() == before
