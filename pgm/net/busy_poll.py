@@ -51,9 +51,7 @@ class _Input:
         self._driver = driver
         self._link = link
         self._sock = sock
-        self.was_single = (
-            False  # whether the last read gave one packet, which was taken: the next is likely to be so, too
-        )
+        self.was_single = False  # whether the last read gave one packet: the next is likely to be so, too
 
     def read(self, *, gathers: bool) -> None:
         """Take what waits."""
@@ -270,14 +268,14 @@ class BusyPollDriver:
         return 0 if self.held else self.core.deadline_ns
 
     def read(self, link: Link, sock: socket.socket, *, gathers: bool) -> bool:
-        """Take what one read gives, and what it read beyond; says whether that was one packet at most, which was taken."""
+        """Take what one read gives, and what it read beyond; says whether that was one packet at most: an SPM between single packets is no reason to look for them otherwise."""
         take = self.take_alone if self.observer is None else None
         is_single = True
         for reads in itertools.count():
             # In the end what was read beyond, and no more: two senders by turns would keep it here for as long as they send.
             arrival = link.read(sock, gathers=gathers and reads < _READS_IN_A_ROW, take=take)
             if arrival is not None:
-                is_single = False
+                is_single = not reads and arrival.train.length <= arrival.train.stride
                 try:
                     self._hear(link, arrival)
                 except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held

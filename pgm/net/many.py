@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import functools
 import os
 import socket
-import struct
 import sys
 
 import attrs
@@ -19,40 +17,29 @@ import numpy as np
 import numpy.typing as npt
 
 from pgm.core.arena import ROOM
+from pgm.net.headers import (
+    CONTROL_HEADER,
+    CONTROL_OCTETS,
+    NAME_OCTETS,
+    ControlMessage,
+    Header,
+    IoVec,
+    ancillary_of,
+    host_of,
+)
 from pgm.net.sockets import SO_RXQ_OVFL
 from pgm.wire.train import Octets
 
 MOST = 128  # datagrams a call: half as many cost a receiver of single packets some 3 % of its CPU
-_NAME_OCTETS = 28  # of sockaddr_in6, the longest
 _DONTWAIT, _TRUNCATED = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC)  # the flags themselves compute in Python
-_HEADER = struct.Struct("@Nii")  # cmsghdr
-_CONTROL_OCTETS = socket.CMSG_SPACE(4) * 2
 # What comes beside every packet once the kernel has dropped one: their number so far, and nothing else.
-_DROPS = np.frombuffer(_HEADER.pack(socket.CMSG_LEN(4), socket.SOL_SOCKET, SO_RXQ_OVFL), np.uint8)
-
-
-class _IoVec(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _Header(ctypes.Structure):
-    """struct msghdr."""
-
-    _fields_ = (
-        ("name", ctypes.c_void_p),
-        ("name_length", ctypes.c_uint32),
-        ("iov", ctypes.c_void_p),
-        ("iov_length", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("control_length", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    )
+_DROPS = np.frombuffer(CONTROL_HEADER.pack(socket.CMSG_LEN(4), socket.SOL_SOCKET, SO_RXQ_OVFL), np.uint8)
 
 
 class _Message(ctypes.Structure):
     """struct mmsghdr."""
 
-    _fields_ = (("header", _Header), ("length", ctypes.c_uint32))
+    _fields_ = (("header", Header), ("length", ctypes.c_uint32))
 
 
 _recvmmsg = getattr(ctypes.CDLL(None, use_errno=True), "recvmmsg", None)
@@ -77,14 +64,14 @@ class Found:
 
     def host(self, index: int) -> tuple[str, int]:
         """The address and port of a sender."""
-        return _host_of(self.names[index].tobytes())
+        return host_of(self.names[index].tobytes())
 
     def are_alike(self, octets: int) -> bool:
         """Whether all have this length, come from one sender, and none is odd."""
         if self.is_odd is not None or np.count_nonzero(self.lengths == octets) != len(self):
             return False
         names = self.names.tobytes()
-        return names == names[:_NAME_OCTETS] * len(self)
+        return names == names[:NAME_OCTETS] * len(self)
 
     def alike_from(self, index: int) -> int:
         """How many from this one on have its length and its sender, and are not odd; 0 if it is."""
@@ -93,17 +80,9 @@ class Found:
             alike &= ~self.is_odd[index:]
         return len(alike) if alike.all() else int(alike.argmin())
 
-    def ancillary(self, index: int) -> list[tuple[int, int, bytes]]:
+    def ancillary(self, index: int) -> list[ControlMessage]:
         """What came beside a datagram, as `recvmsg` gives it."""
-        octets = self._controls[index, : int(self._control_lengths[index])].tobytes()
-        found, at = [], 0
-        while at + _HEADER.size <= len(octets):
-            length, level, kind = _HEADER.unpack_from(octets, at)
-            if length < _HEADER.size:
-                break
-            found.append((level, kind, octets[at + _HEADER.size : at + length]))
-            at += socket.CMSG_SPACE(length - _HEADER.size)
-        return found
+        return ancillary_of(self._controls[index, : int(self._control_lengths[index])].tobytes())
 
 
 def _number_of(control: Octets) -> int:
@@ -111,28 +90,18 @@ def _number_of(control: Octets) -> int:
     return int.from_bytes(control[len(_DROPS) : len(_DROPS) + 4].tobytes(), sys.byteorder)
 
 
-@functools.lru_cache(maxsize=4096)
-def _host_of(name: bytes) -> tuple[str, int]:
-    """A sockaddr in words."""
-    family = int.from_bytes(name[:2], sys.byteorder)
-    port = int.from_bytes(name[2:4], "big")
-    if family == socket.AF_INET6:
-        return socket.inet_ntop(socket.AF_INET6, name[8:24]), port
-    return socket.inet_ntop(socket.AF_INET, name[4:8]), port
-
-
 class ManyReads:
     """Room for as many datagrams as one call takes. What a call gave is good until the next."""
 
     def __init__(self) -> None:
         self._rows: Octets = np.empty((MOST, ROOM), np.uint8)  # touched as far as datagrams reach
-        self._names: Octets = np.zeros((MOST, _NAME_OCTETS), np.uint8)
-        self._controls: Octets = np.zeros((MOST, _CONTROL_OCTETS), np.uint8)
-        self._vectors = (_IoVec * MOST)()
+        self._names: Octets = np.zeros((MOST, NAME_OCTETS), np.uint8)
+        self._controls: Octets = np.zeros((MOST, CONTROL_OCTETS), np.uint8)
+        self._vectors = (IoVec * MOST)()
         self._messages = (_Message * MOST)()
         for index in range(MOST):
-            self._vectors[index] = _IoVec(self._rows[index].ctypes.data, ROOM)
-            self._messages[index].header = _Header(
+            self._vectors[index] = IoVec(self._rows[index].ctypes.data, ROOM)
+            self._messages[index].header = Header(
                 name=self._names[index].ctypes.data,
                 iov=ctypes.addressof(self._vectors[index]),
                 iov_length=1,
@@ -152,8 +121,8 @@ class ManyReads:
         """Take up to `most` datagrams that wait. Raises OSError but for an empty socket."""
         assert _recvmmsg is not None
         most = min(most, MOST)
-        self._name_lengths[:most] = _NAME_OCTETS
-        self._control_lengths[:most] = _CONTROL_OCTETS
+        self._name_lengths[:most] = NAME_OCTETS
+        self._control_lengths[:most] = CONTROL_OCTETS
         count = _recvmmsg(sock.fileno(), self._messages, most, _DONTWAIT, None)
         if count < 0:
             number = ctypes.get_errno()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import functools
 import ipaddress
+import os
 import socket
 import struct
 from collections import deque
@@ -17,19 +19,21 @@ from pgm.core.arena import ROOM, Arena
 from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
 from pgm.impairments import Injector
+from pgm.net.headers import CONTROL_OCTETS
 from pgm.net.many import MOST, Found, ManyReads
 from pgm.net.raw import Ancillary, strip_header
+from pgm.net.single import CONTROL_WORD, SingleReads, receive_message
 from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
 from pgm.wire.formats import Nla
 from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, Octets, Train
 
-_ANCILLARY = socket.CMSG_SPACE(4) * 2
 _INT = struct.Struct("=i")
 _U32 = struct.Struct("=I")
 _MASK = 0xFFFFFFFF
-_TRUNCATED = int(socket.MSG_TRUNC)  # the flags themselves compute in Python
+_TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
 # What a driver refuses for a while: a full queue.
 BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
+_NOTHING_THERE = BUSY | {errno.EINTR}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -92,6 +96,7 @@ class Reads:
         self._kernel_drops: dict[socket.socket, int] = {}
         self._held: dict[socket.socket, deque[tuple[Octets, _Read]]] = {}
         self._many = None if is_raw else ManyReads.or_none()
+        self._singles: dict[socket.socket, SingleReads] = {}  # of those that were looked at for single packets
 
     @property
     def inputs(self) -> tuple[socket.socket, ...]:
@@ -141,28 +146,42 @@ class Reads:
 
         None: it is not one packet, or was not taken, and is held for `read`, which costs a long train a copy.
         """
-        try:
-            packet, ancillary, flags, name = sock.recvmsg(ROOM, _ANCILLARY)
-        except BlockingIOError:  # by far the most frequent: who looks finds nothing most of the time
-            return False
-        except OSError as error:
-            return not self._is_busy(error)
-        read, is_taken = None, False
-        if not (ancillary or flags or self._is_v6) and packet and name != self._own_name:
-            is_taken = take(packet, name[0])
+        single = self._singles.get(sock) or self._single(sock)
+        octets = receive_message(single.number, single.header, _DONTWAIT)
+        if octets < 0:  # by far the most frequent: who looks finds nothing most of the time
+            number = ctypes.get_errno()
+            return number not in _NOTHING_THERE and not self._is_busy(OSError(number, os.strerror(number)))
+        if octets and single.told == single.usual:
+            single.told[CONTROL_WORD] = CONTROL_OCTETS
+            read, packet = None, single.data[:octets].tobytes()
+            is_taken = take(packet, single.peer)
         else:
-            read = self._judged(sock, len(packet), ancillary, flags, name)
+            read = self._judged_single(sock, octets, single)
             if not read.octets:
                 return True
+            packet = single.data[: read.octets].tobytes()
             is_taken = read.octets == read.stride and take(packet, read.peer)
         if is_taken:
             counters = self.counters
             counters.trains_in += 1
             counters.packets_in += 1
             return True
-        read = read or _Read(len(packet), len(packet), name[0])
-        self._held.setdefault(sock, deque()).append((np.frombuffer(packet, np.uint8, read.octets), read))
+        read = read or _Read(octets, octets, single.peer)
+        self._held.setdefault(sock, deque()).append((np.frombuffer(packet, np.uint8), read))
         return None
+
+    def _single(self, sock: socket.socket) -> SingleReads:
+        single = self._singles[sock] = SingleReads(sock)
+        return single
+
+    def _judged_single(self, sock: socket.socket, octets: int, single: SingleReads) -> _Read:
+        """As `_judged`; where it is a packet, what was told of it is what is told of the next of its sender most likely."""
+        ancillary, flags, name = single.beside()
+        read = self._judged(sock, octets, ancillary, flags, name)
+        if read.octets and not flags and not any(kind == UDP_GRO and level == SOL_UDP for level, kind, _ in ancillary):
+            single.expect(read.peer)
+        single.told[CONTROL_WORD] = CONTROL_OCTETS
+        return read
 
     def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> Arrival:
         self.counters.trains_in += 1
@@ -279,7 +298,7 @@ class Reads:
             chunk[at : at + read.octets] = octets
             return read
         try:
-            count, ancillary, flags, name = sock.recvmsg_into((room,), _ANCILLARY)
+            count, ancillary, flags, name = sock.recvmsg_into((room,), CONTROL_OCTETS)
         except OSError as error:
             return None if self._is_busy(error) else _NOTHING
         if count == first.octets and name == first.name and ancillary == first.beside and not flags:

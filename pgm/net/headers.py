@@ -1,0 +1,57 @@
+"""What `recvmsg` and `recvmmsg` of the system's library take and fill in, for who calls them past Python's own: see `recvmsg(2)`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import socket
+import struct
+import sys
+
+NAME_OCTETS = 28  # of sockaddr_in6, the longest
+CONTROL_OCTETS = socket.CMSG_SPACE(4) * 2  # the size of a train's packets, and the number of those dropped so far
+CONTROL_HEADER = struct.Struct("@Nii")  # cmsghdr
+
+ControlMessage = tuple[int, int, bytes]  # level, kind, octets: as `recvmsg` gives it
+
+
+class IoVec(ctypes.Structure):
+    """struct iovec."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class Header(ctypes.Structure):
+    """struct msghdr."""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("name_length", ctypes.c_uint32),
+        ("iov", ctypes.c_void_p),
+        ("iov_length", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def host_of(name: bytes) -> tuple[str, int]:
+    """Address and port of a sockaddr."""
+    family = int.from_bytes(name[:2], sys.byteorder)
+    port = int.from_bytes(name[2:4], "big")
+    if family == socket.AF_INET6:
+        return socket.inet_ntop(socket.AF_INET6, name[8:24]), port
+    return socket.inet_ntop(socket.AF_INET, name[4:8]), port
+
+
+def ancillary_of(octets: bytes) -> list[ControlMessage]:
+    """The control messages that came beside a datagram."""
+    found, at = [], 0
+    while at + CONTROL_HEADER.size <= len(octets):
+        length, level, kind = CONTROL_HEADER.unpack_from(octets, at)
+        if length < CONTROL_HEADER.size:
+            break
+        found.append((level, kind, octets[at + CONTROL_HEADER.size : at + length]))
+        at += socket.CMSG_SPACE(length - CONTROL_HEADER.size)
+    return found
