@@ -130,11 +130,9 @@ class ReceiverCore:
             session, effects = self._session(item, now_ns)
             return [*effects, *self._receive_data(session, item, channel, peer, now_ns)]
         if isinstance(item, Scattered):
-            known, taken = self.sessions.get(item.tsi), None
+            known = self.sessions.get(item.tsi)
             if known is not None and known.lines is None and not item.data.parity:
-                taken = known.take_scattered(item, peer, now_ns)
-            if taken is not None:
-                return taken
+                return known.on_scattered(item, peer, now_ns)
             return [effect for one in item.pieces() for effect in self._receive_one(one, channel, peer, now_ns)]
         if isinstance(item, Spm):
             session, effects = self._session(item, now_ns)

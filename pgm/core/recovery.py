@@ -72,11 +72,6 @@ class Recovery:
         return min(self.missing.next_deadline_ns, self._look_at_ns) if self.may_ask else NEVER
 
     @property
-    def has_parked(self) -> bool:
-        """Whether something waits for room among what is asked for."""
-        return self._look_at_ns != NEVER
-
-    @property
     def has_room_at_ns(self) -> int:
         """When what is parked is looked at; now where answers have made room."""
         return self._look_at_ns if self.may_ask else NEVER

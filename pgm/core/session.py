@@ -37,7 +37,7 @@ from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Fin, Held, Join, Syn, find
 from pgm.wire.packets import Nak, Polr, Spm
 from pgm.wire.plain import plain_front
-from pgm.wire.train import Data, Run
+from pgm.wire.train import Data, Run, Scattered
 
 
 @attrs.frozen
@@ -138,6 +138,22 @@ class Session(ShortReceive):
 
     def on_data(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """ODATA or RDATA."""
+        return self._and_ask(self._take(data, peer, now_ns), now_ns)
+
+    def on_scattered(self, some: Scattered, peer: Nla, now_ns: int) -> Effects:
+        """The same in pieces of one read: what they make room for is asked for behind the last of them."""
+        taken = self.take_scattered(some, peer, now_ns)
+        if taken is None:
+            taken = [effect for one in some.pieces() for effect in self._take(one, peer, now_ns)]
+        return self._and_ask(taken, now_ns)
+
+    def _and_ask(self, effects: Effects, now_ns: int) -> Effects:
+        """Ask for what waited for room, where there is some now: while trains come in, deadlines are late."""
+        if self._recovery.has_room_at_ns > now_ns or self._state is not _State.OPEN:
+            return effects
+        return [*effects, *self._ask(self._setup.segment, now_ns)]
+
+    def _take(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         if self._state in (_State.CLOSED, _State.ENDING):
             self._counters.duplicate_packets += data.count
             return ()
@@ -146,22 +162,11 @@ class Session(ShortReceive):
         if self.path.is_jump(end - 1):
             self._counters.jumps_rejected += data.count
             return ()
-        if data.type is PacketType.ODATA and not data.says_more and trail <= first and not self._has_sequels:
-            window, path = self.window, self.path
-            delivered = window.pass_on(data, first)
-            may_hold = delivered is None and max(trail, path.trail) <= window.next_sqn
-            if delivered is not None or (may_hold and window.hold_on(data, first, now_ns)):
-                path.heard_at_ns = now_ns
-                self._asker.parents.heard(peer)
-                path.saw(end - 1, trail)
-                if delivered is not None:
-                    return (delivered,)
-                return self._ask(self._setup.segment, now_ns) if self._recovery.has_room_at_ns <= now_ns else ()
-        elif data.type is PacketType.RDATA and not data.says_more:
-            repaired = self.take_repair(data, first, trail, peer, now_ns)
-            if repaired is not None:
-                has_room = self._recovery.has_room_at_ns <= now_ns
-                return [*repaired, *self._ask(self._setup.segment, now_ns)] if has_room else repaired
+        if not data.says_more:
+            is_repair = data.type is PacketType.RDATA
+            taken = (self.take_repair if is_repair else self.take_train)(data, first, trail, peer, now_ns)
+            if taken is not None:
+                return taken
         effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
         if data.options:
             effects += self._note_start(data, first)
@@ -189,10 +194,7 @@ class Session(ShortReceive):
             effects += self.feedback.reporter.on_data(first, end, now_ns)
         if data.options and find(data.options, Fin) is not None:
             self.path.fin_lead = end - 1
-        effects += self._advance()
-        if self._recovery.has_room_at_ns <= now_ns and self._state is _State.OPEN:
-            effects += self._ask(self._setup.segment, now_ns)  # while trains come in, deadlines are late
-        return effects
+        return [*effects, *self._advance()]
 
     def on_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity packets, ODATA or RDATA: what they make up for arrives now."""

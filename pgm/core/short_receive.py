@@ -68,7 +68,7 @@ class ShortReceive(SessionView):
     def take_scattered(self, some: Scattered, peer: Nla, now_ns: int) -> Effects | None:
         """Take ODATA or RDATA in pieces that are all new, or all known, where nothing but deliveries comes of that; else None, and nothing was taken."""
         path, window, data = self.path, self.window, some.data
-        if self._has_sequels or self._recovery.has_parked or self._counters.watch is not None or not some.is_ascending:
+        if self._has_sequels or self._counters.watch is not None or not some.is_ascending:
             return None
         first, trail = path.place(data.wire_sqn, data.wire_trail)
         last = first + some.spans[-1][1] - 1
@@ -91,6 +91,21 @@ class ShortReceive(SessionView):
         (parents.answered if is_repair else parents.heard)(peer)
         path.saw(last, trail)
         return effects
+
+    def take_train(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
+        """Take ODATA that are next, or behind all that is known, where nothing but their delivery comes of that; else None, and nothing was taken."""
+        if trail > first or self._has_sequels:
+            return None
+        window, path = self.window, self.path
+        delivered = window.pass_on(data, first)
+        if delivered is None:
+            may_hold = max(trail, path.trail) <= window.next_sqn
+            if not (may_hold and window.hold_on(data, first, now_ns)):
+                return None
+        path.heard_at_ns = now_ns
+        self._asker.parents.heard(peer)
+        path.saw(first + data.count - 1, trail)
+        return () if delivered is None else (delivered,)
 
     def take_repair(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
         """Take RDATA, all of it known and not delivered, where nothing but deliveries comes of that; else None, and nothing was taken."""

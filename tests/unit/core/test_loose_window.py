@@ -64,9 +64,13 @@ things = st.one_of(
     first=st.sampled_from([0, 1000, (1 << 32) - 9]),
     takes=st.booleans(),
     small=st.booleans(),
+    at_once=st.sampled_from([2, 5, 1008]),
 )
-def test_repairs_are_delivered_at_the_same_time_by_the_short_way_and_the_long_one(history, first, takes, small):
+def test_repairs_are_delivered_at_the_same_time_by_the_short_way_and_the_long_one(
+    history, first, takes, small, at_once
+):
     limits = {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400} if small else {}
+    limits["nak_max_outstanding"] = at_once
     found = []
     for is_short in (True, False):
         with pytest.MonkeyPatch.context() as patch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgm.core.receive_window import ReceiveWindow
 from pgm.core.session import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
@@ -180,3 +181,17 @@ def test_local_repairs_are_told_apart():
     reader.hear(data_train([1012]))
     counters = reader.core.counters
     assert (counters.repaired_sqns, counters.repaired_locally, counters.late_sqns) == (2, 1, 1)
+
+
+def test_repairs_for_holes_take_the_short_way_while_others_wait_to_be_asked_for(monkeypatch):
+    """What they make room for is asked for behind the last of them."""
+    filled, short = [], ReceiveWindow.fill
+    monkeypatch.setattr(ReceiveWindow, "fill", lambda *what: filled.append(short(*what)) or filled[-1])
+    reader = joined(nak_max_outstanding=4)
+    reader.hear(data_train(range(1011, 1041, 2), trail=100))
+    reader.wait(20 * MS)
+    [asked] = reader.naks(1000)
+    assert asked == [1010, 1012, 1014, 1016]
+    reader.hear(data_train(asked, kind=PacketType.RDATA, trail=100))
+    assert filled == [4]
+    assert reader.naks(1000)[1:] == [[1018, 1020, 1022, 1024]]
