@@ -65,7 +65,8 @@ class Link(Reads):
         )
         super().__init__(sockets, segment, arena, injector, is_raw=plan.transport == "ip")
         self._sendto, self._sendmsg = sockets.own.sendto, sockets.own.sendmsg
-        # Where a packet to the group goes that takes nothing else along.
+        # What sends a packet to the group that takes nothing else along, and where others of that kind go.
+        self._send_single = None if sockets.to_group is None else sockets.to_group.send
         self._group_name: tuple[str | int, ...] | None = None
         if not self._is_raw and plan.peers is None:
             self._group_name = socket_name(plan.group, plan.port, interface, sockets.family)
@@ -92,10 +93,10 @@ class Link(Reads):
 
     def send_alone(self, packet: bytes) -> bool:
         """Send one packet to the group; False, and nothing was sent, where `send` has more to say."""
-        if self._group_name is None:
+        if self._send_single is None:
             return False
         try:
-            self._sendto(packet, _DONTWAIT, self._group_name)
+            self._send_single(packet)
         except OSError:
             return False
         return True

@@ -4,6 +4,9 @@ Per (node, segment) there are two; on a unicast leg only the second. The group's
 host, and takes only the membership it joined itself. The node's own socket is bound to (address,
 unicast port) exclusively and sends everything: its address is the node's identity, and a second process
 gets EADDRINUSE instead of stealing NAKs. Over IP protocol 113 there are no ports: see `pgm.net.raw`.
+
+Who sends to a group alone has a third, of the same address and port and connected to the group: for what leaves packet by
+packet the kernel finds the way once.
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ class SegmentSockets:
     gso: bool
     gro: bool
     buffers: Buffers
+    to_group: socket.socket | None  # sends to the group, and receives nothing, since nothing comes from a group
     claim: socket.socket | None = None  # of the address, where there are no ports
 
     @property
@@ -79,7 +83,7 @@ class SegmentSockets:
 
     def close(self) -> None:
         """Close all."""
-        for sock in (self.group, self.own, self.claim):
+        for sock in (self.group, self.own, self.to_group, self.claim):
             if sock is not None:
                 sock.close()
 
@@ -145,12 +149,16 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
         inputs = (own,) if group is None else (group, own)
         gro = parameters.gro and not seat.is_raw and all(_try_option(one, SOL_UDP, UDP_GRO, 1) for one in inputs)
         gso = parameters.gso and not seat.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
+        is_sender = seat.speaks_alone and plan.peers is None and not seat.is_raw
+        to_group = stack.enter_context(_connected_socket(seat, own, parameters)) if is_sender else None
         buffers = _size_buffers(own, inputs, parameters)
+        if to_group is not None:
+            _size_sndbuf(to_group, parameters)
         for one in inputs:
             _try_option(one, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
             one.setblocking(False)
         stack.pop_all()
-    return SegmentSockets(interface, family, group, own, gso, gro, buffers, claimed)
+    return SegmentSockets(interface, family, group, own, gso, gro, buffers, to_group, claimed)
 
 
 def _own_socket(seat: _Seat, parameters: Parameters) -> socket.socket:
@@ -171,6 +179,26 @@ def _own_socket(seat: _Seat, parameters: Parameters) -> socket.socket:
     except TransportError:
         sock.close()
         raise
+    return sock
+
+
+def _connected_socket(seat: _Seat, own: socket.socket, parameters: Parameters) -> socket.socket:
+    """One that sends to the group from the name of the node's own. That is shared for no longer than this takes."""
+    sock = seat.socket()
+    try:
+        for one in (own, sock):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(own.getsockname())
+        for one in (own, sock):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        if parameters.dscp:
+            _mark(sock, seat.family, parameters.dscp)
+        sock.connect(seat.name(seat.plan.group, seat.plan.port))
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise _explain(error, seat, seat.own_port) from error
     return sock
 
 
@@ -262,11 +290,15 @@ def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameter
     for sock in inputs:
         if not _try_option(sock, socket.SOL_SOCKET, SO_RCVBUFFORCE, parameters.so_rcvbuf):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, parameters.so_rcvbuf)
-    if not _try_option(own, socket.SOL_SOCKET, SO_SNDBUFFORCE, parameters.so_sndbuf):
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, parameters.so_sndbuf)
+    _size_sndbuf(own, parameters)
     rcvbuf = inputs[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     sndbuf = own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
     return Buffers(parameters.so_rcvbuf, rcvbuf, parameters.so_sndbuf, sndbuf)
+
+
+def _size_sndbuf(sock: socket.socket, parameters: Parameters) -> None:
+    if not _try_option(sock, socket.SOL_SOCKET, SO_SNDBUFFORCE, parameters.so_sndbuf):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, parameters.so_sndbuf)
 
 
 def _explain(error: OSError, seat: _Seat, port: int) -> TransportError:

@@ -1,0 +1,65 @@
+"""The socket that sends single packets: from the name of the node's own, which stays its own."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from pgm.core.arena import Arena
+from pgm.core.effects import alone
+from pgm.net.link import Link
+from pgm.net.open import resolve
+from pgm.parameters import Parameters
+from pgm.topology.node_plan import Role
+from tests.net.places import Place
+from tests.net.test_gathering import sender
+
+DSCP = 10
+IP_RECVTTL = 12  # which the standard library does not name
+
+
+@pytest.fixture
+def ends(place: Place) -> Iterator[tuple[Link, Link]]:
+    """A source's link and a receiver's."""
+    plans = [resolve(place.url(), None, role, {}).segments[0] for role in (Role.SOURCE, Role.RECEIVER)]
+    one, other = (Link(plan, 0, Parameters(multicast_hops=3, dscp=DSCP), Arena(), None) for plan in plans)
+    yield one, other
+    one.close()
+    other.close()
+
+
+def test_what_it_sends_is_as_what_the_own_socket_sends(ends: tuple[Link, Link]) -> None:
+    """From the same address and port, with the same hops and traffic class."""
+    source, receiver = ends
+    group = receiver.inputs[0]
+    group.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+    group.setsockopt(socket.IPPROTO_IP, IP_RECVTTL, 1)
+    assert source.send_alone(b"packet")
+    source.send(alone(source.segment, b"packet"))
+    first, second = group.recvmsg(100, 200), group.recvmsg(100, 200)
+    assert first == second
+    assert first[0] == b"packet"
+    assert first[3] == source.sockets.own.getsockname()
+    assert {(kind, octets[0]) for _, kind, octets in first[1]} == {(socket.IP_TTL, 3), (socket.IP_TOS, DSCP << 2)}
+
+
+def test_the_own_socket_still_gets_what_comes_to_its_name_and_nobody_else_can(
+    ends: tuple[Link, Link], place: Place
+) -> None:
+    name = ends[0].sockets.own.getsockname()
+    assert ends[0].sockets.to_group is not None
+    assert ends[0].sockets.to_group.getsockname() == name
+    with sender(place.address(1)) as asker, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match=str(errno.EADDRINUSE)):
+            other.bind(name)
+        asker.sendto(b"nak", name)
+        assert ends[0].sockets.own.recv(100) == b"nak"
+
+
+def test_a_receiver_has_none_and_leaves_it_to_others_to_send_alone(ends: tuple[Link, Link]) -> None:
+    assert ends[1].sockets.to_group is None
+    assert not ends[1].send_alone(b"packet")
