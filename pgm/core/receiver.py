@@ -87,7 +87,7 @@ class ReceiverCore:
         if self._passed is not None:
             self.note_passed()
         one = self._foreseen
-        if one is None or not is_plain_untrusted(packet, one.session.front, one.rest, one.octets):
+        if one is None or not is_plain_untrusted(packet, one.head, one.octets):
             one = self._passable_untrusted(packet)
             if one is None:
                 return None

@@ -14,7 +14,7 @@ from pgm.core.parity_receiver import ParityReceiver
 from pgm.core.session_state import SessionState
 from pgm.core.session_view import SessionView
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
-from pgm.wire.plain import plain_rest
+from pgm.wire.plain import plain_head
 from pgm.wire.serial import HALF, MASK
 from pgm.wire.train import Data, Scattered
 
@@ -29,7 +29,7 @@ class Passable:
     found: tuple[Tsi, int]  # and its sqn
     trail: int
     octets: int  # with its header
-    rest: bytes  # what is between its checksum and its payload
+    head: int  # `plain_head` of it
 
 
 class ShortReceive(SessionView):
@@ -53,8 +53,8 @@ class ShortReceive(SessionView):
         sqn, behind = path.lead + 1, (wire_sqn - wire_trail) & MASK
         if sqn & MASK != wire_sqn or behind >= HALF or self._has_sequels or not self.window.may_pass(sqn, octets):
             return None
-        rest = plain_rest(self.gsi, octets - DATA_HEADER_OCTETS, wire_sqn, wire_trail)
-        return Passable(self, (path.tsi, sqn), sqn - behind, octets, rest)
+        head = plain_head(self.front, self.gsi, octets - DATA_HEADER_OCTETS, wire_sqn, wire_trail)
+        return Passable(self, (path.tsi, sqn), sqn - behind, octets, head)
 
     def note_passed(self, passed: Passable, peer: Nla, now_ns: int) -> Passable | None:
         """Note that it came and was delivered; returns the next one, if it may be like it but for its sqn."""

@@ -343,7 +343,8 @@ class TransmitWindow:
 
         The same as `append` and `next_train` in a fraction of their calls, together with `keep_alone`, which comes next.
         """
-        if len(payload) > self._most_alone or type(payload) not in _OCTETS:
+        kind = type(payload)
+        if len(payload) > self._most_alone or (kind is not bytes and kind not in _OCTETS):
             return None
         sqn = self.lead = self.end
         self.end = sqn + 1

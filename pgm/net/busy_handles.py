@@ -9,17 +9,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from pgm.core.arena import READING_OCTETS, Arena
-from pgm.core.effects import Closed, Lost, Notice, Opened
+from pgm.core.effects import Closed, Lost, Notice, Opened, alone
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.core.receiver import ReceiverCore
+from pgm.core.source import SourceCore
 from pgm.core.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
+from pgm.net.batching import BatchSending
 from pgm.net.busy_poll import BusyPollDriver, pinned
 from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver import warmth
+from pgm.net.framing import FramedSending
 from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
 from pgm.net.items import AnyBatch, BatchItem, Item, Message, batch_of
 from pgm.net.link import open_links
@@ -54,6 +57,10 @@ class Source(SourceHandle[BusyPollDriver]):
     far as the rate lets it, and for the rest with the next calls: a send in a handler does not wait.
     """
 
+    def __init__(self, core: SourceCore, driver: BusyPollDriver, packing: BatchSending | FramedSending | None) -> None:
+        super().__init__(core, driver, packing)
+        self._link = driver.links[core.setup.segment.index]  # that data goes out on
+
     def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None) -> int:
         """Send one message, now; returns the sqn of its first packet.
 
@@ -70,7 +77,8 @@ class Source(SourceHandle[BusyPollDriver]):
             packet = core.send_alone(payload, now_ns)
             if packet is not None:
                 try:
-                    driver.send_alone(packet, core.setup.segment)
+                    if driver.observer is not None or not self._link.send_alone(packet):
+                        driver.send_now(alone(core.setup.segment, packet))
                 finally:  # also where a signal ends the call: what has its sqn can be repaired
                     core.sent_alone(packet, now_ns)
                 spinner.expect_by(core.quiet_until_ns)

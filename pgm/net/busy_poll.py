@@ -18,8 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pgm.core.channel import Segment
-from pgm.core.effects import Effects, Send, alone
+from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.errors import UsageError
 from pgm.net.driver import Application, hear
@@ -35,7 +34,7 @@ _READS_IN_A_ROW = 16
 # Sockets that one look finds ready; others have their turn at the next.
 _MOST_READY = 16
 # Looks at the busiest socket before all others and the deadlines have their turn: some twelve microseconds.
-_LOOKS = 8
+_LOOKS = 12
 # Deadlines served in a row before the sockets get their turn.
 _DEADLINES_IN_A_ROW = 4
 # For so long an application may send batch after batch before the sockets and all other deadlines get their turn.
@@ -320,11 +319,6 @@ class BusyPollDriver:
         finally:  # also where a notice's handler raises
             self.spinner.expect_change()
         self.spinner.turn_if_due(now_ns)
-
-    def send_alone(self, packet: bytes, segment: Segment) -> None:
-        """Put one packet of data on the wire for a segment's group."""
-        if self.observer is not None or not self.links[segment.index].send_alone(packet):
-            self.send_now(alone(segment, packet))
 
     def send_now(self, send: Send) -> None:
         """Put data on the wire that the core gave outside of its deadline; what the link does not take is held."""

@@ -16,8 +16,11 @@ _REST = struct.Struct(">6sHII")  # what follows the checksum: GSI, TSDU length, 
 _HEADER = struct.Struct(">6sH6sHII")  # all of it: front, checksum, and that
 # The same with what follows the checksum in one piece. Little-endian for the checksum alone: so all is summed here.
 _PIECES = struct.Struct("<6sH16s")
-_pack_pieces, _pieces_of = _PIECES.pack, _PIECES.unpack_from
+_pack_pieces = _PIECES.pack
 _number_of = int.from_bytes
+# A header as a number, the same way round, has ones here where there is anything but its checksum.
+_HEAD = _number_of(_PIECES.pack(b"\xff" * 6, 0, b"\xff" * 16), "little")
+_CHECKSUM_AT = 6
 
 
 def plain_front(tsi: Tsi, data_port: int) -> bytes:
@@ -28,6 +31,11 @@ def plain_front(tsi: Tsi, data_port: int) -> bytes:
 def plain_rest(gsi: bytes, length: int, sqn: int, trail: int) -> bytes:
     """The octets between checksum and payload of such a packet."""
     return _REST.pack(gsi, length, sqn & MASK, trail & MASK)
+
+
+def plain_head(front: bytes, gsi: bytes, length: int, sqn: int, trail: int) -> int:
+    """The header of such a packet as a little-endian number, but for its checksum."""
+    return _number_of(_HEADER.pack(front, 0, gsi, length, sqn & MASK, trail & MASK), "little")
 
 
 class PlainWriter:
@@ -68,9 +76,10 @@ def read_plain_untrusted(packet: bytes) -> tuple[bytes, bytes, int, int] | None:
     return (front, gsi, sqn, trail) if checksum and length == size - DATA_HEADER_OCTETS else None
 
 
-def is_plain_untrusted(packet: bytes, front: bytes, rest: bytes, octets: int) -> bool:
-    """Whether a packet is the plain ODATA of so many octets of this `plain_front` and `plain_rest`: `read_plain_untrusted` would say just that."""
-    if len(packet) != octets or _number_of(packet, "little") % 0xFFFF:
+def is_plain_untrusted(packet: bytes, head: int, octets: int) -> bool:
+    """Whether a packet is the plain ODATA of so many octets of this `plain_head`: `read_plain_untrusted` would say just that."""
+    if len(packet) != octets:
         return False
-    its_front, checksum, its_rest = _pieces_of(packet)
-    return bool(its_rest == rest and its_front == front and checksum)
+    number = _number_of(packet, "little")
+    has_checksum = packet[_CHECKSUM_AT] or packet[_CHECKSUM_AT + 1]
+    return number & _HEAD == head and not number % 0xFFFF and bool(has_checksum)

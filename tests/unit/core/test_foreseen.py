@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.units import SECOND
+from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.packets import encode
+from pgm.wire.plain import is_plain_untrusted, plain_head, read_plain_untrusted
 from pgm.wire.serial import wrap
-from tests.reference import TSI, data_packet
+from tests.reference import TSI, data_packet, sealed, without_checksum
 from tests.unit.core.makers import MS, SOURCE, spm_packet
 from tests.unit.core.reader import joined
 from tests.unit.core.test_short_ways import agree, said
@@ -40,6 +42,39 @@ def test_what_is_foreseen_is_taken_as_anything_else(first, sizes, happening, inb
         sqn += 2 if what == "skips" else 1
         now += MS
     agree(cores, now)
+
+
+@given(
+    size=st.sampled_from([0, 1, 7, 100, 1400]),
+    sqns=st.tuples(*[st.sampled_from([0, 5, 6, (1 << 32) - 1])] * 4),
+    change=st.none() | st.tuples(st.integers(0, 30), st.integers(1, 255)),
+    cut=st.sampled_from([0, 0, 0, 1, 20]),
+    seal=st.sampled_from([sealed, sealed, bytes, without_checksum]),
+)
+def test_what_is_as_foreseen_is_what_would_be_read(size, sqns, change, cut, seal):
+    """Damaged anywhere, with another number or trail, cut off, and with a checksum that fits that or none."""
+    sqn, trail, its_sqn, its_trail = sqns
+    octets = bytearray(data_packet(its_sqn, (bytes(range(256)) * 6)[:size], trail=its_trail))
+    length = len(octets) - DATA_HEADER_OCTETS
+    if change is not None and change[0] < len(octets):
+        octets[change[0]] ^= change[1]
+    packet = seal(bytes(octets[: len(octets) - cut]))
+    front, gsi, *_ = read_plain_untrusted(data_packet(0, b"", trail=0))
+    head = plain_head(front, gsi, length, sqn, trail)
+    is_so = read_plain_untrusted(packet) == (front, gsi, sqn, trail) and len(packet) == length + DATA_HEADER_OCTETS
+    assert is_plain_untrusted(packet, head, length + DATA_HEADER_OCTETS) == is_so
+
+
+def test_no_checksum_is_not_foreseen_even_where_the_sum_fits():
+    """It would be zero, which says that there is none."""
+    packet = sealed(data_packet(5, bytes(2), trail=0))
+    packet = without_checksum(packet)[:-2] + packet[6:8]
+    front, gsi, *_ = read_plain_untrusted(data_packet(0, b"", trail=0))
+    head = plain_head(front, gsi, 2, 5, 0)
+    assert not int.from_bytes(packet, "little") % 0xFFFF
+    assert read_plain_untrusted(packet) is None
+    assert not is_plain_untrusted(packet, head, len(packet))
+    assert is_plain_untrusted(data_packet(5, b"ab", trail=0), head, len(packet))
 
 
 def test_who_spins_reads_no_header_of_what_it_foresees(monkeypatch):
