@@ -94,7 +94,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         assert isinstance(item, Data)
         if item.parity:
             return known.on_parity(item, channel)
-        return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item)
+        return known.on_odata(item, now_ns) if item.type is PacketType.ODATA else known.on_rdata(item, now_ns)
 
     def _from_below(
         self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int

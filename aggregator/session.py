@@ -215,12 +215,12 @@ class AggregatorSession:
         else:
             self._gaps.restart(end)
 
-    def on_rdata(self, data: Data) -> Effects:
+    def on_rdata(self, data: Data, now_ns: int) -> Effects:
         """Repairs from above go down to the segments that asked, once (NE-30); what never went down goes to all."""
         first = self.path.unwrap(data.wire_sqn)
         new = self._gaps.filled(first, first + data.count)
         if new:
-            return self._first_sending(data, first, new)
+            return [*self._first_sending(data, first, new), *self._ask_for_gaps(now_ns)]
         repaired = self._repaired(first, first + data.count)
         wanted = sum(one.count for one in repaired if one.segments)
         self._counters.rdata_unwanted += data.count - wanted
@@ -439,13 +439,21 @@ class AggregatorSession:
             return NOTHING
         return self._pass_repair(data, first, self._repaired(first, end))
 
-    def _ask_for(self, gaps: list[Span], now_ns: int) -> list[Effect]:
-        """Ask above for what this relay has lost, on behalf of everybody below, and tell them so."""
-        everybody = (1 << len(self._setup.downs)) - 1
-        self._counters.missing_sqns += sum(end - first for first, end in gaps)
-        if self._counters.watch is not None:
-            for first, end in gaps:
+    def _count_gaps(self, now_ns: int) -> None:
+        """Count what this relay has lost."""
+        for first, end in self._gaps.take_missing(now_ns):
+            self._counters.missing_sqns += end - first
+            if self._counters.watch is not None:
                 self._counters.watch.missing(self.path.tsi, first, end, now_ns)
+
+    def _ask_for_gaps(self, now_ns: int) -> list[Effect]:
+        """Ask above for what this relay has lost, on behalf of everybody below, and tell them so."""
+        gaps = [] if self._is_cut_off else self._gaps.take_wave(now_ns)
+        if not gaps:
+            return []
+        everybody = (1 << len(self._setup.downs)) - 1
+        # What a child has asked for meanwhile is under way.
+        new = [span for first, end in gaps for span in self.elimination.repairs.uncovered(first, end)]
         target = self.elimination.admit(gaps, everybody, self._upstream, now_ns)
         effects: list[Effect] = []
         for down, children in zip(self._setup.downs, self._children, strict=True):
@@ -454,7 +462,7 @@ class AggregatorSession:
                 if self.brakes.admit_ncf(now_ns, listed.packets):
                     self._counters.ncf_packets += listed.packets
                     effects.append(listed.send(down))
-        return effects if target is None else [*effects, *self._asked(gaps, self._setup.up, target)]
+        return effects if target is None else [*effects, *self._asked(new or gaps, self._setup.up, target)]
 
     # Time
 
@@ -466,9 +474,9 @@ class AggregatorSession:
             effects += parents.take_change(self.path.tsi, now_ns)
         effects += self.acks.handle_deadline(now_ns)
         effects += self.history.handle_deadline(now_ns)
-        gaps = [] if self._is_cut_off else self._gaps.take_due(now_ns)
-        if gaps:
-            effects += self._ask_for(gaps, now_ns)
+        if not self._is_cut_off and self._gaps.deadline_ns <= now_ns:
+            self._count_gaps(now_ns)
+            effects += self._ask_for_gaps(now_ns)
         effects += self._answers.handle_deadline(self._setup.up, now_ns)
         if self._polls:
             for children in self._children:
