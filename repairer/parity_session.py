@@ -140,6 +140,8 @@ class ParitySession(RepairerSession):
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Confirm, repair what the cache can, ask above for what it lacks."""
+        if self.parity.receiver is None and not nak.parity:
+            return super().on_nak(nak, segment, peer, now_ns)
         if isinstance(nak, Naks):
             return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
         if not nak.parity:

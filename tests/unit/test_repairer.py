@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Send
@@ -21,6 +23,7 @@ from tests.unit.core.makers import (
     nak_packet,
     parameters,
     sends,
+    sent_control,
     sent_sqns,
     spm_packet,
     train_of,
@@ -44,6 +47,15 @@ def repairer() -> RepairerCore:
     for first in range(0, PACKETS, 64):
         made.receive(data_train(range(first, first + 64), size=SIZE), Channel(UP, True), SOURCE, SECOND)
     made.receive(train_of(spm_packet(1, 0, PACKETS - 1)), Channel(UP, True), SOURCE, SECOND)
+    return made
+
+
+def repairer_that_lacks(first: int, end: int) -> RepairerCore:
+    """One that knows of what it lacks, and has not asked for it yet."""
+    made = RepairerCore(ElementSetup(UP, (LEFT, RIGHT), parents=(SOURCE,)), SETTINGS, random.Random(1))
+    made.receive(train_of(spm_packet(1, 0, 0)), Channel(UP, True), SOURCE, SECOND)
+    for held in (range(first), range(end, PACKETS)):
+        made.receive(data_train(held, size=20), Channel(UP, True), SOURCE, SECOND)
     return made
 
 
@@ -76,6 +88,22 @@ def test_a_repair_goes_where_it_was_asked_for(repairer: RepairerCore) -> None:
     ask(repairer, RIGHT, 12, 3, 2 * SECOND + 10 * MS)
     sent = run(repairer, 2 * SECOND + 10 * MS, 2 * SECOND + 50 * MS)
     assert (repairs_on(LEFT, sent), sent_sqns(repairs_on(RIGHT, sent), PacketType.RDATA)) == ([], [12, 13, 14])
+
+
+@given(st.lists(st.lists(st.integers(0, PACKETS - 1), min_size=5, max_size=5, unique=True), min_size=1, max_size=8))
+def test_a_train_of_naks_is_answered_as_its_packets_are(lists: list[list[int]]) -> None:
+    """What the cache has is sent, what it lacks is asked for above; what a train asks for twice it lacks once."""
+    naks = [nak_packet(*sqns, source_nla=LEFT.address) for sqns in lists]
+    told = []
+    for trains in ([train_of(*naks)], [train_of(nak) for nak in naks]):
+        made = repairer_that_lacks(100, 200)
+        effects = [one for train in trains for one in made.receive(train, Channel(LEFT, False), PEER, SECOND + MS)]
+        effects += [send for _, send in run(made, SECOND + MS, SECOND + 100 * MS)]
+        ncfs = [nak.sqns for nak in sent_control(effects, PacketType.NCF)]
+        asked = sorted({sqn for nak in sent_control(effects, PacketType.NAK) for sqn in nak.sqns})
+        counts = made.counters.snapshot() | {"cache_misses": 0}
+        told.append((ncfs, asked, sorted(sent_sqns(effects, PacketType.RDATA)), counts))
+    assert told[0] == told[1]
 
 
 def test_every_segment_has_its_own_share_of_the_rate(repairer: RepairerCore) -> None:
