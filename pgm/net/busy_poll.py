@@ -60,17 +60,13 @@ class _Input:
     def look(self, most: int) -> int:
         """Look so often at most for a single packet, past all else, if that may be; returns which look brought anything, 0 for none."""
         driver, link, sock = self._driver, self._link, self._sock
-        take, read_alone = driver.take_alone, link.read_alone
+        take = driver.take_alone
         if take is None or driver.observer is not None or not link.reads_alone:
             return 0
-        for number in range(1, most + 1):
-            found = read_alone(sock, take)
-            if found:
-                return number
-            if found is None:
-                self.was_single = driver.read(link, sock, gathers=False)
-                return number
-        return 0
+        looks = link.read_alone(sock, take, most)
+        if looks < 0:
+            self.was_single = driver.read(link, sock, gathers=False)
+        return abs(looks)
 
 
 class Spinner:

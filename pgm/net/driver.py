@@ -229,9 +229,9 @@ class Driver:
         looks_behind = gathers and singles % _SINGLES_IN_A_ROW == 0
         if singles and not looks_behind and not is_observed and link.reads_alone and not link.holds(sock):
             found = link.read_alone(sock, take)
-            if found is not None:
+            if found >= 0:
                 self._singles += found
-                return int(found)
+                return found
         before, octets = self.core.counters.trains_in, 0
         for reads in itertools.count():
             # In the end what was read beyond, and no more: two senders by turns would keep it here for as long as they send.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import ipaddress
@@ -11,6 +10,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from ctypes import get_errno
 
 import attrs
 import numpy as np
@@ -141,16 +141,22 @@ class Reads:
         """Whether `read_alone` is of use: not where octets of IP come first, nor where losses are drawn."""
         return not self._is_raw and self.injector is None
 
-    def read_alone(self, sock: socket.socket, take: TakeAlone) -> bool | None:
-        """Read once where a single packet is looked for, and offer what came to `take`. False: nothing came.
+    def read_alone(self, sock: socket.socket, take: TakeAlone, most: int = 1) -> int:
+        """Read so often at most where a single packet is looked for, and offer what came to `take`; returns which look brought something, 0 for none.
 
-        None: it is not one packet, or was not taken, and is held for `read`, which costs a long train a copy.
+        Less than 0: what it brought is not one packet, or was not taken, and is held for `read`, which costs a long train a copy.
         """
         single = self._singles.get(sock) or self._single(sock)
-        octets = receive_message(single.number, single.header, _DONTWAIT)
-        if octets < 0:  # by far the most frequent: who looks finds nothing most of the time
-            number = ctypes.get_errno()
-            return number not in _NOTHING_THERE and not self._is_busy(OSError(number, os.strerror(number)))
+        number, header = single.number, single.header
+        for look in range(1, most + 1):
+            octets = receive_message(number, header, _DONTWAIT)
+            if octets >= 0:
+                break
+            error = get_errno()
+            if error not in _NOTHING_THERE and not self._is_busy(OSError(error, os.strerror(error))):
+                return look
+        else:
+            return 0
         if octets and single.told == single.usual:
             single.told[CONTROL_WORD] = CONTROL_OCTETS
             read, packet = None, single.data[:octets].tobytes()
@@ -158,17 +164,17 @@ class Reads:
         else:
             read = self._judged_single(sock, octets, single)
             if not read.octets:
-                return True
+                return look
             packet = single.data[: read.octets].tobytes()
             is_taken = read.octets == read.stride and take(packet, read.peer)
         if is_taken:
             counters = self.counters
             counters.trains_in += 1
             counters.packets_in += 1
-            return True
+            return look
         read = read or _Read(octets, octets, single.peer)
         self._held.setdefault(sock, deque()).append((np.frombuffer(packet, np.uint8), read))
-        return None
+        return -look
 
     def _single(self, sock: socket.socket) -> SingleReads:
         single = self._singles[sock] = SingleReads(sock)

@@ -55,10 +55,10 @@ def test_who_waits_for_each_message_looks_for_nothing_behind_it(
         read_alone, rest = Link.read_alone, SENT[::-1]
         got: list[bytes] = []
 
-        def then_send(link: Link, sock: object, take: TakeAlone) -> bool | None:
+        def then_send(link: Link, sock: object, take: TakeAlone, _most: int = 1) -> int:
             found = read_alone(link, sock, take)  # type: ignore[arg-type]
             # A turn in a send may have read what was sent, which waits for the application then.
-            if found is False and len(got) % 3 < 2 and len(got) + len(rest) == len(SENT):
+            if not found and len(got) % 3 < 2 and len(got) + len(rest) == len(SENT):
                 source.send(rest.pop())
             return found
 
