@@ -89,7 +89,7 @@ def nak_packets(
     path_nla: Nla | None = None,
 ) -> Iterator[Listed]:
     """NAKs, NNAKs or NCFs for spans in order, full lists first, as one train where there are several."""
-    if options or sum(end - first for first, end in spans) < 2 * LIST_SQNS:
+    if options or sum([end - first for first, end in spans]) < 2 * LIST_SQNS:
         for sqns in lists_of(spans, LIST_SQNS):
             packet = nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla)
             yield Listed(packet, 1, len(sqns))

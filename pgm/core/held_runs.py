@@ -34,15 +34,16 @@ class HeldRuns(RunStore):
     def _put_in_holes(self, run: Run) -> list[Run]:
         """Copy what there is room for to where it is missing; returns what is left."""
         left: list[Run] = []
-        first, last, stride, firsts = run.first, run.end, run.stride, self._firsts
+        first, stride, firsts = run.first, run.stride, self._firsts
+        last = first + run.count
         while first < last:
             index = bisect_right(firsts, first)
             holder = self._runs[index - 1] if index else None
-            if holder is None or holder.end <= first:
+            if holder is None or (holder_end := holder.first + holder.count) <= first:
                 end = min(last, firsts[index]) if index < len(firsts) else last
                 left.append(run.part(first, end))
             else:
-                end = min(last, holder.first + holder.count)
+                end = min(last, holder_end)
                 if holder.stride == stride and holder.payload_at == run.payload_at:
                     at, taken_at = (
                         holder.offset + (first - holder.first) * stride,

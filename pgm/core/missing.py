@@ -56,7 +56,7 @@ class Step:
     @property
     def spans(self) -> list[Span]:
         """What to ask for, in order."""
-        return sorted((one.first, one.end) for one in self.asking)
+        return sorted([(one.first, one.end) for one in self.asking])
 
     @property
     def naks(self) -> list[list[int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from pgm.wire.serial import spans_of as spans_of
 
 Span = tuple[int, int]  # first, end
 _STALE_ENTRIES = 64  # left among timers before it is worth clearing out: a guess
-_FIRST = operator.attrgetter("first")
+FIRST = operator.attrgetter("first")
 
 
 @attrs.define(eq=False)
@@ -133,7 +134,7 @@ class RangeTable(Generic[R]):
         index = max(0, bisect_right(self._firsts, sqn) - 1)
         if index < len(self._ranges) and self._ranges[index].end <= sqn:
             index += 1
-        return (self._ranges[at] for at in range(index, len(self._ranges)))
+        return itertools.islice(self._ranges, index, None)
 
     def within(self, first: int, end: int) -> list[R]:
         """The ranges inside `first` to `end - 1`, after cutting those that reach across an edge."""
@@ -148,6 +149,12 @@ class RangeTable(Generic[R]):
         if high > low and self._ranges[high - 1].end > end:
             self._split(high - 1, end)
         return self._ranges[low:high]
+
+    def exactly(self, spans: Sequence[Span]) -> list[R] | None:
+        """The ranges that are what spans in order say, one for each, if they are neighbours; else None."""
+        low = bisect_left(self._firsts, spans[0][0]) if spans else 0
+        found = self._ranges[low : low + len(spans)]
+        return found if [(one.first, one.end) for one in found] == spans else None
 
     def _split(self, index: int, at: int) -> None:
         left = self._ranges[index]
@@ -325,7 +332,7 @@ class TimedRanges(RangeTable[T]):
                 if one.deadline_ns == at_ns:
                     one.deadline_ns = NEVER
                     found.append(one)
-        found.sort(key=_FIRST)
+        found.sort(key=FIRST)
         return found
 
     def _was_split(self, right: T) -> None:
@@ -360,14 +367,15 @@ class TimedRanges(RangeTable[T]):
 def lists_of(spans: Iterable[Span], size: int) -> Iterator[list[int]]:
     """Cut spans into lists of at most `size` sqns, in order: one NAK each."""
     current: list[int] = []
+    left = size
     for first, end in spans:
-        while first < end:
-            take = min(end - first, size - len(current))
-            current.extend(range(first, first + take))
-            first += take
-            if len(current) == size:
-                yield current
-                current = []
+        while end - first >= left:
+            current += range(first, first + left)
+            yield current
+            first += left
+            current, left = [], size
+        current += range(first, end)
+        left -= end - first
     if current:
         yield current
 

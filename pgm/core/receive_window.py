@@ -165,7 +165,7 @@ class ReceiveWindow:
         ):
             return None
         runs = some.runs(first)
-        spans = [(run.first, run.end) for run in runs]
+        spans = [(first + low, first + end) for low, end in some.spans]
         found = self._recovery.arrived_each(spans, now_ns)
         if found != spans:
             runs = list(_within(runs, found))

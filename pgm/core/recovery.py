@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pgm.core.counters import Counters
 from pgm.core.missing import Missing, Step
 from pgm.core.patience import Patience
-from pgm.core.ranges import Span, TimedRanges
+from pgm.core.ranges import FIRST, Span, TimedRanges
 from pgm.core.rate import Bucket
 from pgm.core.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
 from pgm.parameters import Parameters
@@ -180,15 +180,7 @@ class Recovery:
     def _heard(self, spans: Iterable[Span], event: RepairEvent, now_ns: int, peer: Nla | None) -> None:
         if not self.missing:
             return  # the common case by far: on a subnet we hear of everybody's losses
-        heard: list[Missing] = []
-        cut: list[list[Missing]] = []
-        for first, end in spans:
-            if len(self.missing) + 2 > self._parameters.rxw_gaps:
-                break  # cutting ranges is what would exceed the bound; asking once more is the lesser evil
-            pieces = self.missing.within(first, end)
-            heard += pieces
-            if len(pieces) > 1:
-                cut.append(pieces)
+        heard, cut = self._cut_where(list(spans))
         if event is RepairEvent.NCF_HEARD:
             self._note_promise(heard, now_ns, peer)
         backing_off = [found for found in heard if found.state is RepairState.BACK_OFF]
@@ -199,6 +191,22 @@ class Recovery:
         self._step(heard, event, now_ns)
         for pieces in cut:
             self._join(pieces)
+
+    def _cut_where(self, spans: Sequence[Span]) -> tuple[list[Missing], list[list[Missing]]]:
+        """The ranges inside of spans, cut at their edges; and by span those of which there are several."""
+        exact = self.missing.exactly(spans)
+        if exact is not None:  # as what an own NAK listed is mostly: nothing to cut
+            return exact, []
+        inside: list[Missing] = []
+        several: list[list[Missing]] = []
+        for first, end in spans:
+            if len(self.missing) + 2 > self._parameters.rxw_gaps:
+                break  # cutting ranges is what would exceed the bound; asking once more is the lesser evil
+            pieces = self.missing.within(first, end)
+            inside += pieces
+            if len(pieces) > 1:
+                several.append(pieces)
+        return inside, several
 
     def _note_promise(self, heard: list[Missing], now_ns: int, peer: Nla | None) -> None:
         """An NCF for these: whoever was asked has answered. What one NAK listed is one answer."""
@@ -266,9 +274,9 @@ class Recovery:
         due = self.missing.take_due(now_ns)
         if due and due[0].first < trail:
             due = self._in_order(due, trail)
-        ready = [found for found in due if found.is_parked]
+        ready = [found for found in due if found.state is RepairState.BACK_OFF]
         for found in due:
-            if found.is_parked:
+            if found.state is RepairState.BACK_OFF:
                 continue
             # A promise of somebody else that came to nothing does not excuse the parent that was asked.
             is_unanswered = found.state is RepairState.WAIT_NCF or found.asked is not None
@@ -303,7 +311,7 @@ class Recovery:
         each: without this a long repair ends in a storm of NAKs for a few sqns each.
         """
         whole: list[Missing] = []
-        for one in sorted(pieces, key=lambda piece: piece.first):
+        for one in sorted(pieces, key=FIRST):
             if whole and whole[-1].end == one.first and whole[-1].is_like(one):
                 whole[-1].ncf_retries = min(whole[-1].ncf_retries, one.ncf_retries)
                 whole[-1].data_retries = min(whole[-1].data_retries, one.data_retries)
@@ -365,13 +373,14 @@ class Recovery:
     def _parked(self, trail: int) -> list[Missing]:
         """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""
         found: list[Missing] = []
-        sqns = 0
+        room, sqns = self._room, 0
         for one in itertools.chain(self.missing.reaching(trail), self.missing.reaching(0)):
-            if found and (sqns > self._room or one is found[0]):
+            if one.deadline_ns != NEVER or one.state is not RepairState.BACK_OFF:
+                continue  # by far most of them while much is asked for: no calls for those
+            if found and (sqns > room or one is found[0]):
                 break
-            if one.is_parked:
-                found.append(one)
-                sqns += one.count
+            found.append(one)
+            sqns += one.end - one.first
         return found
 
     def _in_order(self, due: list[Missing], trail: int) -> list[Missing]:

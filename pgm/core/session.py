@@ -320,7 +320,7 @@ class Session(ShortReceive):
         self._spm_request.heard_request(now_ns)
 
     def _reveal_by_ncf(self, spans: Iterable[Span], now_ns: int) -> None:
-        newest = max((end for _, end in spans), default=0)
+        newest = max([end for _, end in spans], default=0)
         if self.path.reveals(newest):
             self.window.reveal(newest, now_ns)
             self.path.revealed(newest)

@@ -10,6 +10,7 @@ integer, which spares it what calls of numpy cost; what is read of it, and how, 
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator
 
 import attrs
@@ -144,7 +145,8 @@ class Scattered:
     @property
     def is_ascending(self) -> bool:
         """Whether each piece lies behind the one before."""
-        return all(low > end for (_, end), (low, _) in itertools.pairwise(self.spans))
+        lows, ends = [low for low, _ in self.spans], [end for _, end in self.spans]
+        return all(map(operator.gt, lows[1:], ends))
 
     def pieces(self) -> Iterator[Data]:
         """Each piece by itself."""

@@ -216,6 +216,26 @@ def test_equal_instants_come_lowest_first():
     assert [span.first for span in table.take_due(7)] == [1, 3, 5, 9]
 
 
+@given(
+    present=st.lists(st.integers(0, 30), max_size=12),
+    asked=st.lists(st.integers(0, 30), max_size=6),
+    takes=st.slices(12),
+)
+def test_ranges_that_are_exactly_what_spans_say(present, asked, takes):
+    """Found where cutting finds the same and cuts nothing, and where no other lies between."""
+    table = RangeTable()
+    for first, end in spans_of(present):
+        table.add(TimedRange(first, end))
+    there = [(one.first, one.end) for one in table]
+    for some in (spans_of(asked), there[takes] if takes.step in {None, 1} else there):
+        found = table.exactly(some)
+        low = there.index(some[0]) if some and some[0] in there else 0
+        assert (found is not None) == (there[low : low + len(some)] == some)
+        if found is not None:
+            assert found == [one for first, end in some for one in table.within(first, end)]
+            assert [(one.first, one.end) for one in table] == there
+
+
 @given(numbers=st.lists(st.integers(-5, 30)))
 def test_spans_of_numbers(numbers):
     found = spans_of(numbers)
