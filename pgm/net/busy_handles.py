@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 from pgm.core.arena import READING_OCTETS, Arena
@@ -69,7 +70,8 @@ class Source(SourceHandle[BusyPollDriver]):
         `txw_unsent_bytes` wait already.
         """
         driver, core = self._driver, self._core
-        driver.require_usable()
+        if get_ident() != driver.thread:
+            driver.require_usable()
         spinner = driver.spinner
         is_free = not driver.held and not spinner.is_performing
         if is_free and self._packing is None and subject is None and to is None:
@@ -253,6 +255,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         self._driver.require_usable()
         inbox, spinner = self._inbox, self._driver.spinner
         self._core.note_passed()
+        if inbox.spare is None:
+            inbox.spare = Message(b"", 0, b"")
         looks_once, has_looked = timeout_s == 0, False
         look = spinner.turn if looks_once else spinner.spin
         until_ns = parks_at_ns = -1  # not found out: mostly the first look brings something

@@ -227,7 +227,7 @@ class BusyPollDriver:
         # Says how much comes; who spins never rests.
         self._moderation = Moderation(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
         self.spinner = Spinner.here()
-        self._thread = self.spinner.thread  # where it may be used; 0, which none is, once it is closed
+        self.thread = self.spinner.thread  # where it may be used; 0, which none is, once it is closed
         for link in links:
             link.counters = core.counters
         self.spinner.add(self)
@@ -239,18 +239,18 @@ class BusyPollDriver:
 
     def close(self) -> None:
         """Stop, and close the links."""
-        self._thread = 0
+        self.thread = 0
         self.spinner.remove(self)
         for link in self.links:
             link.close()
 
     def require_usable(self) -> None:
         """Raise `UsageError` after closing, or in another thread."""
-        if _this_thread() != self._thread:
+        if _this_thread() != self.thread:
             self._refuse()
 
     def _refuse(self) -> None:
-        if not self._thread:
+        if not self.thread:
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
         raise UsageError(
             "a source or receiver with busy_poll belongs to the thread that opened it",

@@ -61,6 +61,7 @@ class Inbox:
         self._on_notice = on_notice
         self._queue: deque[Queued] = deque()
         self.alone: Message | None = None  # comes before what is queued, and was put here while nothing was
+        self.spare: Message | None = None  # made while there was time, to be that one
         self.left_octets = OCTETS_BETWEEN_READS  # that the application may take before the sockets have a turn
         self.lead: Lead | None = None  # by which the application reads for itself
         self.is_plain = False  # whether items are handed on as they are, so that a message may be
@@ -109,8 +110,13 @@ class Inbox:
         found = self._core.receive_alone(packet, peer, time.monotonic_ns())
         if found is None:
             return False
-        tsi, sqn = found
-        self.alone = Message(packet[DATA_HEADER_OCTETS:], sqn, tsi)
+        alone = self.spare
+        if alone is None:
+            self.alone = Message(packet[DATA_HEADER_OCTETS:], found[1], found[0])
+        else:
+            alone.tsi, alone.sqn = found
+            alone.payload = packet[DATA_HEADER_OCTETS:]
+            self.alone, self.spare = alone, None
         return True
 
     def _is_between(self) -> bool:

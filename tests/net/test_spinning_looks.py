@@ -86,6 +86,27 @@ def test_who_falls_behind_looks_for_more(place: Place, gathered: list[bool]) -> 
         assert gathered.count(True) >= 1
 
 
+def test_messages_that_are_kept_stay_what_they_are(place: Place) -> None:
+    """Each is an object of its own, though it may have been made before it came."""
+    listening, sending = both(place)
+    with (
+        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
+        pgm.blocking.open_source(sending, busy_poll=True) as source,
+    ):
+        first(source, receiver)
+        kept: list[Message] = []
+        sqns = []
+        for message in SENT:
+            sqns.append(source.send(message))
+            while len(kept) < len(sqns):
+                item = receiver.recv(PATIENCE_S)
+                assert item is not None
+                kept += [item] if isinstance(item, Message) else []
+        assert [one.payload for one in kept] == SENT
+        assert [one.sqn for one in kept] == sqns
+        assert {one.tsi for one in kept} == {source.tsi}
+
+
 def first(source: Source, receiver: Receiver) -> None:
     """Begin the session, and let single packets be what is looked for."""
     for message in SENT[:4]:
