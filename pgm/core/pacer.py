@@ -90,13 +90,21 @@ class Pacer:
         """When a packet of `max_tpdu` octets may leave: as `data_ready_at`, where there is no limit in packets."""
         return max(self._all.full_at_ns - self._packet_spare_ns, self._peak.full_at_ns - self._peak.burst_ns)
 
-    def packet_sent(self, octets: int, now_ns: int) -> None:
-        """Charge one packet: as `data_sent`, where there is no limit in packets."""
+    def packet_sent(self, octets: int, now_ns: int) -> int:
+        """Charge one packet: as `data_sent`, where there is no limit in packets; returns `packet_ready_at` since."""
         if octets != self._alone_octets:
             self._alone_octets = octets
             self._alone_ns, self._alone_peak_ns = self._all.cost_ns(octets), self._peak.cost_ns(octets)
-        for bucket, cost_ns in ((self._all, self._alone_ns), (self._peak, self._alone_peak_ns)):
-            bucket.full_at_ns = max(now_ns, bucket.full_at_ns) + cost_ns
+        # As `Bucket.charge` and that, for each single packet: written out, it takes half the time.
+        every, peak = self._all, self._peak
+        full_ns, peak_ns = every.full_at_ns, peak.full_at_ns
+        if full_ns < now_ns:
+            full_ns = now_ns
+        if peak_ns < now_ns:
+            peak_ns = now_ns
+        every.full_at_ns = full_ns = full_ns + self._alone_ns
+        peak.full_at_ns = peak_ns = peak_ns + self._alone_peak_ns
+        return max(full_ns - self._packet_spare_ns, peak_ns - peak.burst_ns)
 
     def repair_ready_at(self, octets: int) -> int:
         """When about `octets` of RDATA may leave: a guess, taken as one packet at least, so that one always fits."""

@@ -37,11 +37,11 @@ class ShortSend:
 
     def sent(self, packet: bytes, now_ns: int) -> None:
         """Note what was given, before anything else happens."""
-        octets, counters, pacer = len(packet), self._counters, self._pacer
+        octets, counters = len(packet), self._counters
         has_room = self._window.keep_alone(packet, now_ns)
-        pacer.packet_sent(octets, now_ns)
+        ready_at_ns = self._pacer.packet_sent(octets, now_ns)
         counters.odata_packets += 1
         counters.odata_octets += octets
         self._yielding.sent(1, octets)
         self._schedule.data_sent(now_ns, self._elapsed_ns(now_ns))
-        self.next_at_ns = pacer.packet_ready_at if has_room else NEVER
+        self.next_at_ns = ready_at_ns if has_room else NEVER

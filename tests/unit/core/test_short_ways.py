@@ -50,6 +50,7 @@ def taken_alone(core, message, now):
     packet = core.send_alone(message, now)
     if packet is not None:
         core.sent_alone(packet, now)
+        assert core._short.next_at_ns in (core._pacer.packet_ready_at, NEVER)
     return packet
 
 
