@@ -14,7 +14,7 @@ from pgm.core.parity_receiver import ParityReceiver
 from pgm.core.session_state import SessionState
 from pgm.core.session_view import SessionView
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
-from pgm.wire.plain import plain_head
+from pgm.wire.plain import NEXT_HEAD, NEXT_HEADS, plain_head
 from pgm.wire.serial import HALF, MASK
 from pgm.wire.train import Data, Scattered
 
@@ -58,12 +58,19 @@ class ShortReceive(SessionView):
 
     def note_passed(self, passed: Passable, peer: Nla, now_ns: int) -> Passable | None:
         """Note that it came and was delivered; returns the next one, if it may be like it but for its sqn."""
-        path = self.path
-        self.window.note_passed(passed.octets)
+        path, octets, trail = self.path, passed.octets, passed.trail
+        self.window.note_passed(octets)
         path.heard_at_ns = now_ns
         self._asker.parents.heard(peer)
-        path.saw_next(passed.trail)
-        return self.passable(path.lead + 1 & MASK, passed.trail & MASK, passed.octets)
+        path.saw_next(trail)
+        sqn = path.lead + 1
+        if not sqn % NEXT_HEADS or sqn - trail >= HALF:
+            return self.passable(sqn & MASK, trail & MASK, octets)
+        if self._has_sequels or not self.window.may_pass(sqn, octets):
+            return None
+        passed.found = path.tsi, sqn
+        passed.head += NEXT_HEAD
+        return passed
 
     def take_scattered(self, some: Scattered, peer: Nla, now_ns: int) -> Effects | None:
         """Take ODATA or RDATA in pieces that are all new, or all known, where nothing but deliveries comes of that; else None, and nothing was taken."""

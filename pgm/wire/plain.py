@@ -21,6 +21,9 @@ _number_of = int.from_bytes
 # A header as a number, the same way round, has ones here where there is anything but its checksum.
 _HEAD = _number_of(_PIECES.pack(b"\xff" * 6, 0, b"\xff" * 16), "little")
 _CHECKSUM_AT = 6
+# What `plain_head` grows by from one packet to the next that is like it, where the lowest octet of the sqn, which is the
+# twentieth of the packet, does not begin anew.
+NEXT_HEAD, NEXT_HEADS = 1 << 8 * 19, 1 << 8
 
 
 def plain_front(tsi: Tsi, data_port: int) -> bytes:

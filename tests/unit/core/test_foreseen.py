@@ -77,6 +77,19 @@ def test_no_checksum_is_not_foreseen_even_where_the_sum_fits():
     assert is_plain_untrusted(data_packet(5, b"ab", trail=0), head, len(packet))
 
 
+def test_what_is_foreseen_is_what_would_be_found_out():
+    """Also where the lowest octet of the sqn begins anew, and where the sqn does."""
+    for first in (1000, (1 << 32) - 20):
+        core = joined(first, trail=first - 100).core
+        [session] = core.sessions
+        for sqn in range(first + 10, first + 50):
+            packet = data_packet(wrap(sqn), bytes(7), trail=wrap(first - 50))
+            assert core.receive_alone(packet, SOURCE, 1001 * SECOND) is not None
+            core.note_passed()
+            assert core._foreseen is not None
+            assert core._foreseen == session.passable(wrap(sqn + 1), wrap(first - 50), len(packet))
+
+
 def test_who_spins_reads_no_header_of_what_it_foresees(monkeypatch):
     """Otherwise the tests above would compare one way with itself."""
     core = joined(1000, trail=900).core

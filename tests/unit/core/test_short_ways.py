@@ -129,7 +129,6 @@ things = st.one_of(
     st.tuples(st.sampled_from(["nak", "spmr", "alone", "advance", "rate"]), st.integers(0, 1 << 16), st.just(0)),
 )
 
-
 ROWS = ("rows", 200, 1400)
 
 
