@@ -188,6 +188,7 @@ class Session(ShortReceive):
             self._count_repairs(filled, data.type, peer)
             if filled and end <= self.path.trail:
                 self._recovery.old_repair_ns = now_ns
+        self.window.reveal(self.path.lead + 1, now_ns)  # of which an SPM may have told before the first data came
         if self._parity is not None:
             self._take_rebuilt(self._parity.on_data(data, first, now_ns), peer, now_ns)
         if self.feedback.reporter is not None:

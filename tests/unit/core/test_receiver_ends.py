@@ -33,6 +33,19 @@ def test_silence_is_reported_and_so_is_the_end_of_it():
     assert reader.opened() == [(1000, False), (1010, True), (1011, True)]
 
 
+@pytest.mark.parametrize("is_last", [True, False])
+def test_what_an_spm_told_of_before_the_first_data_came_is_not_lost_without_a_word(is_last):
+    """The data overtaken by that SPM began the session, and nobody tells again of what came after it."""
+    reader = Reader(peer_expiry=10 * SECOND, session_expiry=60 * SECOND, nak_ncf_retries=3)
+    reader.hear(spm_packet(1, 1000, 1009, *[Fin()] * is_last))
+    reader.hear(data_train([1005, 1006], trail=1000))
+    reader.wait(60 * SECOND)
+    assert reader.naks()[0] == [1007, 1008, 1009]
+    assert reader.delivered() == [1005, 1006]
+    assert list(reader.lost()) == [1007, 1008, 1009]
+    assert reader.closed() is (CloseCause.FIN if is_last else CloseCause.EXPIRED)
+
+
 @pytest.mark.rfc("RCV-10")
 def test_a_session_that_stays_silent_expires():
     """What is missing is lost with it, and said before the end."""
