@@ -229,7 +229,7 @@ class Parameters:
     nak_max_ivl: int = _ivl(SECOND, _ASKERS, "6.3", "What nak_rpt_ivl and nak_rdata_ivl may grow to while answers take longer than they say. Soon enough after an outage, rare enough for a parent that is overloaded.", low=MILLISECOND, high=60 * SECOND)
     nak_ncf_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without an NCF before the packet is given up.", low=1, high=10_000)
     nak_data_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without RDATA before the packet is given up.", low=1, high=10_000)
-    nak_max_outstanding: int = _count(1008, _ASKERS, "-", "Most sqns asked for at a time, oldest first: 16 NAK lists. What is behind waits without using up its retries.", low=63)
+    nak_max_outstanding: int = _count(1008, _ASKERS, "-", "Most sqns asked for at a time, oldest first: 16 NAK lists; down to a quarter while the own socket drops packets, which repairs would make worse. What is behind waits without using up its retries.", low=63)
     nak_group_copy: bool = _row(Unit.SWITCH, False, _RECEIVER, "6.3", "Also multicast each NAK with a hop limit of 1, for parents that are not on the subnet (RFC 2.2).", high=1)
     parent_patience: int = _count(3, _ASKERS, "-", "Unanswered NAKs before the next parent is asked.", low=1, high=1000)
     parent_retry_ivl: int = _ivl(5 * SECOND, _ASKERS, "-", "After this long the preferred parent is tried again.", low=10 * MILLISECOND)

@@ -54,6 +54,7 @@ class Counters:
     repaired_locally: int = _count("sqns", "Of those, sent by a repairer of the own segment from its cache.")
     nak_packets: int = _count("packets", "NAKs sent.")
     nak_sqns: int = _count("sqns", "Sqns asked for in NAKs sent, repeats included.")
+    nak_cuts: int = _count("events", "Times less was asked for at a time since the own socket dropped packets.")
     naks_suppressed: int = _count("events", "NAKs not sent since an NCF or another NAK came first.")
     parent_changes: int = _count("events", "Changes of the parent that is asked.")
     # answering

@@ -12,6 +12,7 @@ import itertools
 import random
 from collections.abc import Iterable, Sequence
 
+from pgm.core.at_once import AtOnce
 from pgm.core.counters import Counters
 from pgm.core.missing import Missing, Step
 from pgm.core.patience import Patience
@@ -56,6 +57,7 @@ class Recovery:
         )
         self._is_pressed = False  # for time: the source is leaving
         self.missing: TimedRanges[Missing] = TimedRanges()
+        self._at_once = AtOnce(parameters, counters)
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.kept_before = 0  # what lies before this sqn a repairer has said to keep
         self.old_repair_ns = 0  # when something missing below the trail last arrived
@@ -332,7 +334,10 @@ class Recovery:
         if self._look_at_ns != NEVER:
             if now_ns < self._look_at_ns and not self._has_worthwhile_room:
                 return []  # what is ready now is behind them
+            self._at_once.begin_wave()  # before it is found out how much there is room for
             ready = self._in_order(self._parked(trail), trail)
+        elif ready:
+            self._at_once.begin_wave()
         self._look_at_ns = NEVER
         admitted: list[Missing] = []
         room, taken = self._room, 0
@@ -358,7 +363,7 @@ class Recovery:
     @property
     def _room(self) -> int:
         """Sqns that may be asked for besides those that are."""
-        room = self._parameters.nak_max_outstanding - self._outstanding
+        room = self._at_once.sqns - self._outstanding
         return room if self.budget is None else min(room, self._affordable)
 
     @property
@@ -367,7 +372,7 @@ class Recovery:
 
     def _worthwhile(self, sqns: int) -> int:
         """Room that is worth waiting for, some whole lists: asking for what each repair makes room for would cost a NAK per repair."""
-        most = self._parameters.nak_max_outstanding
+        most = self._at_once.sqns
         return max(1, min(sqns, max(LIST_SQNS, most // _WAVES), most // 2))
 
     def _parked(self, trail: int) -> list[Missing]:

@@ -284,13 +284,13 @@ def test_what_waits_for_room_has_no_timer():
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["lose", "due", "due", "arrive", "ncf", "nak", "hurry"]),
+            st.sampled_from(["lose", "due", "due", "arrive", "ncf", "nak", "hurry", "drop"]),
             st.integers(0, 200),
             st.integers(1, 40),
         ),
         max_size=60,
     ),
-    most=st.integers(1, 30),
+    most=st.one_of(st.integers(1, 30), st.integers(100, 200)),
     trail=st.integers(0, 100),
 )
 def test_whatever_happens_nothing_is_forgotten(steps, most, trail):
@@ -311,6 +311,8 @@ def test_whatever_happens_nothing_is_forgotten(steps, most, trail):
             made.overheard([span], now)
         elif what == "hurry":
             made.hurry(*span, now)
+        elif what == "drop":
+            made._counters.socket_drops += 1
         waiting = [one for one in made.missing if one.deadline_ns == NEVER]
         assert not waiting or made._look_at_ns <= now + RPT, "somebody looks after what has no timer"
     until = now + 100 * SECOND
