@@ -95,9 +95,12 @@ class Path:
 
     def saw(self, lead: int, trail: int) -> None:
         """Advance the edges by what a data packet says; never back."""
-        self._told_lead = max(self._told_lead, lead)
-        self.lead = max(self.lead, lead)
-        self.trail = max(self.trail, min(trail, self.lead + 1))
+        if lead > self._told_lead:
+            self._told_lead = lead
+        if lead > self.lead:
+            self.lead = lead
+        if trail > self.trail:
+            self.trail = max(self.trail, min(trail, self.lead + 1))
 
     def saw_next(self, trail: int) -> None:
         """The same for the packet behind the lead, whose trail is not ahead of it."""
