@@ -22,7 +22,7 @@ class _Gap(TimedRange):
 class Gaps:
     """The gaps in what went down. Each is asked for once, oldest first, when it cannot merely be out of order.
 
-    Answers are the clock: `nak_max_outstanding` sqns are asked for at a time, and more as they come. What is not answered
+    Answers are the clock: `ne_nak_max_outstanding` sqns are asked for at a time, and more as they come. What is not answered
     makes room after a repeat interval, so that a relay whose own socket overflows asks slowly.
     """
 
@@ -47,7 +47,7 @@ class Gaps:
     @property
     def has_room(self) -> bool:
         """Whether something waits that may be asked for: all of it, or a wave."""
-        most = self._parameters.nak_max_outstanding
+        most = self._parameters.ne_nak_max_outstanding
         return self._waiting > 0 and most - self._outstanding >= min(self._waiting, most // _WAVES)
 
     def restart(self, end: int) -> None:
@@ -93,7 +93,7 @@ class Gaps:
         if not self.has_room:
             return []
         wave: list[_Gap] = []
-        room = self._parameters.nak_max_outstanding - self._outstanding
+        room = self._parameters.ne_nak_max_outstanding - self._outstanding
         while room and self._waiting:
             oldest = next(self._gaps.reaching(self._asked_end))
             [gap] = self._gaps.within(oldest.first, min(oldest.end, oldest.first + room))

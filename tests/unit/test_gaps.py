@@ -26,7 +26,7 @@ from tests.unit.core.makers import (
 )
 
 MOST = 252
-SETTINGS = parameters(nak_max_outstanding=MOST, reorder_ivl=MS, ne_nak_rpt_rte=10)
+SETTINGS = parameters(ne_nak_max_outstanding=MOST, reorder_ivl=MS, ne_nak_rpt_rte=10)
 REPEAT_IVL = SECOND // 10
 
 
