@@ -253,7 +253,7 @@ def test_a_jump_that_is_confirmed_costs_one_loss_record():
 @pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
 def test_the_largest_window_that_is_believed(role):
     """A lead as far as the receive window reaches is one range, asked for a bounded number of sqns at a time."""
-    target = Target.of(role, nak_max_outstanding=1008)
+    target = Target.of(role, nak_max_outstanding=1008, ne_nak_max_outstanding=1008)
     with bounded(100, 1024 * KIB):
         target.hear(spm_packet(2, 0, SENT + (1 << 20) - 2), ATTACKER)
         effects = target.wait(20 * MS)
