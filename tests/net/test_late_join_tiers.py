@@ -94,7 +94,8 @@ def test_two_at_once_cost_the_repairer_above_one_copy_and_the_source_nothing() -
     assert part == expected[-len(part) :]
     assert len(part) == 1000 + MORE
     assert sent["counters"].get("nak_packets_in", 0) == 0
-    assert COUNT <= counted["upper"].get("rdata_packets", 0) < COUNT * 1.2, counted
+    # A copy for each would be COUNT + 1000. Between busy processes some of one copy is lost or late, and asked for again.
+    assert COUNT <= counted["upper"].get("rdata_packets", 0) < COUNT + 1000 / 2, counted
 
 
 def listening(process: int) -> int:
