@@ -123,6 +123,15 @@ class Elimination:
         """Whether this target was asked for any of these sqns."""
         return any(found.target == target for first, end in spans for found in self._overlapping(first, end))
 
+    def unasked(self, first: int, end: int, now_ns: int) -> list[Span]:
+        """What `admit` asks for of these sqns: what is new, and what was confirmed longer than NAK_ELIM_IVL ago."""
+        again = [
+            (max(first, one.first), min(end, one.end))
+            for one in self._overlapping(first, end)
+            if one.state is ElementState.OUTSTANDING and now_ns >= one.elim_until_ns
+        ]
+        return sorted([*self.repairs.uncovered(first, end), *again])
+
     def covers(self, spans: Iterable[Span]) -> bool:
         """Whether there is repair state for all of these sqns."""
         return not any(self.repairs.uncovered(first, end) for first, end in spans)

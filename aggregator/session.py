@@ -453,7 +453,7 @@ class AggregatorSession:
             return []
         everybody = (1 << len(self._setup.downs)) - 1
         # What a child has asked for meanwhile is under way.
-        new = [span for first, end in gaps for span in self.elimination.repairs.uncovered(first, end)]
+        unasked = [span for first, end in gaps for span in self.elimination.unasked(first, end, now_ns)]
         target = self.elimination.admit(gaps, everybody, self._upstream, now_ns)
         effects: list[Effect] = []
         for down, children in zip(self._setup.downs, self._children, strict=True):
@@ -462,7 +462,7 @@ class AggregatorSession:
                 if self.brakes.admit_ncf(now_ns, listed.packets):
                     self._counters.ncf_packets += listed.packets
                     effects.append(listed.send(down))
-        return effects if target is None else [*effects, *self._asked(new or gaps, self._setup.up, target)]
+        return effects if target is None else [*effects, *self._asked(unasked, self._setup.up, target)]
 
     # Time
 

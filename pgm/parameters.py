@@ -247,7 +247,7 @@ class Parameters:
     ncf_lead_sqns: int = _count(4096, ("receiver", "repairer"), "6.3", "How far beyond the newest sqn that data or an SPM told of an NCF may reveal a loss.")
     jump_confirmations: int = _count(2, _ASKERS, "-", "Successive SPMs that must agree before a jump beyond rxw_sqns is followed.", low=1, high=100)
     max_sessions: int = _count(64, _ASKERS, "-", "Sources followed at once; one more evicts the session silent for longest.", low=1, high=65_536)
-    peer_expiry: int = _ivl(10 * SECOND, _ASKERS, "-", "Silence after which a session is reported silent. Several ihb_max.", low=10 * MILLISECOND)
+    peer_expiry: int = _ivl(10 * SECOND, _ASKERS, "-", "Silence after which a session is reported silent, or ends if its source said that it leaves. Several ihb_max.", low=10 * MILLISECOND)
     stall_ivl: int = _ivl(4 * SECOND, _ASKERS, "-", "Silence after which nothing is given up: an outage above, not a loss. Two ihb_max or more, below peer_expiry.", low=MILLISECOND)
     session_expiry: int = _ivl(120 * SECOND, _ASKERS, "-", "Silence after which a session's state is dropped and what is missing is reported lost.", low=10 * MILLISECOND)
     inbox_bytes: int = _octets(16 * MIB, _RECEIVER, "-", "Octets delivered and not yet taken by the application; beyond it delivery stops, repair goes on.", low=64 * KIB)

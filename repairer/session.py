@@ -321,9 +321,10 @@ class RepairerSession:
         already confirmed on the segment.
         """
         spans = self.path.spans_of(nak)
-        if isinstance(nak, Naks) and self.history.joiners.splits(peer, spans):
-            return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
         newest = spans[-1][1]
+        is_ahead = newest > self.path.lead + 1 and not self._parents.is_parent(peer)  # its older lists may not
+        if isinstance(nak, Naks) and (is_ahead or self.history.joiners.splits(peer, spans)):
+            return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
         if self._parents.is_parent(peer):
             self._reveal(newest, now_ns)
         if nak.parity or not self.path.has_edges or newest > self.path.lead + 1:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import heapq
-import itertools
 import operator
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -134,7 +133,8 @@ class RangeTable(Generic[R]):
         index = max(0, bisect_right(self._firsts, sqn) - 1)
         if index < len(self._ranges) and self._ranges[index].end <= sqn:
             index += 1
-        return itertools.islice(self._ranges, index, None)
+        at: Callable[[int], R] = self._ranges.__getitem__
+        return map(at, range(index, len(self._ranges)))
 
     def within(self, first: int, end: int) -> list[R]:
         """The ranges inside `first` to `end - 1`, after cutting those that reach across an edge."""

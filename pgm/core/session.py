@@ -471,7 +471,7 @@ class Session(ShortReceive):
         silence = now_ns - self.path.heard_at_ns
         if self._state is _State.OPEN and silence >= self._parameters.peer_expiry:
             if self.path.fin_lead is not None:
-                return [*effects, *self.end(CloseCause.FIN)]  # no outage: it said that it would go
+                return [*effects, *self.end(self._end_cause)]  # no outage: it said that it would go
             self._state = _State.SILENT
             effects.append(Closed(self.path.tsi, self.window.next_sqn, CloseCause.SILENT))
         elif silence >= self._parameters.session_expiry:

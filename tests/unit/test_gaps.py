@@ -130,6 +130,16 @@ def test_what_a_child_has_asked_for_is_not_asked_for_again() -> None:
     assert asked_for(effects, PacketType.NCF) == list(range(10, 60))
 
 
+def test_what_a_child_asked_for_and_was_confirmed_long_ago_is_asked_for_again() -> None:
+    """A wave that had to wait for longer than NAK_ELIM_IVL lists all that it takes for asked."""
+    core = relay_that_lost(10, 60)
+    nak = nak_packet(*range(10, 40), source_nla=SOURCE, group_nla=DOWN.group)
+    core.receive(train_of(nak), Channel(DOWN, False), CHILD, SECOND)
+    ncf = nak_packet(*range(10, 40), kind=PacketType.NCF)
+    core.receive(train_of(ncf), Channel(UP, True), SOURCE, SECOND)
+    assert asked_for(core.handle_deadline(SECOND + SETTINGS.nak_elim_ivl)) == list(range(10, 60))
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("passed"), st.integers(0, 300), st.integers(1, 100)),

@@ -131,6 +131,16 @@ def test_a_source_that_said_fin_and_is_silent_has_gone():
     assert reader.next_sqn() == 1013
 
 
+@pytest.mark.rfc("RCV-10")
+def test_a_source_that_cut_its_stream_short_and_is_silent_has_not_ended_it():
+    reader = joined(peer_expiry=10 * SECOND, nak_ncf_retries=1000)
+    reader.hear(data_train([1012]))
+    reader.hear(spm_packet(2, 100, 1012, Rst(error=5)))
+    reader.wait(10 * SECOND)
+    assert reader.lost() == dict.fromkeys((1010, 1011), L.SOURCE_GONE)
+    assert reader.closed() is CloseCause.RESET
+
+
 @pytest.mark.rfc("SRC-28")
 def test_fin_on_data():
     reader = joined()
