@@ -100,6 +100,9 @@ def _costs(found: Maximum, relay_cpu: dict[int, float], role: str, peak: int, di
         ends = cpu["source"] + cpu["receiver"]
         row["of_direct"] = round(best.mb_per_s / direct["mb_per_s"], 4)
         row["wanted"] = round(_SHARE * ends / sum(cpu.values()), 4)
+        # The same from what a packet costs the ends where nothing is between them, which is what gives direct its rate.
+        alone_us, all_us = (sum(one["cpu_us_per_packet"].values()) for one in (direct, row))
+        row["cpu_allows"] = round(_SHARE * alone_us / all_us, 4)
         row["cpu_of_ends"] = round(cpu[role] / ends, 3)
         row["cpu_of_receiver"] = round(cpu[role] / cpu["receiver"], 3)
         row["cpu_limit"] = _MOST_CPU[role]

@@ -98,6 +98,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("MB/s", number("mb_per_s", ",.1f")),
         Field("of direct", number("of_direct", ".0%")),
         Field("wanted", number("wanted", ".0%")),
+        Field("CPU allows, x 0.8", number("cpu_allows", ".0%")),
         Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f"), 2),
         Field("the element's", _cpu_of_element, 1),
         _MEMORY,

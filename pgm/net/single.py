@@ -21,7 +21,7 @@ _TOLD_OCTETS = -(-(_CONTROL_AT + CONTROL_OCTETS) // _WORD) * _WORD  # the header
 _VECTOR_AT = _TOLD_OCTETS
 # Which of these words says how much room there is for that, and after a call that found something, how much came: it is
 # set again before the next.
-CONTROL_WORD = Header.control_length.offset // ctypes.sizeof(ctypes.c_size_t)
+CONTROL_WORD = Header.control_length.offset // ctypes.sizeof(ctypes.c_void_p)
 _DATA_AT = _VECTOR_AT + ctypes.sizeof(IoVec)
 
 # Of a library that keeps hold of the interpreter: a call that never waits is shorter than letting go of it and back.
@@ -45,7 +45,7 @@ class SingleReads:
         self.header = ctypes.byref(header)  # what the call takes
         self.data = memoryview(memory)[_DATA_AT:]
         # All that the last call told of a datagram, and what that was when it was one packet of `peer` and told nothing new.
-        self.told = memoryview(memory)[:_TOLD_OCTETS].cast("N")
+        self.told = memoryview(memory)[:_TOLD_OCTETS].cast("P")
         self.usual = memoryview(b"")
         self.peer: Nla = ""
         self.told[CONTROL_WORD] = CONTROL_OCTETS
@@ -58,4 +58,4 @@ class SingleReads:
 
     def expect(self, peer: Nla) -> None:
         """Say that a datagram of which just the same is told is one packet of `peer`, and that there is no more to know of it."""
-        self.peer, self.usual = peer, memoryview(self.told.tobytes()).cast("N")
+        self.peer, self.usual = peer, memoryview(self.told.tobytes()).cast("P")

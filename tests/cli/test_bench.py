@@ -155,12 +155,13 @@ def test_relays_in_the_path() -> None:
         documented(
             "bench relay",
             row,
-            ("of_direct", "wanted", "cpu_of_ends", "cpu_of_receiver", "cpu_limit", "window_overhead"),
+            ("of_direct", "wanted", "cpu_allows", "cpu_of_ends", "cpu_of_receiver", "cpu_limit", "window_overhead"),
         )
         assert row["mb_per_s"] > 0
     assert set(rows[1]["cpu_us_per_packet"]) == {"source", "receiver", "aggregator"}
     assert set(rows[2]["cpu_us_per_packet"]) == {"source", "receiver", "repairer"}
     assert 0 < rows[1]["wanted"] < 0.8
+    assert 0 < rows[1]["cpu_allows"] < 0.8
     assert (rows[1]["cpu_limit"], rows[2]["cpu_limit"]) == ({"cpu_of_ends": 1.2}, {"cpu_of_receiver": 1.3})
 
 
