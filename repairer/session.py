@@ -322,7 +322,7 @@ class RepairerSession:
         """
         spans = self.path.spans_of(nak)
         newest = spans[-1][1]
-        is_ahead = newest > self.path.lead + 1 and not self._parents.is_parent(peer)  # its older lists may not
+        is_ahead = newest > self.path.lead + 1 and not self._parents.is_parent(peer)  # not all of its lists may be
         if isinstance(nak, Naks) and (is_ahead or self.history.joiners.splits(peer, spans)):
             return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
         if self._parents.is_parent(peer):

@@ -5,8 +5,8 @@ host, and takes only the membership it joined itself. The node's own socket is b
 unicast port) exclusively and sends everything: its address is the node's identity, and a second process
 gets EADDRINUSE instead of stealing NAKs. Over IP protocol 113 there are no ports: see `pgm.net.raw`.
 
-Who sends to a group alone has a third, of the same address and port and connected to the group: for what leaves packet by
-packet nobody reads the group's address again each time. The way there is looked for each time all the same, so who joins the
+Who only sends to a group has a third, of the same address and port and connected to the group, for what leaves packet by
+packet: nobody reads the group's address again each time. The way there is looked for each time all the same, so who joins the
 group on this host later is not missed.
 """
 

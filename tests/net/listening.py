@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
@@ -15,6 +15,14 @@ from pgm.net.items import BatchItem
 from pgm.net.receiver import Receiver
 
 PATIENCE_S = 30.0
+_LOOK_S = 0.001  # between two looks at what tells nobody of itself
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait for a condition of which nothing tells, such as a counter's."""
+    with trio.fail_after(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - nothing tells of it
+            await trio.sleep(_LOOK_S)
 
 
 @attrs.define

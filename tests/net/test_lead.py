@@ -19,6 +19,7 @@ from pgm.net.receiver import OCTETS_BETWEEN_READS, Receiver
 from pgm.net.source import Source
 from pgm.units import KIB, MILLISECOND
 from tests.net.backlog import BACKLOG, BACKLOG_PACKETS, knock
+from tests.net.listening import until
 from tests.net.places import Place
 
 PATIENCE_S = 20.0
@@ -96,9 +97,7 @@ async def test_who_does_something_else_leaves_the_reading_to_the_driver(place: P
             assert list(item) == [b"to who waits"]
             for _ in range(3):
                 await source.send(b"while away")
-            with trio.fail_after(PATIENCE_S):
-                while receiver.counters.received_packets < taken + 4:  # noqa: ASYNC110
-                    await trio.sleep(0.001)
+            await until(lambda wanted=taken + 4: receiver.counters.received_packets >= wanted)
             got: list[bytes] = []
             while len(got) < 3:
                 item = await receiver.next_batch(PATIENCE_S)
@@ -188,9 +187,7 @@ async def test_what_is_due_is_not_late_while_the_application_reads(
         link = receiver.links[0]
         link.injector = Injector(Impairment(loss=1.0), "all")
         await source.send(b"lost")
-        with trio.fail_after(PATIENCE_S):
-            while not receiver.counters.injected_losses:  # noqa: ASYNC110
-                await trio.sleep(0.001)
+        await until(lambda: receiver.counters.injected_losses)
         link.injector = None
         for later_ns in (0, 10 * MILLISECOND):  # then the back-off is over
             await source.send(b"behind it")
@@ -276,9 +273,7 @@ async def queue_up(receiver: Receiver, source: Source) -> None:
     for rows in BACKLOG:
         await source.send_batch(rows)
     await source.flush()
-    with trio.fail_after(PATIENCE_S):
-        while receiver.counters.received_packets < 1 + BACKLOG_PACKETS:  # noqa: ASYNC110
-            await trio.sleep(0.001)
+    await until(lambda: receiver.counters.received_packets >= 1 + BACKLOG_PACKETS)
 
 
 async def test_who_takes_a_long_backlog_reads_meanwhile(place: Place) -> None:
@@ -341,9 +336,7 @@ async def test_whole_large_messages_that_wait_are_bounded(place: Place) -> None:
         for message in sent:
             await source.send(message)
         await source.flush()
-        with trio.fail_after(PATIENCE_S):
-            while receiver.counters.received_packets < source.counters.odata_packets:  # noqa: ASYNC110
-                await trio.sleep(0.001)
+        await until(lambda: receiver.counters.received_packets >= source.counters.odata_packets)
         assert len(receiver._inbox) <= 2
         got: list[bytes] = []
         with trio.fail_after(PATIENCE_S):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-import trio
 
 import pgm
 from deploy.status import _children
@@ -13,15 +10,10 @@ from pgm.net.status import snapshot_of
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
 from tests.net.elements import Tree, running
+from tests.net.listening import until
 from tests.net.places import Place, below_a_relay
 
 RECEIVERS = 5
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    with trio.fail_after(20):
-        while not holds():  # noqa: ASYNC110 - what counts tells nobody
-            await trio.sleep(0.02)
 
 
 def _count(tree: Tree, node: str) -> dict[str, int]:
@@ -35,7 +27,7 @@ async def test_the_population_is_counted_and_shown(place: Place) -> None:
     topology: pgm.Topology = loads(below_a_relay(place, parameters='poll_ivl = "200ms", poll_bo_ivl = "40ms"'))
     desks = [f"desk-{number}" for number in range(1, RECEIVERS + 1)]
     async with running(topology, "relay", "source", *desks) as tree:
-        await _until(lambda: _count(tree, "source") == {"core": 1} and _count(tree, "relay") == {"floor": RECEIVERS})
+        await until(lambda: _count(tree, "source") == {"core": 1} and _count(tree, "relay") == {"floor": RECEIVERS})
         snapshot = snapshot_of(plan_node(topology, "relay"), tree.drivers["relay"], 0)
         assert _children(snapshot) == f"{RECEIVERS} on floor"
         assert snapshot["counters"]["polr_packets_in"] >= RECEIVERS
