@@ -348,6 +348,9 @@ class Recovery:
                 self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
                 break
             if found.count > room:
+                if self._is_full and (admitted or self._outstanding):
+                    self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                    break  # what is asked for makes a place in the table, too
                 # Whole lists where there is room for several: what is left over would take a NAK of its own each time.
                 rest = (room + taken) % LIST_SQNS if room >= _SEVERAL * LIST_SQNS else 0
                 self.missing.within(found.first, found.first + room - rest)
@@ -359,6 +362,11 @@ class Recovery:
         if self.budget is not None:
             self.budget.charge(sum(found.count for found in admitted), now_ns)
         return admitted
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether cutting a range would make one too many."""
+        return len(self.missing) >= self._parameters.rxw_gaps
 
     @property
     def _room(self) -> int:
@@ -394,7 +402,7 @@ class Recovery:
         While those are asked for in vain, more would fall out of the window.
         """
         for found in tuple(due):
-            if found.first < trail < found.end:
+            if found.first < trail < found.end and not self._is_full:
                 self.missing.within(found.first, trail)
                 rest = self.missing.at(trail)
                 assert rest is not None

@@ -168,3 +168,26 @@ def test_answers_do_not_cut_ranges_beyond_the_bound():
         made.overheard([(sqn, sqn + 1)], SECOND)
     assert len(made.missing) <= 16
     assert made.missing.sqns == 1000
+
+
+def test_asking_for_a_part_does_not_cut_ranges_beyond_the_bound():
+    """What does not fit among what is asked for at a time waits, where its rest would be one range too many."""
+    made = recovery(attrs.evolve(EXACT, rxw_gaps=16, nak_max_outstanding=64))
+    made.detect(0, 10, SECOND)
+    made.detect(20, 1020, SECOND)
+    for first in range(2000, 2014):
+        made.detect(first * 2, first * 2 + 1, SECOND)
+    assert due(made, made.deadline_ns).spans == [(0, 10)]
+    assert len(made.missing) == 16
+    made.arrived(0, 10, SECOND + 20 * MS)
+    assert due(made, made.deadline_ns).spans == [(20, 84)]
+    assert len(made.missing) == 16
+
+
+def test_the_trail_does_not_cut_ranges_beyond_the_bound():
+    """A range that the trail reaches into counts as what only caches have then."""
+    made = recovery(attrs.evolve(EXACT, rxw_gaps=16))
+    for first in range(0, 160, 10):
+        made.detect(first, first + 4, SECOND)
+    assert due(made, made.deadline_ns, trail=2).spans == [(first, first + 4) for first in range(0, 160, 10)]
+    assert len(made.missing) == 16
