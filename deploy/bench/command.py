@@ -204,7 +204,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:
     """Measure throughput, latency, repair, relay, pacing, idle, scale, messages, record or files: throughput, latency and repair if none is named.
 
-    Contenders run one after the other on the same path with the same socket buffers, sender and receiver in a process
+    Contenders take turns, trial by trial, on the same path with the same socket buffers, sender and receiver in a process
     each: pgm on its drivers, plain sockets as the limit and as the naive bound, and OpenPGM and ZeroMQ where they are
     installed. A lossless rate is the highest at which several runs in a row lost nothing, found by bisection. A full
     run takes about an hour.

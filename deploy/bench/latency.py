@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from functools import partial
 
 from deploy.bench.contender import Contender, Job
 from deploy.bench.place import ETHERNET_MTU, open_place
 from deploy.bench.settings import Row, Settings
 from deploy.bench.trial import pair
+from deploy.bench.turns import Seat, by_turns
 from pgm.errors import ProcessError
 
 SIZE = 100  # octets
@@ -16,17 +19,17 @@ _KEYS = ("mean_us", "p50_us", "p99_us", "p999_us", "min_us", "max_us")
 
 
 async def latency(settings: Settings) -> list[Row]:
-    """Rows of all contenders: the median of the runs of each figure."""
-    rows = []
+    """Rows of all contenders, who take turns: the median of the runs of each figure."""
     with open_place(settings.path, ETHERNET_MTU) as place:
-        for contender in settings.contenders_of("latency"):
-            row = await _row(contender, settings.job(place, SIZE), settings)
-            rows.append(row)
-            settings.emit(row)
+        job = settings.job(place, SIZE)
+        contenders = settings.contenders_of("latency")
+        rows = await by_turns([partial(_row, one, job, settings) for one in contenders])
+    for row in rows:
+        settings.emit(row)
     return rows
 
 
-async def _row(contender: Contender, job: Job, settings: Settings) -> Row:
+async def _row(contender: Contender, job: Job, settings: Settings, seat: Seat) -> Row:
     row: Row = {"benchmark": "latency", "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
     why_not = contender.why_not(job)
@@ -35,28 +38,30 @@ async def _row(contender: Contender, job: Job, settings: Settings) -> Row:
     runs = []
     try:
         for _ in range(settings.runs):
-            runs.append(await trips(contender, job))
+            async with seat.trial():
+                runs.append(await trips(contender, job))
             last = runs[-1]
             said = f"mean {last['mean_us']} us, p99 {last['p99_us']} us"
             settings.say(f"{contender.title}, {job.size} octets there and back: {said}")
     except ProcessError as error:
         return row | {"why_not": error.message}
-    middle = {key: round(statistics.median(run[key] for run in runs), 2) for key in _KEYS}
-    count, seconds = sum(run["trips"] for run in runs), job.seconds * len(runs)
-    carried = 2 * count / seconds  # each way
-    return (
-        row
-        | middle
-        | {
-            "messages_per_s": round(carried),
-            "mb_per_s": round(carried * job.size / 1e6, 3),
-            "packets_per_s": round(carried),
-            "lost": sum(run["lost_trips"] for run in runs),
-            "cpu_s": round(statistics.median(run["cpu_s"] for run in runs), 3),
-            "trips": count,
-            "runs_mean_us": [run["mean_us"] for run in runs],
-        }
-    )
+    return row | _figures(runs, job)
+
+
+def _figures(runs: Sequence[Row], job: Job) -> Row:
+    count = sum(run["trips"] for run in runs)
+    carried = 2 * count / (job.seconds * len(runs))  # each way
+    return {
+        **{key: round(statistics.median(run[key] for run in runs), 2) for key in _KEYS},
+        "messages_per_s": round(carried),
+        "mb_per_s": round(carried * job.size / 1e6, 3),
+        "packets_per_s": round(carried),
+        "lost": sum(run["lost_trips"] for run in runs),
+        "cpu_s": round(statistics.median(run["cpu_s"] for run in runs), 3),
+        "trips": count,
+        "runs_mean_us": [run["mean_us"] for run in runs],
+        "runs_p99_us": [run["p99_us"] for run in runs],
+    }
 
 
 async def trips(contender: Contender, job: Job) -> Row:

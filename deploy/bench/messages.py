@@ -14,8 +14,5 @@ async def messages(settings: Settings) -> list[Row]:
     rows = []
     for mtu in (ETHERNET_MTU, JUMBO_MTU):
         with open_place(settings.path, mtu) as place:
-            for contender in settings.contenders_of("messages"):
-                row = await contended("messages", contender, settings.job(place, SIZE), settings)
-                rows.append(row)
-                settings.emit(row)
+            rows += await contended("messages", settings.job(place, SIZE), settings)
     return rows

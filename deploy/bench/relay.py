@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 
@@ -18,6 +19,7 @@ from deploy.bench.settings import Row, Settings
 from deploy.bench.throughput import figures
 from deploy.bench.tree import chain
 from deploy.bench.trial import Outcome, environment, transfer
+from deploy.bench.turns import Seat, by_turns
 from pgm.errors import ProcessError
 
 SIZE = 1400
@@ -40,57 +42,74 @@ async def _relay(place: Place, role: str, file: str, folder: str) -> AsyncIterat
         yield peer
 
 
+@attrs.frozen
+class _Found:
+    """What was found with a role in the path: the lossless maximum, the CPU that the element took for each outcome, and its memory."""
+
+    maximum: Maximum
+    row: Row
+    relay_cpu_s: dict[int, float]  # by id of an outcome
+    peak_octets: int
+
+
 async def relay(settings: Settings) -> list[Row]:
-    """Rows: direct, through an aggregator, through a repairer."""
-    rows: list[Row] = []
+    """Rows: direct, through an aggregator, through a repairer, which take turns."""
     contender = OursTrio()
-    for role in _LAYOUTS:
+    found = await by_turns([partial(_measured, contender, role, settings) for role in _LAYOUTS])
+    rows: list[Row] = []
+    for role, one in zip(_LAYOUTS, found, strict=True):
         row: Row = {"benchmark": "relay", "contender": contender.name, "title": contender.title, "size": SIZE}
         row["layout"] = f"through a relaying {role}" if role else "direct"
-        try:
-            row |= await _measured(contender, role, settings, rows[0] if rows else None)
-        except ProcessError as error:
-            row["why_not"] = error.message
+        row |= {"why_not": one} if isinstance(one, str) else one.row | _costs(one, role, rows[0] if rows else None)
         rows.append(row)
         settings.emit(row)
     return rows
 
 
-async def _measured(contender: Contender, role: str, settings: Settings, direct: Row | None) -> Row:
-    with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
-        file = chain(settings.folder, place, role, settings.rcvbuf)
-        job = settings.job(place, SIZE, file=str(file))
-        relay_cpu: dict[int, float] = {}  # of each outcome, seconds
-        peak = 0
-
-        async def run(rate: float) -> Outcome:
-            nonlocal peak
-            async with _relay(place, role, str(file), str(settings.folder)) as element:
-                before = element.usage.cpu_s if element else 0.0
-                outcome = await transfer(contender, attrs.evolve(job, rate=rate))
-                if element is not None:
-                    usage = element.usage
-                    relay_cpu[id(outcome)], peak = usage.cpu_s - before, usage.peak_octets
-            asked = f"{rate * SIZE / 1e6:,.0f} MB/s" if rate else "flat out"
-            said = f"{contender.title}, {f'through a relaying {role}' if role else 'direct'}, {asked}"
-            settings.say(f"{said}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'whole'}")
-            kept.append(outcome)
-            return outcome
-
-        kept: list[Outcome] = []  # so that no id is used twice
-        found = await Search(run, settings.runs, settings.precision).maximum()
-        row = figures(contender, found) | {"path": place.kind, "mtu": place.mtu}
-        row["limited_by"] = limited_by(contender, found)
-        return row | _costs(found, relay_cpu, role, peak, direct) if found.median is not None else row
+async def _measured(contender: Contender, role: str, settings: Settings, seat: Seat) -> _Found | str:
+    """What was found, or why nothing was."""
+    try:
+        with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
+            return await _searched(contender, role, place, settings, seat)
+    except ProcessError as error:
+        return error.message
 
 
-def _costs(found: Maximum, relay_cpu: dict[int, float], role: str, peak: int, direct: Row | None) -> Row:
-    best = found.median
-    assert best is not None
+async def _searched(contender: Contender, role: str, place: Place, settings: Settings, seat: Seat) -> _Found:
+    file = chain(settings.folder, place, role, settings.rcvbuf)
+    job = settings.job(place, SIZE, file=str(file))
+    relay_cpu_s: dict[int, float] = {}
+    kept: list[Outcome] = []  # so that no id is used twice
+    peak = 0
+
+    async def run(rate: float) -> Outcome:
+        nonlocal peak
+        async with seat.trial(), _relay(place, role, str(file), str(settings.folder)) as element:
+            before = element.usage.cpu_s if element else 0.0
+            outcome = await transfer(contender, attrs.evolve(job, rate=rate))
+            if element is not None:
+                usage = element.usage
+                relay_cpu_s[id(outcome)], peak = usage.cpu_s - before, usage.peak_octets
+        asked = f"{rate * SIZE / 1e6:,.0f} MB/s" if rate else "flat out"
+        said = f"{contender.title}, {f'through a relaying {role}' if role else 'direct'}, {asked}"
+        settings.say(f"{said}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'whole'}")
+        kept.append(outcome)
+        return outcome
+
+    maximum = await Search(run, settings.runs, settings.precision, seat.found).maximum()
+    row = figures(contender, maximum) | {"path": place.kind, "mtu": place.mtu}
+    row["limited_by"] = limited_by(contender, maximum)
+    return _Found(maximum, row, relay_cpu_s, peak)
+
+
+def _costs(found: _Found, role: str, direct: Row | None) -> Row:
+    best = found.maximum.median
+    if best is None:
+        return {}
     cpu = {"source": best.sender.cpu_s, "receiver": best.receiver.cpu_s}
     memory = {"source": best.sender.peak_octets, "receiver": best.receiver.peak_octets}
     if role:
-        cpu[role], memory[role] = relay_cpu[id(best)], peak
+        cpu[role], memory[role] = found.relay_cpu_s[id(best)], found.peak_octets
     row: Row = {
         "cpu_s": round(sum(cpu.values()), 3),
         "cpu_us_per_packet": {name: round(value / best.packets * 1e6, 3) for name, value in cpu.items()},

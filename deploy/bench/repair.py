@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import attrs
@@ -16,8 +19,10 @@ from deploy.bench.limits import limited_by
 from deploy.bench.place import ETHERNET_MTU, Place, open_place
 from deploy.bench.search import Maximum
 from deploy.bench.settings import Row, Settings
+from deploy.bench.switch import open_switched
 from deploy.bench.throughput import figures, lossless_maximum
 from deploy.bench.trial import pair, transfer
+from deploy.bench.turns import Seat, by_turns
 from pgm.errors import ProcessError
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, format_fraction
@@ -33,7 +38,19 @@ _TRIPS = 3  # round trips that a repair is granted
 _TRIO_MS = 2.5  # two steps of its timers, which wait for the back-off and for the hold, and the time to wake
 _TRIPS_S = 0.5  # of round trips
 _OFFERED = 0.82  # of the lossless rate: what is wanted is 0.8, and the last repair takes its time too
-_LOSSES = (("packets", False), ("trains", True))
+
+
+@attrs.frozen
+class _Loss:
+    """What is lost at random, and on which path."""
+
+    name: str
+    is_trains: bool = False
+    is_switched: bool = False
+
+
+# Trains that the sender's device cuts up reach the receiver packet by packet, or joined again by its device, or stay whole.
+_LOSSES = (_Loss("packets"), _Loss("packets inside trains", is_switched=True), _Loss("trains", is_trains=True))
 _TAKES = (
     1.8  # times its size: the kernel doubles what it is asked for, for its own books, and trains need little of that
 )
@@ -70,29 +87,38 @@ def _row(contender: Contender, part: str, place: Place) -> Row:
 
 
 async def _losses(contender: Contender, place: Place, settings: Settings, why_not: str) -> list[Row]:
-    """Goodput while single packets are lost, and while trains are; each on the path as it is for that, beside no loss there."""
-    job = settings.job(place, SIZE, quiet_s=_QUIET_S)
-    why_not = contender.why_not(job) or why_not
+    """Goodput with each kind of loss, beside none on the same path; the two take turns."""
+    why_not = contender.why_not(settings.job(place, SIZE)) or why_not
     if why_not:
         return [_row(contender, "random loss", place) | {"why_not": why_not}]
     rows = []
-    try:
-        wanted = await _wanted(contender, job, settings) if contender.is_ours else {}
-        for name, whole_trains in _LOSSES:
-            part = f"{format_fraction(settings.loss)} of {name}"
-            place.lose(0, 0.0, whole_trains=whole_trains)
-            settings.say(f"{contender.title}, {part}: the same path without loss first")
-            without = await lossless_maximum(contender, job, settings)
-            place.lose(0, settings.loss, whole_trains=whole_trains)
-            settings.say(f"{contender.title}, {part}: now with loss")
-            held = await _held(contender, job, settings, without)
-            found = await lossless_maximum(contender, job, settings)
-            rows.append(_row(contender, part, place) | _goodput(contender, without, found) | held | wanted)
-    except ProcessError as error:
-        rows.append(_row(contender, "random loss", place) | {"why_not": error.message})
-    finally:
-        place.lose(0, 0.0, whole_trains=True)
+    for kind in _LOSSES:
+        part = f"{format_fraction(settings.loss)} of {kind.name}"
+        with open_switched(ETHERNET_MTU) if kind.is_switched else nullcontext(place) as path:
+            row = _row(contender, part, path)
+            try:
+                rows.append(row | await _lossy(contender, kind, path, settings))
+            except ProcessError as error:
+                rows.append(row | {"why_not": error.message})
+            finally:
+                path.lose(0, 0.0, whole_trains=True)
     return rows
+
+
+async def _lossy(contender: Contender, kind: _Loss, place: Place, settings: Settings) -> Row:
+    """One row of it. Raises `ProcessError`."""
+    job = settings.job(place, SIZE, quiet_s=_QUIET_S)
+    wanted = await _wanted(contender, job, settings) if contender.is_ours else {}
+
+    def search(share: float) -> Callable[[Seat], Awaitable[Maximum]]:
+        title = f"{format_fraction(share)} of {kind.name} lost" if share else f"no {kind.name} lost"
+        prepare = partial(place.lose, 0, share, whole_trains=kind.is_trains)
+        return partial(lossless_maximum, contender, job, settings, prepare=prepare, title=title)
+
+    without, found = await by_turns([search(0.0), search(settings.loss)])
+    place.lose(0, settings.loss, whole_trains=kind.is_trains)
+    held = await _held(contender, job, settings, without)
+    return _goodput(contender, without, found) | held | wanted
 
 
 async def _wanted(contender: Contender, job: Job, settings: Settings) -> Row:

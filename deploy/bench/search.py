@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Awaitable, Callable
 
 import attrs
+import trio
 
 from deploy.bench.trial import Outcome
 
@@ -50,6 +51,7 @@ class Search:
     run: Run
     runs: int
     precision: float
+    before_confirming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     trials: int = 0
     _flawed: list[Outcome] = attrs.field(factory=list)
     _too_fast: Outcome | None = None
@@ -95,6 +97,7 @@ class Search:
 
     async def _settle(self, good: Outcome | None) -> Maximum:
         """Confirm a rate that was good once, or a lower one."""
+        await self.before_confirming()
         for _ in range(_MOST_RETREATS if good is not None else 0):
             assert good is not None
             confirmed = await self._confirm(good)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import attrs
 
 from deploy.bench.contender import Contender, Job
@@ -10,6 +13,7 @@ from deploy.bench.place import open_place
 from deploy.bench.search import Maximum, Search
 from deploy.bench.settings import Row, Settings, mtu_of
 from deploy.bench.trial import Outcome, transfer
+from deploy.bench.turns import Seat, by_turns
 from pgm.errors import ProcessError
 
 
@@ -18,15 +22,20 @@ async def throughput(settings: Settings) -> list[Row]:
     rows = []
     for size in settings.sizes:
         with open_place(settings.path, mtu_of(size)) as place:
-            for contender in settings.contenders_of("throughput"):
-                job = settings.job(place, size)
-                row = await contended("throughput", contender, job, settings)
-                rows.append(row)
-                settings.emit(row)
+            rows += await contended("throughput", settings.job(place, size), settings)
     return rows
 
 
-async def contended(benchmark: str, contender: Contender, job: Job, settings: Settings) -> Row:
+async def contended(benchmark: str, job: Job, settings: Settings) -> list[Row]:
+    """The rows of all contenders of a benchmark, who take turns."""
+    contenders = settings.contenders_of(benchmark)
+    rows = await by_turns([partial(_row, benchmark, one, job, settings) for one in contenders])
+    for row in rows:
+        settings.emit(row)
+    return rows
+
+
+async def _row(benchmark: str, contender: Contender, job: Job, settings: Settings, seat: Seat) -> Row:
     """The row of one contender: its lossless maximum, or why it has none."""
     row: Row = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
@@ -34,23 +43,34 @@ async def contended(benchmark: str, contender: Contender, job: Job, settings: Se
     if why_not:
         return row | {"why_not": why_not}
     try:
-        found = await lossless_maximum(contender, job, settings)
+        found = await lossless_maximum(contender, job, settings, seat)
     except ProcessError as error:
         return row | {"why_not": error.message}
     return row | figures(contender, found) | {"limited_by": limited_by(contender, found)}
 
 
-async def lossless_maximum(contender: Contender, job: Job, settings: Settings) -> Maximum:
-    """Search for it, saying how it goes. Raises `ProcessError`."""
+async def lossless_maximum(
+    contender: Contender,
+    job: Job,
+    settings: Settings,
+    seat: Seat,
+    prepare: Callable[[], None] = lambda: None,
+    title: str = "",
+) -> Maximum:
+    """Search for it, saying how it goes; `prepare` makes the path ready for a trial. Raises `ProcessError`."""
 
     async def run(rate: float) -> Outcome:
-        outcome = await transfer(contender, attrs.evolve(job, rate=rate))
+        async with seat.trial():
+            prepare()
+            outcome = await transfer(contender, attrs.evolve(job, rate=rate))
         asked = f"{rate * job.size / 1e6:,.0f} MB/s" if rate else "flat out"
         verdict = outcome.flaw or "whole"
-        settings.say(f"{contender.title}, {job.size:,} octets, {asked}: {outcome.mb_per_s:,.1f} MB/s, {verdict}")
+        settings.say(
+            f"{contender.title}, {title or f'{job.size:,} octets'}, {asked}: {outcome.mb_per_s:,.1f} MB/s, {verdict}"
+        )
         return outcome
 
-    return await Search(run, settings.runs, settings.precision).maximum()
+    return await Search(run, settings.runs, settings.precision, seat.found).maximum()
 
 
 def figures(contender: Contender, found: Maximum) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from deploy.bench.plot import DRAWN
 from deploy.bench.ratios import ratios_of
 from deploy.bench.search import Maximum, Search
 from deploy.bench.trial import Outcome, Role
+from deploy.bench.turns import Seat, by_turns
 from deploy.bench.view import FIELDS
+from pgm.errors import ProcessError
 
 SIZE = 1000
 
@@ -110,6 +113,50 @@ def test_a_sender_that_is_whole_flat_out_and_faster_by_a_rate_is_searched_on() -
     maximum = trio.run(Search(run, 3, 0.02).maximum)
     assert maximum.median is not None
     assert 184_000 <= maximum.median.messages_per_s <= 190_001
+
+
+def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
+    """Whoever has found its rate waits, and then each rate is confirmed in the same minutes as the others."""
+    said: list[str] = []
+
+    def search(name: str, capacity: float) -> Callable[[Seat], Awaitable[Maximum]]:
+        line = Line(capacity, fastest=100_000)
+
+        async def one(seat: Seat) -> Maximum:
+            async def run(rate: float) -> Outcome:
+                async with seat.trial():
+                    said.append(name)
+                    await trio.lowlevel.checkpoint()
+                    return await line.run(rate)
+
+            return await Search(run, 3, 0.02, seat.found).maximum()
+
+        return one
+
+    searches = [search("quick", 200_000), search("slow", 50_000), search("slower", 5_000)]
+    maxima = trio.run(by_turns, searches)
+    assert [one.trials for one in maxima] == [said.count(name) for name in ("quick", "slow", "slower")]
+    assert maxima[0].trials < maxima[1].trials
+    assert (sorted(said[:3]), said[:3]) == (["quick", "slow", "slower"], said[3:6])
+    assert sorted(said[-6:]) == ["quick", "quick", "slow", "slow", "slower", "slower"]
+
+
+def test_who_fails_keeps_nobody_waiting() -> None:
+    async def fails(seat: Seat) -> str:
+        async with seat.trial():
+            return "nothing"
+
+    async def waits(seat: Seat) -> str:
+        await seat.found()
+        return "found"
+
+    assert trio.run(by_turns, [waits, fails]) == ["found", "nothing"]
+
+    async def breaks(_: Seat) -> str:
+        raise ProcessError("broken")
+
+    with pytest.raises(ProcessError, match="broken"):
+        trio.run(by_turns, [waits, breaks])
 
 
 class Stalling(Line):
