@@ -19,7 +19,7 @@ from pgm.net.raw import ROUTER_ALERT, Ancillary
 from pgm.net.reads import BUSY, Reads
 from pgm.net.sockets import SOL_UDP, UDP_SEGMENT, open_sockets, socket_name
 from pgm.parameters import Parameters
-from pgm.topology.node_plan import NodePlan, SegmentPlan
+from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
 from pgm.wire.alert import wants_router_alert
 from pgm.wire.formats import Nla
 from pgm.wire.train import Octets, packets_a_train
@@ -49,9 +49,11 @@ class Link(Reads):
         parameters: Parameters,
         arena: Arena,
         injector: Injector | None,
+        *,
+        is_source: bool = False,
     ) -> None:
         self.plan = plan
-        sockets = open_sockets(plan, parameters)
+        sockets = open_sockets(plan, parameters, is_source=is_source)
         interface = sockets.interface
         segment = Segment(
             index,
@@ -183,7 +185,8 @@ def open_links(plan: NodePlan, arena: Arena, seed: str | None = None, *, is_for_
             injector = None
             if not segment.impairment.is_lossless:
                 injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
-            link = Link(segment, index, plan.parameters, arena, injector)
+            is_source = plan.role is Role.SOURCE
+            link = Link(segment, index, plan.parameters, arena, injector, is_source=is_source)
             link.is_for_one = is_for_one
             links.append(link)
     except BaseException:

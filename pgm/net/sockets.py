@@ -5,7 +5,7 @@ host, and takes only the membership it joined itself. The node's own socket is b
 unicast port) exclusively and sends everything: its address is the node's identity, and a second process
 gets EADDRINUSE instead of stealing NAKs. Over IP protocol 113 there are no ports: see `pgm.net.raw`.
 
-Who only sends to a group has a third, of the same address and port and connected to the group, for what leaves packet by
+A source has a third, of the same address and port and connected to the group, for what leaves packet by
 packet: nobody reads the group's address again each time. The way there is looked for each time all the same, so who joins the
 group on this host later is not missed.
 """
@@ -137,8 +137,11 @@ def socket_name(host: str, port: int, interface: Interface, family: socket.Addre
     return host, port, 0, interface.index if needs_scope(host) else 0
 
 
-def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
-    """Open, bind and join. Raises `TransportError` with the remedy; leaves nothing open then."""
+def open_sockets(plan: SegmentPlan, parameters: Parameters, *, is_source: bool = False) -> SegmentSockets:
+    """Open, bind and join. Raises `TransportError` with the remedy; leaves nothing open then.
+
+    `is_source` is true of who sends data packet by packet: a relay sends them on as they came, by its own socket.
+    """
     is_v6 = ":" in plan.group
     family = socket.AF_INET6 if is_v6 else socket.AF_INET
     interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address, is_unicast=plan.peers is not None)
@@ -150,8 +153,8 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
         inputs = (own,) if group is None else (group, own)
         gro = parameters.gro and not seat.is_raw and all(_try_option(one, SOL_UDP, UDP_GRO, 1) for one in inputs)
         gso = parameters.gso and not seat.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
-        is_sender = seat.speaks_alone and plan.peers is None and not seat.is_raw
-        to_group = stack.enter_context(_connected_socket(seat, own, parameters)) if is_sender else None
+        connects = is_source and plan.peers is None and not seat.is_raw
+        to_group = stack.enter_context(_connected_socket(seat, own, parameters)) if connects else None
         buffers = _size_buffers(own, inputs, parameters)
         if to_group is not None:
             _size_sndbuf(to_group, parameters)

@@ -5,27 +5,28 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pgm.core.arena import Arena
 from pgm.core.effects import alone
-from pgm.net.link import Link
+from pgm.net.link import Link, open_links
 from pgm.net.open import resolve
-from pgm.parameters import Parameters
 from pgm.topology.node_plan import Role
-from tests.net.places import Place
+from tests.net.places import Place, below_a_relay
 from tests.net.test_gathering import sender
 
 DSCP = 10
+MARKED = {"multicast_hops": 3, "dscp": DSCP}
 IP_RECVTTL = 12  # which the standard library does not name
 
 
 @pytest.fixture
 def ends(place: Place) -> Iterator[tuple[Link, Link]]:
     """A source's link and a receiver's."""
-    plans = [resolve(place.url(), None, role, {}).segments[0] for role in (Role.SOURCE, Role.RECEIVER)]
-    one, other = (Link(plan, 0, Parameters(multicast_hops=3, dscp=DSCP), Arena(), None) for plan in plans)
+    plans = [resolve(place.url(), None, role, MARKED) for role in (Role.SOURCE, Role.RECEIVER)]
+    [one], [other] = (open_links(plan, Arena()) for plan in plans)
     yield one, other
     one.close()
     other.close()
@@ -63,3 +64,15 @@ def test_the_own_socket_still_gets_what_comes_to_its_name_and_nobody_else_can(
 def test_a_receiver_has_none_and_leaves_it_to_others_to_send_alone(ends: tuple[Link, Link]) -> None:
     assert ends[1].sockets.to_group is None
     assert not ends[1].send_alone(b"packet")
+
+
+def test_a_relay_has_none_either(place: Place, tmp_path: Path) -> None:
+    """It sends on what came as it came."""
+    file = tmp_path / "tree.toml"
+    file.write_text(below_a_relay(place))
+    links = open_links(resolve(file, "relay", Role.AGGREGATOR, {}), Arena())
+    try:
+        assert [link.sockets.to_group for link in links] == [None, None]
+    finally:
+        for link in links:
+            link.close()
