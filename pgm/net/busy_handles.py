@@ -55,7 +55,8 @@ class Source(SourceHandle[BusyPollDriver]):
     """Sends one stream from the calling thread. What a call took is with the kernel when it returns.
 
     A handler of notices may send, too. What it sends goes when the call that called it back has done what it was at, as
-    far as the rate lets it, and for the rest with the next calls: a send in a handler does not wait.
+    far as the rate lets it, and for the rest with the next calls: a send in a handler does not wait. What would wait or
+    poll raises `UsageError` there, of this source or of any other node of the thread.
     """
 
     def __init__(self, core: SourceCore, driver: BusyPollDriver, packing: BatchSending | FramedSending | None) -> None:
@@ -137,12 +138,12 @@ class Source(SourceHandle[BusyPollDriver]):
 
     def poll(self) -> None:
         """Take in what has come, and send what is due: NCFs, repairs, SPMs. One turn, without waiting."""
-        self._driver.require_usable()
+        self._driver.require_waiting()
         self._driver.spinner.turn()
 
     def stable(self, sqn: int | None = None) -> None:
         """Spin until every member of an acknowledged stream has everything up to `sqn`; all that was sent if None."""
-        self._driver.require_usable()
+        self._driver.require_waiting()
         wanted = self._core.window.end - 1 if sqn is None else sqn
         while not self.is_stable(wanted):
             self._driver.spinner.turn()
@@ -169,7 +170,7 @@ class Source(SourceHandle[BusyPollDriver]):
 
     def close(self) -> None:
         """Announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`, spinning."""
-        self._driver.require_usable()
+        self._driver.require_waiting()
         self._core.close()
         self._driver.push()
         while not self._core.is_finished(time.monotonic_ns()):
@@ -193,7 +194,8 @@ class _SpunInbox(Inbox):
 class Receiver(ReceiverHandle[BusyPollDriver]):
     """Receives streams in the calling thread: call `recv`, or iterate over it, or over `batches()`.
 
-    Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer.
+    Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer. In a
+    handler of notices they raise `UsageError`.
     """
 
     def __init__(
@@ -247,12 +249,12 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
 
     def poll(self) -> None:
         """Take in what has come, and send what is due: NAKs. One turn, without waiting."""
-        self._driver.require_usable()
+        self._driver.require_waiting()
         self._driver.spinner.turn()
 
     def _spin(self, timeout_s: float | None) -> BatchItem | Messages | Message | None:
         """What comes next; a single message of a plain stream as it is."""
-        self._driver.require_usable()
+        self._driver.require_waiting()
         inbox, spinner = self._inbox, self._driver.spinner
         self._core.note_passed()
         if inbox.spare is None:

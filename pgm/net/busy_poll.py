@@ -249,9 +249,19 @@ class BusyPollDriver:
         if _this_thread() != self.thread:
             self._refuse()
 
+    def require_waiting(self) -> None:
+        """The same for what turns, and in a handler: what that read would come before what is to be done behind the notice."""
+        if _this_thread() != self.thread or self.spinner.is_performing:
+            self._refuse()
+
     def _refuse(self) -> None:
         if not self.thread:
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
+        if _this_thread() == self.thread:
+            raise UsageError(
+                "a handler of notices cannot receive, poll or wait",
+                remedy="note in it what is to be done, and do that behind the call that called it",
+            )
         raise UsageError(
             "a source or receiver with busy_poll belongs to the thread that opened it",
             remedy="open one in each thread, or open it without busy_poll",

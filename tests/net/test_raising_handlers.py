@@ -211,3 +211,36 @@ def test_one_that_spins_is_closed_whatever_a_handler_does_in_the_end(place: Plac
     with pytest.raises(pgm.UsageError, match="closed"):
         receiver.poll()
     assert open_files() == before
+
+
+@pytest.mark.usefixtures("telling")
+@pytest.mark.parametrize("call", ["poll", "recv", "next_batch"])
+def test_a_handler_of_one_that_spins_may_not_read(place: Place, call: str) -> None:
+    """What it read would come before what the core gave away behind the notice, or before what is put back."""
+    got: list[bytes] = []
+    refusals: list[pgm.UsageError] = []
+
+    def read(notice: Notice) -> None:
+        if notice.code == "test":
+            try:
+                getattr(receiver, call)(*() if call == "poll" else (0,))
+            except pgm.UsageError as error:
+                refusals.append(error)
+            raise Refused
+
+    with (
+        pgm.blocking.open_receiver(place.url(inbox_bytes="64KiB"), busy_poll=True, on_notice=read) as receiver,
+        pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms")) as source,
+    ):
+        for size in range(len(SENT)):  # of other sizes, so that they are read one by one
+            source.send(SENT[size].ljust(100 + size))
+        source.flush()
+        while len(got) < len(SENT):
+            try:
+                item = receiver.recv(PATIENCE_S)
+            except Refused:
+                continue
+            assert item is not None, got
+            got += [item.payload.strip()] if isinstance(item, Message) else []
+    assert got == SENT
+    assert refusals
