@@ -117,6 +117,7 @@ class Driver:
         self.lead: Lead | None = None  # of a socket that is not always read by a task of this driver
         self._singles = 0  # reads for an application in a row that gave one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
+        self._turns = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
         self._moderations: dict[socket.socket, Moderation] = {}
         for link in links:
             link.counters = core.counters
@@ -377,6 +378,7 @@ class Driver:
                     source.keep(train)
                 self._waits += 1
                 try:
-                    await trio.lowlevel.wait_writable(link.sockets.own)
+                    async with self._turns[send.segment.index]:
+                        await trio.lowlevel.wait_writable(link.sockets.own)
                 finally:
                     self._waits -= 1

@@ -1,0 +1,56 @@
+"""Several tasks of one driver may have data for a link that takes no more: each waits, and all of it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+import trio
+import trio.testing
+
+from pgm.core.effects import Send, alone
+from pgm.net.link import WouldBlock
+from pgm.topology.load import loads
+from tests.net.elements import running
+from tests.net.places import Place, below_a_relay
+
+
+def full_socket() -> tuple[socket.socket, socket.socket]:
+    """One that takes no more until the other is read."""
+    full, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    full.setblocking(False)
+    other.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            full.send(b"?")
+    return full, other
+
+
+async def test_what_comes_on_two_sockets_and_what_timers_give_waits_for_one_link(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, other = full_socket()
+    async with running(loads(below_a_relay(place, "repairer")), "relay") as tree:
+        driver = tree.drivers["relay"]
+        link = driver.links[1]
+        is_open, sent = False, []
+
+        def send(one: Send, at: int = 0) -> None:
+            if not is_open:
+                raise WouldBlock(at)
+            sent.append(bytes(one.octets))
+
+        with full, other, monkeypatch.context() as patch, trio.fail_after(20):
+            patch.setattr(link, "send", send)
+            patch.setattr(link.sockets, "own", full)
+            async with trio.open_nursery() as nursery:
+                for octets in (b"one", b"two", b"three"):
+                    nursery.start_soon(driver._perform, [alone(link.segment, octets)])
+                await trio.testing.wait_all_tasks_blocked()
+                assert driver.is_held_up
+                is_open = True
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        other.recv(1)
+        assert sorted(sent) == [b"one", b"three", b"two"]
