@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.errors import UsageError
-from pgm.net.driver import Application, hear
+from pgm.net.driver import Application, Doing, hear
 from pgm.net.link import Link, WouldBlock
 from pgm.net.moderation import Moderation
 from pgm.net.reads import Arrival, TakeAlone
@@ -200,7 +200,7 @@ class Spinner:
             heard.rest(now_ns)
 
 
-class BusyPollDriver:
+class BusyPollDriver(Doing):
     """Runs `core` on `links` whenever its thread's spinner turns. What is not for the network goes to `application`.
 
     While `bulk_rte` octets a second or more come, memory is taken as `pgm.net.driver.Driver` does it.
@@ -219,6 +219,7 @@ class BusyPollDriver:
         self.core = core
         self.links = links
         self._application = application
+        self._hand_over = application.take
         # Data that a link did not take, and from which octet on: they go first. As many as one call to the core gave.
         self.held: deque[tuple[Send, int]] = deque()
         self.observer: Observer | None = None  # writes telemetry
@@ -330,7 +331,7 @@ class BusyPollDriver:
         """Put data on the wire that the core gave outside of its deadline; what the link does not take is held."""
         if self.observer is not None:
             self.observer.performed((send,), time.monotonic_ns())
-        self._send_data(send)
+        self._send_data_now(send)
         self.spinner.expect_change()
 
     def perform(self, effects: Effects) -> None:
@@ -357,27 +358,7 @@ class BusyPollDriver:
             self._do(effects)
             effects = self._application.after()
 
-    def _do(self, effects: Effects) -> None:
-        left = iter(effects)
-        try:
-            for effect in left:
-                if not isinstance(effect, Send):
-                    self._application.take(effect)
-                elif effect.is_data:
-                    self._send_data(effect)
-                else:
-                    self._send_control(effect)
-        except BaseException:  # of a notice's handler, or a signal's: what comes behind must not get lost
-            self._do(tuple(left))
-            raise
-
-    def _send_control(self, send: Send) -> None:
-        try:
-            self.links[send.segment.index].send(send)
-        except WouldBlock:
-            self.core.counters.sends_dropped += 1
-
-    def _send_data(self, send: Send) -> None:
+    def _send_data_now(self, send: Send) -> None:
         """Send data behind all that is held; what the link does not take is held, too."""
         if not self.held:
             try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -84,7 +84,38 @@ def warmth(parameters: Parameters) -> dict[str, int]:
     return {"warm_ivl": parameters.rxw_warm_ivl, "warm_octets": parameters.rxw_bytes}
 
 
-class Driver:
+class Doing:
+    """What drivers have in common: they do effects at once, in order."""
+
+    core: Core
+    links: Sequence[Link]
+    _hand_over: Callable[[Deliver | Happening], None]
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        left = iter(effects)
+        try:
+            for effect in left:
+                if not isinstance(effect, Send):
+                    self._hand_over(effect)
+                elif effect.is_data:
+                    self._send_data_now(effect)
+                else:
+                    self._send_control(effect)
+        except BaseException:  # of a notice's handler, or a signal's: what comes behind is nowhere else
+            self._do(tuple(left))
+            raise
+
+    def _send_control(self, send: Send) -> None:
+        try:
+            self.links[send.segment.index].send(send)
+        except WouldBlock:
+            self.core.counters.sends_dropped += 1
+
+    def _send_data_now(self, send: Send) -> None:
+        self._send_control(send)  # where data that must wait has a task to wait in, none comes here
+
+
+class Driver(Doing):
     """Runs `core` on `links`. What is not for the network goes to `application`.
 
     `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters whose names begin with `rx_`; `bulk_share` is `rx_bulk_share`, or `ne_bulk_share` of an element in a process of its own. While much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
@@ -312,22 +343,10 @@ class Driver:
             while effects:
                 if self.observer is not None:
                     self.observer.performed(effects, self.now_ns())
-                self._do_now(effects)
+                self._do(effects)
                 effects = self._application.after()
         finally:  # also where a notice's handler raises
             self.poke()
-
-    def _do_now(self, effects: Effects) -> None:
-        left = iter(effects)
-        try:
-            for effect in left:
-                if isinstance(effect, Send):
-                    self._send_control(effect)
-                else:
-                    self._hand_over(effect)
-        except BaseException:  # of a notice's handler, or a signal's: what comes behind must not get lost
-            self._do_now(tuple(left))
-            raise
 
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
         if self.observer is not None:
@@ -342,7 +361,7 @@ class Driver:
                 else:
                     self._send_control(effect)
         except BaseException:  # of a notice's handler, which ends this driver: what the core gave away is nowhere else
-            self._do_now([one for one in left if not (isinstance(one, Send) and one.is_data)])
+            self._do([one for one in left if not (isinstance(one, Send) and one.is_data)])
             raise
         more = self._application.after()
         if more:
@@ -358,12 +377,6 @@ class Driver:
             return None
         item, at_s = self._happened
         return event_row(id_of(item), text_of(item), at_s)
-
-    def _send_control(self, send: Send) -> None:
-        try:
-            self.links[send.segment.index].send(send)
-        except WouldBlock:
-            self.core.counters.sends_dropped += 1
 
     async def _send_data(self, send: Send, at: int, source: Link | None, train: Train | None) -> None:
         link = self.links[send.segment.index]
