@@ -46,7 +46,7 @@ class Repair(TimedRange):
     repeats: int = 0
     tries: int = 0  # targets that did not answer
     repeat_until_ns: int = 0
-    elim_until_ns: int = 0
+    elim_until_ns: int = NEVER  # duplicates are not forwarded until then; never while pending
     lives_until_ns: int = NEVER
 
 
@@ -92,7 +92,7 @@ class Elimination:
                 found.joiner = joiner if found.segments in (0, segment_bit) and joiner == found.joiner else None
                 found.is_history = found.is_history and is_history
                 found.segments |= segment_bit
-                if found.state is ElementState.OUTSTANDING and now_ns >= found.elim_until_ns:
+                if now_ns >= found.elim_until_ns:
                     forward_to = self._ask(found, route, now_ns) or forward_to
             for low, high in self.repairs.uncovered(first, end):
                 if len(self.repairs) >= self._parameters.repair_states:
@@ -128,7 +128,7 @@ class Elimination:
         again = [
             (max(first, one.first), min(end, one.end))
             for one in self._overlapping(first, end)
-            if one.state is ElementState.OUTSTANDING and now_ns >= one.elim_until_ns
+            if now_ns >= one.elim_until_ns
         ]
         return sorted([*self.repairs.uncovered(first, end), *again])
 
@@ -141,7 +141,7 @@ class Elimination:
         found = [one for first, end in spans for one in self._overlapping(first, end)]
         if not found:
             return True
-        is_under_way = all(one.state is ElementState.PENDING or now_ns < one.elim_until_ns for one in found)
+        is_under_way = all(now_ns < one.elim_until_ns for one in found)
         return is_under_way and self.covers(spans)
 
     def _overlapping(self, first: int, end: int) -> Iterator[Repair]:
@@ -159,7 +159,7 @@ class Elimination:
     def _ask(self, repair: Repair, route: Parents, now_ns: int) -> Nla | None:
         """Make a range pending at the route's present target."""
         route.before_asking(now_ns)
-        repair.state = ElementState.PENDING
+        repair.state, repair.elim_until_ns = ElementState.PENDING, NEVER
         repair.route, repair.target, repair.tries = route, route.current, 0
         self._start_repeating(repair, route, now_ns)
         return repair.target
