@@ -171,9 +171,7 @@ class RepairerSession:
         if not self._arrivals.has_begun:
             if is_repair:
                 return NOTHING
-            if not self.path.has_edges:
-                self.path.begin_at(first + data.count - 1, trail)
-            self._arrivals.begin(first)
+            self._begin(first, data.count, trail, now_ns)
             if self.path.spm is None:  # nothing can be asked for before one has come (RCV-22)
                 self._source = peer
                 self._spm_request.want(now_ns)
@@ -192,6 +190,14 @@ class RepairerSession:
         self._serve_wanted(parts, now_ns)
         self._keep_bounds()
         return effects
+
+    def _begin(self, first: int, count: int, trail: int, now_ns: int) -> None:
+        """The first data define where keeping begins; what an SPM has told of behind that is missing, and perhaps asked for already."""
+        self._arrivals.begin(max(first, self.path.trail))
+        if self.path.has_edges:
+            self._arrivals.reveal(self.path.lead + 1, now_ns)
+        else:
+            self.path.begin_at(first + count - 1, trail)
 
     def _keep(self, data: Data, first: int, peer: Nla, now_ns: int) -> list[Run]:
         run = data.run(first)
@@ -243,8 +249,9 @@ class RepairerSession:
             children.begin(now_ns)
             children.on_regular_spm()
         if verdict is SpmVerdict.JUMPED:
-            self._recovery.give_up_before(self.path.trail)
-            self._arrivals.begin(self.path.trail)
+            self._forget_given_up(self._recovery.give_up_before(self.path.trail))
+            if self.path.trail > self._arrivals.end:  # else it goes on where it stood: what is kept is not missing
+                self._arrivals.begin(self.path.trail)
         if not self._arrivals.has_begun and self.path.join_at is not None:
             self._arrivals.begin(self.path.join_at)
         self._follow_trail()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Send
+from pgm.core.ranges import merged
 from pgm.core.relay import ElementSetup
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
@@ -132,3 +133,31 @@ def test_a_session_whose_source_is_gone_lives_for_as_long_as_somebody_asks(repai
     assert (len(list(repairer.sessions)), repairer.counters.sessions_expired) == (1, 0)
     run(repairer, now + expiry, now + expiry + 1)
     assert (len(list(repairer.sessions)), repairer.counters.sessions_expired) == (0, 1)
+
+
+def test_after_a_long_outage_it_goes_on_where_it_stood_if_the_source_still_has_all_since() -> None:
+    """More was sent meanwhile than `rxw_sqns`, which SPMs confirm; what is kept is not asked for, nor taken in again."""
+    settings = parameters(rxw_sqns=64, jump_confirmations=2)
+    made = RepairerCore(ElementSetup(UP, (LEFT,), parents=(SOURCE,)), settings, random.Random(1))
+    made.receive(data_train(range(20)), Channel(UP, True), SOURCE, SECOND)
+    for number, (trail, lead) in enumerate(((0, 19), (5, 200), (5, 210))):
+        made.receive(train_of(spm_packet(number, trail, lead)), Channel(UP, True), SOURCE, SECOND + number)
+    assert made.counters.jumps_followed == 1
+    assert made.counters.missing_sqns == 191
+    for first in (5, 15, 25):
+        made.receive(data_train(range(first, first + 10), kind=PacketType.RDATA), Channel(UP, True), SOURCE, 2 * SECOND)
+    assert (made.counters.repaired_sqns, made.counters.duplicate_packets) == (15, 15)
+    assert made.cache.packets == 35
+
+
+@pytest.mark.parametrize("first", [8, 9, 10, 11])
+def test_what_children_asked_for_before_any_data_came_is_taken_in_once(first: int) -> None:
+    made = RepairerCore(ElementSetup(UP, (LEFT,), parents=(SOURCE,)), SETTINGS, random.Random(1))
+    made.receive(train_of(spm_packet(1, 0, 10)), Channel(UP, True), SOURCE, SECOND)
+    ask(made, LEFT, 8, 3, SECOND)
+    made.receive(data_train([first]), Channel(UP, True), SOURCE, SECOND)
+    for kind in (PacketType.RDATA, PacketType.ODATA):
+        made.receive(data_train(range(8, 14), kind=kind), Channel(UP, True), SOURCE, SECOND)
+    [session] = made.sessions
+    assert merged((run.first, run.end) for run in session.cache.store) == [(8, 14)]
+    assert made.counters.received_packets == 6
