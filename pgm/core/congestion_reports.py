@@ -267,7 +267,7 @@ class ReportRelay:
         new, is_news = self.links.renewed(cr, sqn)
         if cr.has_rx_wp and worst is not None and worst.receiver and (worst.loss > cr.rx_wp / ALL_LOST or not is_known):
             new = attrs.evolve(new, rx_wp=rounded(worst.loss), receiver=worst.receiver)
-        options = tuple(new if one is cr else one for one in nak.options)
+        options = tuple(new if one is cr else one for one in nak.options if nak.type in one.CARRIERS)
         return attrs.evolve(nak, options=options, octets=b""), is_news
 
     def sent(self, nak: Nak) -> None:

@@ -160,7 +160,7 @@ class Path:
             return None
         if _has_window(spm) and unwrap(spm.lead, self.lead) <= self.lead:
             return spm
-        kept = tuple(option for option in spm.options if not isinstance(option, (Fin, Join)))
+        kept = tuple(one for one in spm.options if spm.type in one.CARRIERS and not isinstance(one, (Fin, Join)))
         return attrs.evolve(spm, trail=wrap(self.trail), lead=wrap(self.lead), options=kept, octets=b"")
 
     def _take_edges(self, spm: Spm) -> SpmVerdict:

@@ -44,6 +44,8 @@ from pgm.wire.options import (
     Redirect,
     Rst,
     Syn,
+    Unknown,
+    layout_of,
 )
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr, encode
 from pgm.wire.parity import build_parity
@@ -120,6 +122,9 @@ class Drawn:
             Syn(),
             Fin(),
         )
+        if rng.random() < 0.03:  # of a packet that it does not belong on, perhaps
+            one = rng.choice(made)
+            return Unknown(number=one.TYPE, value=layout_of(type(one)).encode(one))
         fitting = [one for one in made if kind in one.CARRIERS and (rng.random() < 0.1 or type(one) not in (Rst, Fin))]
         return rng.choice(fitting) if fitting else None
 
