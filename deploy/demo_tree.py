@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 
+from deploy import ports
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.units import format_fraction, format_rate
@@ -18,7 +19,6 @@ _RECORDER_ADDRESS = 90
 _FIRST_RECEIVER = 100
 _LEAST_RATE = 250_000  # octets/s to which the source slows down: even a crowded machine takes as much
 _MOST_RECEIVERS = 255 - _FIRST_RECEIVER  # of one subnet
-_FIRST_PORT, _PORTS = 28_000, 2_000  # below the ports that the kernel gives away
 _NETS = 150
 
 
@@ -64,7 +64,7 @@ def demo_topology(tree: DemoTree) -> str:
     place = os.getpid()
     net = f"127.{64 + place % _NETS}"
     group = f"239.{192 + place % 60}.{place // 60 % 250}"
-    port = _FIRST_PORT + place // _NETS % _PORTS  # another one for the next process with the same net
+    port = ports.OF_DEMOS.of(place // _NETS)  # another one for the next process with the same net
     uplink = f'{{ loss = "{format_fraction(tree.uplink_loss)}" }}'
     last_hop = f'{{ loss = "{format_fraction(tree.loss)}", burst_loss = "{format_fraction(tree.burst_loss)}", burst_length = {_BURST_LENGTH} }}'
     parts = [

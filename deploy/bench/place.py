@@ -17,6 +17,7 @@ from typing import Protocol
 
 import attrs
 
+from deploy import ports
 from pgm.errors import ProcessError
 
 LOCALHOST = "127.0.0.1"
@@ -26,7 +27,6 @@ IP_AND_UDP_OCTETS = 28
 
 _TOOLS = ("unshare", "nsenter", "ip")
 _LOSS_TOOLS = ("nft", "ethtool")
-_FIRST_PORT, _PORTS = 30_000, 2_000  # below the ports that the kernel gives away, and above those of demos
 _NETS = 200
 _BRIDGE = "br0"
 
@@ -109,7 +109,7 @@ class Loopback:
     @property
     def port(self) -> int:
         """A UDP port of this benchmark's own."""
-        return _FIRST_PORT + self._number // _NETS % _PORTS  # another one for the next process with such a net
+        return ports.OF_BENCHMARKS.of(self._number // _NETS)  # another one for the next process with such a net
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` on a host."""

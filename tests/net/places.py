@@ -15,10 +15,11 @@ from typing import BinaryIO
 
 import attrs
 
+from deploy.ports import OF_TESTS
+
 # Numbers that are used at the same time differ by their ports: so nobody meets who has no address but 127.0.0.1, or
-# binds the port at all addresses. Those of benchmarks and demos lie above, and what the kernel gives away above these.
-_FIRST_PORT, _PORTS = 20_000, 8_000
-_NUMBERS = 40 * _PORTS
+# binds the port at all addresses.
+_NUMBERS = 40 * OF_TESTS.count
 
 
 @functools.cache
@@ -51,9 +52,9 @@ class Place:
     @classmethod
     def new(cls) -> Place:
         """One that no other test uses at the same time."""
-        for _ in range(_PORTS):
+        for _ in range(OF_TESTS.count):
             number, _Next.number = _Next.number % _NUMBERS, _Next.number + 1
-            if _is_claimed(number % _PORTS):
+            if _is_claimed(number % OF_TESTS.count):
                 return cls(number)
         raise AssertionError("other runs of the tests have every port")
 
@@ -65,7 +66,7 @@ class Place:
     @property
     def port(self) -> int:
         """The UDP port of groups and addresses."""
-        return _FIRST_PORT + self.number % _PORTS
+        return OF_TESTS.of(self.number)
 
     def address(self, host: int) -> str:
         """One node's address."""
