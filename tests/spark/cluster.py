@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
 import pyspark
+
+from tests.net.places import Place
 
 _HOST = "127.0.0.1"
 _PATIENCE_S = 90.0
@@ -69,9 +71,11 @@ def bare_python(folder: Path) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port that nobody has at this moment."""
-    with socket.create_server((_HOST, 0)) as server:
-        return int(server.getsockname()[1])
+    """A TCP port that no other test uses, and nobody else at this moment."""
+    while True:
+        port = Place.new().port
+        with suppress(OSError), socket.create_server((_HOST, port)):
+            return port
 
 
 @contextmanager

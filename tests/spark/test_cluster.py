@@ -12,7 +12,7 @@ import pytest
 
 from tests.net.lab import ROOT
 from tests.spark.archives import archive, at, served
-from tests.spark.cluster import SETTINGS, cluster
+from tests.spark.cluster import SETTINGS, cluster, free_port
 from tests.spark.kills import campaign
 from tests.unit.archive.makers import messages
 
@@ -37,6 +37,16 @@ print(json.dumps({{"executors": len(set(row.executor for row in found)), "files"
     "rows": sum(row.rows for row in found), "streamed": sorted(row.sqn for row in again)}}))
 spark.stop()
 """
+
+
+def test_a_port_stays_this_processs_own() -> None:
+    """The kernel gives away none of these, and other processes of the tests pass it over."""
+    port = free_port()
+    first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert port < first
+    other = f"from tests.net import places; print(places._is_claimed({port} - places.OF_TESTS.first))"
+    asked = subprocess.run([sys.executable, "-c", other], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert asked.stdout == "False\n"
 
 
 @pytest.mark.slow
