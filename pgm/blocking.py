@@ -216,6 +216,10 @@ class Receiver:
         self._background = background
         self._inner = inner
         self._unpacker = Unpacker()
+        # What was found last and not yet handed out, or why there is nothing: also for a call whose caller was interrupted.
+        self._found: BatchItem | None = None
+        self._failure: Exception | None = None
+        self._asking: trio.CancelScope | None = None  # of a call that is under way
 
     @property
     def counters(self) -> Counters:
@@ -228,12 +232,32 @@ class Receiver:
         if rest is not None:
             return rest
         try:
-            return self._background.call(self._inner.next_batch, timeout_s)
+            self._background.call(self._ask, timeout_s)
         except BaseException as error:
             # What a handler of notices raised while the application was away: what had come before that comes first.
             if error is not self._background.error or (left := trio.run(self._inner.next_batch)) is None:
                 raise
             return left
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        found, self._found = self._found, None
+        return found
+
+    async def _ask(self, timeout_s: float | None) -> None:
+        """Find what comes next. A signal's handler may raise in the thread that waits for this, which goes on here and must lose nothing."""
+        while self._asking is not None:
+            self._asking.cancel()
+            await trio.lowlevel.checkpoint()
+        if self._found is not None or self._failure is not None:
+            return
+        with trio.CancelScope() as self._asking:
+            try:
+                self._found = await self._inner.next_batch(timeout_s)
+            except Exception as error:
+                self._failure = error
+            finally:
+                self._asking = None
 
     def batches(self) -> Iterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""
@@ -259,6 +283,8 @@ class Receiver:
         self._background.call(self._unsubscribe, which)
 
     async def _unsubscribe(self, which: str | bytes | Subscription) -> None:
+        found, self._found = self._found, None
+        self._inner.put_back(found)
         self._inner.put_back(self._unpacker.take_rest())
         self._inner.unsubscribe(which)
 

@@ -23,7 +23,7 @@ from pgm.messages.subjects import Subscription
 from pgm.net.batching import BatchSending
 from pgm.net.codings import Unwrapping, not_batched
 from pgm.net.framing import FramedSending, messages_of, not_framed
-from pgm.net.items import AnyBatch, BatchItem, Unpacker
+from pgm.net.items import BatchItem, Unpacker
 from pgm.net.link import Link
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
@@ -249,7 +249,7 @@ class ReceiverHandle(_Handle[ReceiverCore, D]):
         """The subscriptions that a message's subject matches."""
         return self._unwrapping.matching(subject)
 
-    def put_back(self, batch: AnyBatch | None) -> None:
-        """Take back a batch that was handed out, if there is one: it comes next."""
-        if batch is not None:
-            self._ready.appendleft(batch)
+    def put_back(self, item: BatchItem | None) -> None:
+        """Take back what was handed out, if it was anything: it comes next."""
+        if item is not None:
+            self._ready.appendleft(item)
