@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,6 @@ from deploy.bench.limits import limited_by
 from deploy.bench.place import ETHERNET_MTU, Place, open_place
 from deploy.bench.search import Maximum
 from deploy.bench.settings import Row, Settings
-from deploy.bench.switch import open_switched
 from deploy.bench.throughput import figures, lossless_maximum
 from deploy.bench.trial import pair, transfer
 from deploy.bench.turns import Seat, by_turns
@@ -42,15 +40,31 @@ _OFFERED = 0.82  # of the lossless rate: what is wanted is 0.8, and the last rep
 
 @attrs.frozen
 class _Loss:
-    """What is lost at random, and on which path."""
+    """What is lost at random."""
 
     name: str
     is_trains: bool = False
-    is_switched: bool = False
+    is_injected: bool = False  # by the receiver, out of the trains that it reads
+
+    def prepare(self, job: Job, share: float) -> None:
+        """Make the path lose so much."""
+        if not self.is_injected:
+            job.place.lose(0, share, whole_trains=self.is_trains)
+
+    def clear(self, job: Job) -> None:
+        """Leave the path as it was."""
+        if not self.is_injected:
+            job.place.lose(0, 0.0, whole_trains=True)
+
+    def job(self, job: Job, share: float) -> Job:
+        """Make the receiver lose so much."""
+        return attrs.evolve(job, loss=share) if self.is_injected else job
 
 
-# Trains that the sender's device cuts up reach the receiver packet by packet, or joined again by its device, or stay whole.
-_LOSSES = (_Loss("packets"), _Loss("packets inside trains", is_switched=True), _Loss("trains", is_trains=True))
+# Trains that the sender's device cuts up and that are read packet by packet, trains with holes, as cards that join packets make
+# them, and trains that are there or not.
+_LOSSES = (_Loss("packets"), _Loss("packets inside trains", is_injected=True), _Loss("trains", is_trains=True))
+
 _TAKES = (
     1.8  # times its size: the kernel doubles what it is asked for, for its own books, and trains need little of that
 )
@@ -88,36 +102,37 @@ def _row(contender: Contender, part: str, place: Place) -> Row:
 
 async def _losses(contender: Contender, place: Place, settings: Settings, why_not: str) -> list[Row]:
     """Goodput with each kind of loss, beside none on the same path; the two take turns."""
-    why_not = contender.why_not(settings.job(place, SIZE)) or why_not
-    if why_not:
-        return [_row(contender, "random loss", place) | {"why_not": why_not}]
-    rows = []
+    job = settings.job(place, SIZE, quiet_s=_QUIET_S)
+    of_place = _row(contender, "random loss", place)
+    if contender.why_not(job):
+        return [of_place | {"why_not": contender.why_not(job)}]
+    rows = [of_place | {"why_not": why_not}] if why_not else []
     for kind in _LOSSES:
-        part = f"{format_fraction(settings.loss)} of {kind.name}"
-        with open_switched(ETHERNET_MTU) if kind.is_switched else nullcontext(place) as path:
-            row = _row(contender, part, path)
+        if contender.is_ours if kind.is_injected else not why_not:
+            row = _row(contender, f"{format_fraction(settings.loss)} of {kind.name}", place)
             try:
-                rows.append(row | await _lossy(contender, kind, path, settings))
+                rows.append(row | await _lossy(contender, kind, job, settings))
             except ProcessError as error:
                 rows.append(row | {"why_not": error.message})
             finally:
-                path.lose(0, 0.0, whole_trains=True)
+                kind.clear(job)
     return rows
 
 
-async def _lossy(contender: Contender, kind: _Loss, place: Place, settings: Settings) -> Row:
+async def _lossy(contender: Contender, kind: _Loss, job: Job, settings: Settings) -> Row:
     """One row of it. Raises `ProcessError`."""
-    job = settings.job(place, SIZE, quiet_s=_QUIET_S)
+    kind.prepare(job, 0.0)
     wanted = await _wanted(contender, job, settings) if contender.is_ours else {}
 
     def search(share: float) -> Callable[[Seat], Awaitable[Maximum]]:
         title = f"{format_fraction(share)} of {kind.name} lost" if share else f"no {kind.name} lost"
-        prepare = partial(place.lose, 0, share, whole_trains=kind.is_trains)
-        return partial(lossless_maximum, contender, job, settings, prepare=prepare, title=title)
+        lossy = kind.job(job, share)
+        prepare = partial(kind.prepare, job, share)
+        return partial(lossless_maximum, contender, lossy, settings, prepare=prepare, title=title)
 
     without, found = await by_turns([search(0.0), search(settings.loss)])
-    place.lose(0, settings.loss, whole_trains=kind.is_trains)
-    held = await _held(contender, job, settings, without)
+    kind.prepare(job, settings.loss)
+    held = await _held(contender, kind.job(job, settings.loss), settings, without)
     return _goodput(contender, without, found) | held | wanted
 
 

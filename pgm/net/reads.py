@@ -121,17 +121,17 @@ class Reads:
             is_last = False
             if gathers and length % stride == 0:
                 length, is_last = self._gather(sock, chunk, at, read)
-            if self.injector is None:
-                if take is not None and length == stride and take(room[:length].tobytes(), read.peer):
-                    self.counters.trains_in += 1
-                    self.counters.packets_in += 1
-                    return None
-                train = Train(chunk, at, length, stride)
-                if self.is_for_one:
-                    train.has_room_behind()
-                return self._arrival(sock, train, read.peer, is_last=is_last)
-            left = self._impair(Train(chunk, at, length, stride))
+            if self.injector is not None:
+                left = self._impair(Train(chunk, at, length, stride))
+            elif take is not None and length == stride and take(room[:length].tobytes(), read.peer):
+                self.counters.trains_in += 1
+                self.counters.packets_in += 1
+                return None
+            else:
+                left = Train(chunk, at, length, stride)
             if left is not None:
+                if self.is_for_one:
+                    left.has_room_behind()
                 return self._arrival(sock, left, read.peer, is_last=is_last)
             if is_last:
                 return None
@@ -355,7 +355,7 @@ class Reads:
         if lost is None:
             return train
         self.counters.injected_losses += int(lost.sum())
-        return train.without(lost)
+        return train.closed_up(lost)
 
     def _read_ancillary(self, sock: socket.socket, ancillary: Sequence[tuple[int, int, bytes]]) -> int:
         """The segment size of a GRO train, or 0. Takes note of what the kernel dropped."""

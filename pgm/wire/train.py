@@ -274,6 +274,19 @@ class Train:
             kept = np.concatenate([kept, self.buffer[self.offset + whole * self.stride : self.offset + self.length]])
         return Train(kept, 0, len(kept), min(self.stride, len(kept)))
 
+    def closed_up(self, lost: npt.NDArray[np.bool_]) -> Train | None:
+        """The same in place: what is behind a lost packet moves up. Only for whoever owns the octets, before anybody has read them."""
+        octets, at, stride = self.buffer.data, self.offset, self.stride
+        edges = np.flatnonzero(
+            np.diff(lost, prepend=True, append=True)
+        ).tolist()  # where packets that stay begin and end
+        for low, end in zip(edges[::2], edges[1::2], strict=True):
+            start, behind = self.offset + low * stride, self.offset + min(end * stride, self.length)
+            octets[at : at + behind - start] = octets[start:behind]
+            at += behind - start
+        length = at - self.offset
+        return Train(self.buffer, self.offset, length, min(stride, length)) if length else None
+
     def parse_untrusted(self) -> tuple[list[Item], list[str]]:
         """Everything in the train in order, control packets one by one, and the reasons of what was rejected. Never raises."""
         if self._singles is None:

@@ -131,9 +131,6 @@ def test_repair_after_random_loss_and_a_burst() -> None:
     documented("bench repair, a gap", gap)
     assert lossy["lost"] == burst["lost"] == 0
     assert min(lossy["repaired"], inside["repaired"]) > 0
-    # Read packet by packet on one path, and in trains on the other.
-    assert lossy["path"] == "namespaces"
-    assert inside["path"] == "switched namespaces"
     assert lossy["repair_wanted_ms"] == pytest.approx(3 * lossy["round_trip_ms"] + 9.5, abs=0.01)
     assert (
         burst["repaired"] >= 290
@@ -146,7 +143,8 @@ def test_repair_after_random_loss_and_a_burst() -> None:
 def test_repair_without_a_path_that_loses() -> None:
     rows, _ = rows_of(bench("repair", "--contenders", "ours-trio", "--burst", "300", "--path", "loopback", "--json"))
     assert "--path namespaces" in rows[0]["why_not"]
-    assert rows[1]["repaired"] >= 300
+    assert rows[1]["part"] == "1% of packets inside trains"
+    assert rows[2]["repaired"] >= 300
 
 
 def test_relays_in_the_path() -> None:

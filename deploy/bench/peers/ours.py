@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pgm.core.counters import Counters
 from pgm.core.interface import Core
+from pgm.impairments import Impairment, Injector
+from pgm.net.link import Link
 from pgm.wire.formats import DATA_HEADER_OCTETS
 
 PING_PORT, PONG_PORT = 7500, 7501
@@ -48,6 +50,12 @@ def source_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
 def receiver_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of the parameter table for a receiver."""
     return {"so_rcvbuf": job["rcvbuf"], "so_sndbuf": job["sndbuf"], **job["receiver_parameters"]}
+
+
+def lose(links: Sequence[Link], job: Mapping[str, Any]) -> None:
+    """Have a receiver lose what the job says of what it reads, as a network whose cards join what is left to trains."""
+    if job["loss"]:
+        links[0].injector = Injector(Impairment(loss=job["loss"]), "bench")
 
 
 def counted(counters: Counters) -> dict[str, Any]:

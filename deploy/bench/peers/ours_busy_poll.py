@@ -15,6 +15,7 @@ from deploy.bench.peers.ours import (
     PING_PORT,
     both_of,
     counted,
+    lose,
     receiver_parameters,
     source_parameters,
     target,
@@ -86,6 +87,7 @@ def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]
     with open_receiver(**opening, busy_poll=True, **receiver_parameters(job)) as receiver:
         tally = Tally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
+        lose(receiver.links, job)
         if job["watch"]:
             receiver.driver.core = watch
             if job["messages"]:  # of a burst; an injector costs every read something

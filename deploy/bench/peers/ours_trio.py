@@ -16,6 +16,7 @@ from deploy.bench.peers.ours import (
     PING_PORT,
     both_of,
     counted,
+    lose,
     receiver_parameters,
     source_parameters,
     target,
@@ -68,6 +69,7 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
     async with open_receiver(**opening, **receiver_parameters(job)) as receiver:
         tally = Tally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
+        lose(receiver.links, job)
         if job["watch"]:
             receiver.driver.core = watch
             if job["messages"]:  # of a burst; an injector costs every read something

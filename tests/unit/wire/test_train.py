@@ -245,6 +245,9 @@ def test_without_drops_exactly_the_lost_packets(count, tail, data):
     if left is not None:
         assert left.count == len(expected)
     assert list(train.packets()) == packets
+    own = Train(np.concatenate([np.zeros(7, np.uint8), train.buffer]), 7, train.length, train.stride)
+    closed = own.closed_up(np.array(lost, np.bool_))
+    assert ([] if closed is None else list(closed.packets())) == expected
 
 
 # Runs
