@@ -70,6 +70,11 @@ class Found:
         """Whether all have this length, come from one sender, and none is odd."""
         if self.is_odd is not None or np.count_nonzero(self.lengths == octets) != len(self):
             return False
+        return self.are_of_one_sender
+
+    @property
+    def are_of_one_sender(self) -> bool:
+        """Whether all come from the same address and port."""
         names = self.names.tobytes()
         return names == names[:NAME_OCTETS] * len(self)
 

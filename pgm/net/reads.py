@@ -24,7 +24,7 @@ from pgm.net.many import MOST, Found, ManyReads
 from pgm.net.raw import Ancillary, strip_header
 from pgm.net.single import CONTROL_WORD, SingleReads, receive_message
 from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
-from pgm.wire.formats import Nla
+from pgm.wire.formats import TYPE_AT, Nla, PacketType
 from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, Octets, Train
 
 _INT = struct.Struct("=i")
@@ -34,6 +34,7 @@ _TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # the f
 # What a driver refuses for a while: a full queue.
 BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NOTHING_THERE = BUSY | {errno.EINTR}
+_MOST_APART = 8  # NCFs among the data of one call: of so many more NAKs than losses need, each may cut it
 
 
 @functools.lru_cache(maxsize=4096)
@@ -205,7 +206,8 @@ class Reads:
         Returns the octets of all, and whether nothing waits behind them. What looks otherwise is held for the next read.
         """
         length, stride = first.octets, first.stride
-        most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, chunk.nbytes - at - ROOM)
+        end = chunk.nbytes - ROOM if self.is_for_one else chunk.nbytes  # what is missing wants room behind a read
+        most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, end - at - ROOM)
         view = chunk.data
         while length <= most:
             start = at + length
@@ -227,7 +229,7 @@ class Reads:
             if read.octets % stride:
                 break
             if self._many is not None and read.octets == stride and length <= most and sock not in self._held:
-                return self._gather_singles(self._many, sock, chunk[at:], length, first)
+                return self._gather_singles(self._many, sock, chunk[at:end], length, first)
         return length, False
 
     def _gather_singles(
@@ -242,15 +244,50 @@ class Reads:
             if found.drops is not None:
                 self._note_drops(sock, found.drops)
             fits = self._fitting(found, first)
-            room[length : length + fits * stride].reshape(fits, stride)[:] = found.rows[:fits, :stride]
-            length += fits * stride
-            tail = self._tail_of(found, fits, first)
-            room[length : length + tail] = found.rows[fits : fits + 1, :tail].reshape(-1)
-            length, fits = length + tail, fits + (tail > 0)
-            self._hold(sock, found, fits)
-            if tail or sock in self._held or len(found) < asked:
-                return length, len(found) < asked and sock not in self._held
-        return length, False
+            apart = self._ncfs_between(found, fits, first) if self.is_for_one and fits < len(found) else []
+            if apart:
+                fits = len(found)
+            begin = 0
+            for end in (*apart, fits):
+                octets = (end - begin) * stride
+                room[length : length + octets].reshape(-1, stride)[:] = found.rows[begin:end, :stride]
+                length, begin = length + octets, end + 1
+            for index in apart:
+                self._hold(sock, found, index, index + 1)
+            if fits < len(found):
+                tail = self._tail_of(found, fits, first)
+                room[length : length + tail] = found.rows[fits, :tail]
+                self._hold(sock, found, fits + (tail > 0), len(found))
+                return length + tail, len(found) < asked and sock not in self._held
+            if len(found) < asked:
+                length += self._held_tail(sock, room[length:], stride)
+                return length, sock not in self._held
+        return length + self._held_tail(sock, room[length:], stride), False
+
+    def _held_tail(self, sock: socket.socket, room: Octets, stride: int) -> int:
+        """Let an NCF that was set apart end the train; returns its octets."""
+        if sock not in self._held:
+            return 0
+        octets, read = self._held[sock][0]
+        if not read.octets == read.stride < stride or read.octets > len(room):
+            return 0
+        room[: read.octets] = octets
+        self._held[sock].popleft()
+        if not self._held[sock]:
+            del self._held[sock]
+        return read.octets
+
+    def _ncfs_between(self, found: Found, fits: int, first: _Read) -> list[int]:
+        """Where NCFs lie between packets that go on with a train, of whose sender they are, and nothing else does; empty where that is not so.
+
+        They are given behind the train, which they would cut: what an NCF says is no less true behind what came after it.
+        """
+        others: list[int] = np.flatnonzero(found.lengths != first.stride).tolist()
+        are_few = len(others) <= _MOST_APART and found.is_odd is None
+        if not (are_few and found.are_of_one_sender and self._is_of(found.host(0), first.peer)):
+            return []
+        kinds = found.rows[others, TYPE_AT].tolist()
+        return others if kinds == [PacketType.NCF] * len(others) else []
 
     def _tail_of(self, found: Found, index: int, first: _Read) -> int:
         """Octets of a shorter packet of the same sender's, which may end a train; 0 if it is something else."""
@@ -266,12 +303,12 @@ class Reads:
             return len(found)
         return found.alike_from(0) if found.lengths[0] == first.stride else 0
 
-    def _hold(self, sock: socket.socket, found: Found, index: int) -> None:
-        """Hold what was read from this one on for the next reads, those that are alike as a train."""
-        while index < len(found):
+    def _hold(self, sock: socket.socket, found: Found, index: int, end: int) -> None:
+        """Hold what was read from this one to before another for the next reads, those that are alike as a train."""
+        while index < end:
             read, count = self._odd_one(sock, found, index), 1
             if read.octets:
-                count = max(1, min(found.alike_from(index), ROOM // read.octets))
+                count = max(1, min(found.alike_from(index), end - index, ROOM // read.octets))
                 octets = found.rows[index : index + count, : read.octets].reshape(-1).copy()
                 held = self._held.setdefault(sock, deque())
                 held.append((octets, _Read(len(octets), read.stride, read.peer)))

@@ -78,7 +78,13 @@ class _Keeping:
     is_kept: bool = False
     end: int = 0  # of the octets in their buffer, where there is room behind them
     room: int = 0  # octets there that are nobody's until the next read, for who keeps the train
-    grown: int = 0  # octets of these that are used
+    grown: int = 0  # octets of these that are used; less than 0 where the last ones of the train are nobody's
+
+    def leave_out(self, octets: int) -> None:
+        """Say that so many at the end are of no more use."""
+        self.end -= octets
+        self.room += octets
+        self.grown -= octets
 
 
 @attrs.define(eq=False)
@@ -321,7 +327,10 @@ class Train:
                 _parse_block_untrusted(self, self.offset, whole, self.stride, items, rejects)
             tail = self.length - whole * self.stride
             if tail:
+                before = len(items)
                 _parse_block_untrusted(self, self.offset + whole * self.stride, 1, tail, items, rejects)
+                if not any(isinstance(one, (Data, Scattered)) for one in items[before:]):
+                    self.keeping.leave_out(tail)
         return self._parsed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -19,10 +20,13 @@ from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
 from pgm.parameters import Parameters
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
+from pgm.wire.formats import TYPE_AT, PacketType
+from pgm.wire.options import NO_OPTIONS, NakList
+from pgm.wire.packets import Nak, Spm, encode
 from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_PACKETS, Scattered
 from tests.net.listening import PATIENCE_S
 from tests.net.places import Place, one_segment
-from tests.reference import data_packet
+from tests.reference import DATA_PORT, TSI, data_packet
 
 
 @pytest.fixture
@@ -274,6 +278,90 @@ def test_room_that_was_made_behind_a_read_is_not_read_into(link: Link, place: Pl
     for run, some in zip(runs, sqns, strict=True):
         for sqn in some:
             assert run.payloads[sqn - run.first].tobytes() == bytes([sqn]) * 80
+
+
+@pytest.mark.parametrize("gro", [False, True])
+def test_room_is_left_behind_each_read(place: Place, gro: bool) -> None:
+    """Also where a chunk ends: what is read there has gaps like all else."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    receiver = Link(plan.segments[0], 0, Parameters(gro=gro), Arena(6 * ROOM), None)
+    receiver.is_for_one = True
+    times, octets = (2, 1000 * MAX_TRAIN_PACKETS) if gro else (2 * MAX_TRAIN_PACKETS, 1000)
+    reads = 0
+    try:
+        with sender(place.address(1)) as one:
+            if gro:
+                one.setsockopt(SOL_UDP, UDP_SEGMENT, 1000)
+            for _ in range(10):
+                for _ in range(times):
+                    one.sendto(bytes(octets), (plan.segments[0].group, plan.segments[0].port))
+                while (arrival := receiver.read(receiver.inputs[0])) is not None:
+                    assert arrival.train.keeping.room >= ROOM
+                    receiver.keep(arrival.train)
+                    reads += 1
+    finally:
+        receiver.close()
+    assert reads > 10
+
+
+def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> None:
+    """It is given behind what came after it, which has room made in it all the same: nobody needs the octets of the NCF."""
+    link.is_for_one = True
+    sent = [data_packet(sqn, bytes(80)) for sqn in (5, 6, 8, 9, 12, 13)]
+    confirmed = ncf(7, 10, 11)
+    with sender(place.address(1)) as one:
+        for packet in (*sent[:3], confirmed, *sent[3:]):
+            one.sendto(packet, (link.plan.group, link.plan.port))
+    arrival = link.read(link.inputs[0])
+    assert arrival is not None
+    assert list(arrival.train.packets()) == [*sent, confirmed]
+    [item, found], rejects = arrival.train.parse_scattered_untrusted()
+    assert not rejects
+    assert isinstance(item, Scattered)
+    assert isinstance(found, Nak)
+    assert item.spread(3)
+    run = item.spread_run(5)
+    assert arrival.train.octets_to_keep == run.octets
+    assert [run.rows[sqn - 5].tobytes() for sqn in (5, 6, 8, 9, 12, 13)] == sent
+    assert link.read(link.inputs[0]) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_only_ncfs_are_given_later(link: Link, place: Place, seed: int) -> None:
+    """All else comes in the order in which it was sent, and so do they; none comes earlier, nor is one lost."""
+    rng = random.Random(seed)
+    link.is_for_one = True
+    kinds = [
+        lambda number: data_packet(number, bytes(80)),
+        lambda number: ncf(number, *range(number + 1, number + rng.choice((1, 2, 30)))),
+        lambda number: encode(
+            Spm(tsi=TSI, data_port=DATA_PORT, spm_sqn=number, trail=1, lead=number, path_nla="10.0.0.1")
+        ),
+        lambda number: data_packet(number, bytes(rng.choice((40, 120)))),
+    ]
+    weights = rng.choice(([90, 5, 0, 0], [90, 6, 1, 2], [50, 50, 0, 0], [0, 90, 5, 5]))
+    sent = [(rng.random() < 0.01, rng.choices(kinds, weights)[0](number)) for number in range(1, 400)]
+    found = []
+    with sender(place.address(1)) as one, sender(place.address(2)) as other:
+        for at in range(0, len(sent), 100):
+            for is_other, packet in sent[at : at + 100]:
+                (other if is_other else one).sendto(packet, (link.plan.group, link.plan.port))
+            found += [packet for _, _, cut in read_all(link, keep=True) for packet in cut]
+
+    def places(packets: list[bytes], *, are_ncfs: bool) -> list[bytes]:
+        return [packet for packet in packets if (packet[TYPE_AT] == PacketType.NCF) is are_ncfs]
+
+    before = [packet for _, packet in sent]
+    for are_ncfs in (False, True):
+        assert places(found, are_ncfs=are_ncfs) == places(before, are_ncfs=are_ncfs)
+    assert all(found.index(one) >= before.index(one) for one in places(before, are_ncfs=True))
+
+
+def ncf(*sqns: int) -> bytes:
+    """An NCF that lists these."""
+    nlas = {"source_nla": "10.0.0.1", "group_nla": "239.192.0.1"}
+    options = (NakList(sqns=sqns[1:]),) if sqns[1:] else NO_OPTIONS
+    return encode(Nak(tsi=TSI, data_port=DATA_PORT, kind=PacketType.NCF, sqn=sqns[0], options=options, **nlas))
 
 
 def test_what_others_read_as_well_is_not_moved(link: Link, place: Place) -> None:
