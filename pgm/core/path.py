@@ -17,6 +17,8 @@ from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst, find
 from pgm.wire.packets import Nak, Spm
 from pgm.wire.serial import HALF, SPACE, is_newer, unwrap, wrap
 
+_MOST_UPPER = 1 << 30  # a quarter of what there is: behind it sqns still fit 64 bits with a sign, as arrays have them
+
 
 class SpmVerdict(enum.Enum):
     """What became of an SPM."""
@@ -164,7 +166,7 @@ class Path:
         return attrs.evolve(spm, trail=wrap(self.trail), lead=wrap(self.lead), options=kept, octets=b"")
 
     def _take_edges(self, spm: Spm) -> SpmVerdict:
-        epoch = find(spm.options, Epoch)
+        epoch = _epoch_of(spm)
         if epoch is not None and self.started_ns is None:
             self.started_ns = epoch.start_s * SECOND + epoch.start_ns
         if not self.has_edges:
@@ -197,7 +199,7 @@ class Path:
             return SpmVerdict.TAKEN
         self._claim = None
         self._counters.jumps_followed += 1
-        self.lead, self.trail = lead, min(trail, lead + 1)
+        self.lead, self.trail = lead, max(self.trail, min(trail, lead + 1))
         self._told_lead = lead
         return SpmVerdict.JUMPED
 
@@ -205,6 +207,12 @@ class Path:
 def _has_window(spm: Spm) -> bool:
     """Whether the edges describe a window, of 2^31 - 1 sqns at most (W-18). The pair of RFC 8.1 does not (W-20)."""
     return wrap(spm.lead + 1 - spm.trail) < HALF and (spm.trail, spm.lead) != (NO_WINDOW_TRAIL, NO_WINDOW_LEAD)
+
+
+def _epoch_of(spm: Spm) -> Epoch | None:
+    """What an SPM says of the upper half, if a source can have come so far."""
+    epoch = find(spm.options, Epoch)
+    return epoch if epoch is not None and epoch.next_upper < _MOST_UPPER else None
 
 
 def _next_sqn(epoch: Epoch, spm: Spm) -> int:

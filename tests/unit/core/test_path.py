@@ -219,6 +219,13 @@ def test_a_jump_that_the_next_spm_does_not_confirm_is_forgotten(other):
     assert edges(made) == (5, 9)
 
 
+def test_a_jump_takes_no_trail_back():
+    made, _ = path(parameters(rxw_sqns=1000, jump_confirmations=1))
+    made.on_spm(spm_packet(1, 5, 9), SECOND)
+    assert made.on_spm(spm_packet(2, -100, 50_000), SECOND) is JUMPED
+    assert edges(made) == (5, 50_000)
+
+
 @pytest.mark.parametrize("confirmations", [1, 2, 5])
 def test_so_many_spms_confirm_a_jump(confirmations):
     made, _ = path(parameters(rxw_sqns=1000, jump_confirmations=confirmations))
@@ -289,6 +296,18 @@ def test_epoch_in_the_first_spm_gives_the_sources_own_numbers(source_lead):
     made.on_spm(spm_packet(1, source_lead - 7, source_lead, epoch), SECOND)
     assert edges(made) == (source_lead - 7, source_lead)
     assert made.epoch_shift == 0
+
+
+@pytest.mark.parametrize("upper", [1 << 30, 1 << 31, 0xFFFFFFFF])
+def test_numbers_that_no_source_has_come_to_are_not_believed(upper):
+    made, _ = path()
+    made.on_spm(spm_packet(1, 0, 9, Epoch(upper, 1, 2)), SECOND)
+    assert edges(made) == (0, 9)
+    assert made.epoch_shift is None
+    made.on_spm(spm_packet(2, 0, 10, Epoch(upper, 1, 2)), SECOND)
+    assert made.epoch_shift is None
+    made.on_spm(spm_packet(3, 0, 11, Epoch((1 << 30) - 1, 1, 2)), SECOND)
+    assert made.epoch_shift == ((1 << 30) - 1) << 32
 
 
 @given(source_lead=st.integers(100, 1 << 50))
