@@ -6,7 +6,7 @@ import attrs
 
 from pgm.core.ranges import Span, TimedRange, TimedRanges
 from pgm.parameters import Parameters
-from pgm.units import SECOND
+from pgm.units import NEVER, SECOND
 
 # What may be asked for at a time is asked for in so many waves while there is more: each costs a NAK, an NCF and a wake-up above.
 _WAVES = 4
@@ -34,8 +34,8 @@ class Gaps:
 
     def _forget(self) -> None:
         self._gaps: TimedRanges[_Gap] = TimedRanges()
-        self._missing_end = 0  # the gaps before this cannot merely be out of order, ...
-        self._asked_end = 0  # ... and those before this were asked for
+        self._missing_end = -NEVER  # the gaps before this cannot merely be out of order, ...
+        self._asked_end = -NEVER  # ... and those before this were asked for
         self._waiting = 0  # sqns of the gaps in between
         self._outstanding = 0  # sqns that were asked for and may still be answered
 

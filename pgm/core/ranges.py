@@ -128,8 +128,8 @@ class RangeTable(Generic[R]):
         self.sqns += sum([one.end - one.first for one in new])
         return True
 
-    def reaching(self, sqn: int) -> Iterator[R]:
-        """Ranges from the one that holds `sqn`, or the next, on; the table must not change meanwhile."""
+    def reaching(self, sqn: int = -NEVER) -> Iterator[R]:
+        """Ranges from the one that holds `sqn`, or the next, on, or all, those before sqn 0 too; the table must not change meanwhile."""
         index = max(0, bisect_right(self._firsts, sqn) - 1)
         if index < len(self._ranges) and self._ranges[index].end <= sqn:
             index += 1

@@ -387,7 +387,7 @@ class Recovery:
         """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""
         found: list[Missing] = []
         room, sqns = self._room, 0
-        for one in itertools.chain(self.missing.reaching(trail), self.missing.reaching(0)):
+        for one in itertools.chain(self.missing.reaching(trail), self.missing.reaching()):
             if one.deadline_ns != NEVER or one.state is not RepairState.BACK_OFF:
                 continue  # by far most of them while much is asked for: no calls for those
             if found and (sqns > room or one is found[0]):

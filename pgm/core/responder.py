@@ -222,7 +222,7 @@ class Responder:
         if not self._late.sqns:
             return self._pending
         is_due, is_late_due = (
-            any(one.due_ns <= now_ns for one in table.reaching(0)) for table in (self._pending, self._late)
+            any(one.due_ns <= now_ns for one in table.reaching()) for table in (self._pending, self._late)
         )
         if is_due and (self._in_a_row < _IN_A_ROW or not is_late_due):
             self._in_a_row += 1
@@ -236,7 +236,7 @@ class Responder:
         """What `_collect` would take, and the size of its packets; 0 where it is not all there and of one size."""
         due: list[Span] = []
         packets = 0
-        for request in table.reaching(0):
+        for request in table.reaching():
             if request.due_ns <= now_ns:
                 due.append((request.first, request.end))
                 packets += request.end - request.first
@@ -260,7 +260,7 @@ class Responder:
         over: list[Span] = []  # of requests that lie next to each other, and are met or were dropped
         packets = most_packets
         is_next = is_full = False  # whether nothing that still waits lies behind the last of them
-        for request in table.reaching(0):
+        for request in table.reaching():
             if request.due_ns > now_ns:
                 is_next = False
                 continue
@@ -293,7 +293,7 @@ class Responder:
 
     def hurry(self, now_ns: int) -> None:
         """Something else leaves now: what is due within a step of a driver's timer goes along with it."""
-        for one in itertools.chain(self._pending.reaching(0), self._late.reaching(0)):
+        for one in itertools.chain(self._pending.reaching(), self._late.reaching()):
             if one.due_ns <= now_ns + TIMER_STEP_NS:
                 one.due_ns = min(one.due_ns, now_ns)
         self._rearm(now_ns)
@@ -305,7 +305,7 @@ class Responder:
 
     def _rearm(self, now_ns: int) -> None:
         self._due_ns = NEVER
-        for one in itertools.chain(self._pending.reaching(0), self._late.reaching(0)):
+        for one in itertools.chain(self._pending.reaching(), self._late.reaching()):
             self._due_ns = min(self._due_ns, one.due_ns)
             if one.due_ns <= now_ns:
                 return

@@ -201,3 +201,13 @@ def test_gaps_are_what_they_are_sqn_by_sqn(steps: list[tuple[str, int, int]]) ->
         now = max(now, gaps.deadline_ns)
         model.serve(gaps, now)
     assert model.asked.keys() >= model.lacking.keys(), "all that is still missing was asked for"
+
+
+def test_gaps_before_sqn_0_are_asked_for_too() -> None:
+    """A session that was first heard of just behind 2^32 counts from there on."""
+    gaps = Gaps(SETTINGS)
+    gaps.passed(-20, -15, SECOND)
+    gaps.passed(-10, 5, SECOND)
+    assert gaps.take_missing(SECOND + MS) == [(-15, -10)]
+    assert gaps.take_wave(SECOND + MS) == [(-15, -10)]
+    assert not gaps.has_room

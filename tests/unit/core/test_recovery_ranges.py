@@ -191,3 +191,12 @@ def test_the_trail_does_not_cut_ranges_beyond_the_bound():
         made.detect(first, first + 4, SECOND)
     assert due(made, made.deadline_ns, trail=2).spans == [(first, first + 4) for first in range(0, 160, 10)]
     assert len(made.missing) == 16
+
+
+def test_what_lies_before_sqn_0_waits_for_room_as_all_else_does():
+    made = recovery(attrs.evolve(EXACT, nak_max_outstanding=64))
+    made.detect(-100, 0, SECOND)
+    for first, end in ((-100, -36), (-36, 0)):
+        assert due(made, made.deadline_ns).spans == [(first, end)]
+        made.arrived(first, end, made.deadline_ns)
+    assert made.deadline_ns == NEVER

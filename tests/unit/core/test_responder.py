@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import attrs
 import pytest
 from hypothesis import given
@@ -349,3 +351,14 @@ def test_what_is_alike_is_repaired_as_anything_else(steps):
         assert (ways[0].deadline_ns <= now) == (ways[1].deadline_ns <= now)
         assert ways[0].deadline_ns == ways[1].deadline_ns or ways[0].deadline_ns <= now
         assert counters[0] == counters[1]
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_what_lies_before_sqn_0_is_repaired_too(count):
+    """A node that was first told of a session just behind 2^32 counts from there on, and may have or get what came before."""
+    made, _, _ = responder(run_of(-20, count), run_of(-4, 10), run_of(6, 10, 20))
+    made.request([(-20, -20 + count), (-2, 2), (7, 8)], SECOND)
+    assert made.owes(-20, -19)
+    taken = [sqns(made.next_train(ANY, 0, SECOND + HOLD)) for _ in range(3)]
+    assert [*itertools.chain(*taken)] == [sqn & 0xFFFFFFFF for sqn in (*range(-20, -20 + count), *range(-2, 2), 7)]
+    assert made.deadline_ns == NEVER
