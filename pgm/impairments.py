@@ -100,7 +100,8 @@ class Injector:
         taken = self._ahead[self._at : self._at + count]
         self._at += count
         rest = self._ahead[self._at :]
-        self.clear = int(rest.argmax()) if rest.any() else len(rest)
+        first = int(rest.argmax()) if len(rest) else 0
+        self.clear = first if len(rest) and rest[first] else len(rest)
         lost = int(np.count_nonzero(taken))
         self.lost += lost
         return taken if lost else None

@@ -391,8 +391,9 @@ class Reads:
         lost = self.injector.draw(train.count)
         if lost is None:
             return train
-        self.counters.injected_losses += int(lost.sum())
-        return train.closed_up(lost)
+        left = train.closed_up(lost)
+        self.counters.injected_losses += train.count - (0 if left is None else left.count)
+        return left
 
     def _read_ancillary(self, sock: socket.socket, ancillary: Sequence[tuple[int, int, bytes]]) -> int:
         """The segment size of a GRO train, or 0. Takes note of what the kernel dropped."""

@@ -282,16 +282,17 @@ class Train:
 
     def closed_up(self, lost: npt.NDArray[np.bool_]) -> Train | None:
         """The same in place: what is behind a lost packet moves up. Only for whoever owns the octets, before anybody has read them."""
-        octets, at, stride = self.buffer.data, self.offset, self.stride
-        edges = np.flatnonzero(
-            np.diff(lost, prepend=True, append=True)
-        ).tolist()  # where packets that stay begin and end
-        for low, end in zip(edges[::2], edges[1::2], strict=True):
-            start, behind = self.offset + low * stride, self.offset + min(end * stride, self.length)
-            octets[at : at + behind - start] = octets[start:behind]
-            at += behind - start
-        length = at - self.offset
-        return Train(self.buffer, self.offset, length, min(stride, length)) if length else None
+        octets, first, stride = self.buffer.data, self.offset, self.stride
+        end = first + self.length
+        gone = lost.nonzero()[0].tolist()
+        at = first + gone[0] * stride if gone else end
+        for low, behind in itertools.pairwise([*gone, self.count]):
+            start, stop = first + (low + 1) * stride, min(first + behind * stride, end)
+            if start < stop:
+                octets[at : at + stop - start] = octets[start:stop]
+                at += stop - start
+        at = min(at, end)
+        return Train(self.buffer, first, at - first, min(stride, at - first)) if at > first else None
 
     def parse_untrusted(self) -> tuple[list[Item], list[str]]:
         """Everything in the train in order, control packets one by one, and the reasons of what was rejected. Never raises."""
