@@ -6,8 +6,10 @@ packets, and a call for each would be most of what they cost.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import mmap
 import os
 import socket
 import sys
@@ -95,11 +97,23 @@ def _number_of(control: Octets) -> int:
     return int.from_bytes(control[len(_DROPS) : len(_DROPS) + 4].tobytes(), sys.byteorder)
 
 
+def _rows() -> Octets:
+    """A row for each datagram, of which as many pages are touched as datagrams reach into.
+
+    numpy would ask for huge pages. Each of them takes up to 5 ms to have, and 32 rows need one: the first packets that come
+    one by one at a high rate, which are those behind a full buffer, would fill it again meanwhile.
+    """
+    memory = mmap.mmap(-1, MOST * ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel that does not know of huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.ndarray((MOST, ROOM), np.uint8, memory)
+
+
 class ManyReads:
     """Room for as many datagrams as one call takes. What a call gave is good until the next."""
 
     def __init__(self) -> None:
-        self._rows: Octets = np.empty((MOST, ROOM), np.uint8)  # touched as far as datagrams reach
+        self._rows: Octets = _rows()
         self._names: Octets = np.zeros((MOST, NAME_OCTETS), np.uint8)
         self._controls: Octets = np.zeros((MOST, CONTROL_OCTETS), np.uint8)
         self._vectors = (IoVec * MOST)()

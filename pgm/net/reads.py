@@ -35,6 +35,8 @@ _TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # the f
 BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NOTHING_THERE = BUSY | {errno.EINTR}
 _MOST_APART = 8  # NCFs among the data of one call: of so many more NAKs than losses need, each may cut it
+# Datagrams of the first call for many, and of one behind which a train was found. Each may be a train of 64 KB, to be copied twice.
+_FEW = 8
 
 
 @functools.lru_cache(maxsize=4096)
@@ -97,6 +99,7 @@ class Reads:
         self._kernel_drops: dict[socket.socket, int] = {}
         self._held: dict[socket.socket, deque[tuple[Octets, _Read]]] = {}
         self._many = None if is_raw else ManyReads.or_none()
+        self._asks_many = _FEW  # datagrams of the next call for many
         self._singles: dict[socket.socket, SingleReads] = {}  # of those that were looked at for single packets
 
     @property
@@ -209,6 +212,7 @@ class Reads:
         end = chunk.nbytes - ROOM if self.is_for_one else chunk.nbytes  # what is missing wants room behind a read
         most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, end - at - ROOM)
         view = chunk.data
+        was_single = first.octets == stride
         while length <= most:
             start = at + length
             if sock in self._held and not self._held[sock][0][1].goes_on(first):
@@ -216,6 +220,7 @@ class Reads:
             read = self._receive(sock, chunk, start, view[start : start + ROOM], first)
             if read is first and first.octets > stride:
                 length += first.octets
+                was_single = False
                 continue
             if read is None:
                 return length, True
@@ -228,8 +233,10 @@ class Reads:
             length += read.octets
             if read.octets % stride:
                 break
-            if self._many is not None and read.octets == stride and length <= most and sock not in self._held:
+            is_single = read.octets == stride
+            if self._many is not None and is_single and was_single and length <= most and sock not in self._held:
                 return self._gather_singles(self._many, sock, chunk[at:end], length, first)
+            was_single = is_single  # among trains one alone: others follow
         return length, False
 
     def _gather_singles(
@@ -239,11 +246,17 @@ class Reads:
         stride = first.stride
         most = min(MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS * stride, len(room)) - stride
         while length <= most:
-            asked = min(MOST, (most - length) // stride + 1)
+            asked = min(self._asks_many, (most - length) // stride + 1)
             found = many.read(sock, asked)
+            if found.is_odd is not None:
+                self._asks_many = _FEW
+            elif len(found) == self._asks_many:
+                self._asks_many = min(2 * asked, MOST)
             if found.drops is not None:
                 self._note_drops(sock, found.drops)
             fits = self._fitting(found, first)
+            if sock in self._held and PacketType.NCF in found.rows[:fits, TYPE_AT]:
+                fits = 0  # an earlier call has set NCFs apart, and this one came behind them
             apart = self._ncfs_between(found, fits, first) if self.is_for_one and fits < len(found) else []
             if apart:
                 fits = len(found)
@@ -255,7 +268,8 @@ class Reads:
             for index in apart:
                 self._hold(sock, found, index, index + 1)
             if fits < len(found):
-                tail = self._tail_of(found, fits, first)
+                # Behind what an earlier call had set apart nothing may end the train: it may be an NCF as well.
+                tail = 0 if sock in self._held else self._tail_of(found, fits, first)
                 room[length : length + tail] = found.rows[fits, :tail]
                 self._hold(sock, found, fits + (tail > 0), len(found))
                 return length + tail, len(found) < asked and sock not in self._held
@@ -286,8 +300,8 @@ class Reads:
         are_few = len(others) <= _MOST_APART and found.is_odd is None
         if not (are_few and found.are_of_one_sender and self._is_of(found.host(0), first.peer)):
             return []
-        kinds = found.rows[others, TYPE_AT].tolist()
-        return others if kinds == [PacketType.NCF] * len(others) else []
+        are_ncfs = found.rows[:, TYPE_AT] == PacketType.NCF  # none of which may be among what goes on
+        return others if np.count_nonzero(are_ncfs) == np.count_nonzero(are_ncfs[others]) == len(others) else []
 
     def _tail_of(self, found: Found, index: int, first: _Read) -> int:
         """Octets of a shorter packet of the same sender's, which may end a train; 0 if it is something else."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
@@ -20,6 +22,7 @@ from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
 from pgm.parameters import Parameters
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
+from pgm.units import MIB
 from pgm.wire.formats import TYPE_AT, PacketType
 from pgm.wire.options import NO_OPTIONS, NakList
 from pgm.wire.packets import Nak, Spm, encode
@@ -43,6 +46,11 @@ def sender(address: str) -> socket.socket:
     request = struct.pack("=4s4si", bytes(4), bytes(4), socket.if_nametoindex("lo"))
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, request)
     return sock
+
+
+def resident_octets() -> int:
+    """Memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def packets(sizes: list[int]) -> list[bytes]:
@@ -131,6 +139,50 @@ def test_trains_that_follow_each_other_are_one(place: Place) -> None:
     assert [len(cut) for _, _, cut in found] == [3 * MAX_TRAIN_PACKETS + 1, MAX_TRAIN_PACKETS]
 
 
+def test_a_packet_alone_among_trains_does_not_end_them(place: Place) -> None:
+    """Nor are the trains behind it taken for packets that come one by one, up to 128 of which a call would take and hold."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
+    to = (plan.segments[0].group, plan.segments[0].port)
+    sent = packets([1000] * (4 * 40 + 1))
+    try:
+        with sender(place.address(1)) as one:
+            one.setsockopt(SOL_UDP, UDP_SEGMENT, 1000)
+            for at, end in ((0, 40), (40, 80), (80, 81), (81, 121), (121, 161)):
+                one.sendto(b"".join(sent[at:end]), to)
+            found = read_all(receiver)
+    finally:
+        receiver.close()
+    assert [packet for _, _, cut in found for packet in cut] == sent
+    assert [len(cut) for _, _, cut in found] == [len(sent)]
+
+
+def test_trains_behind_packets_that_came_one_by_one_are_not_all_taken_at_once(place: Place) -> None:
+    """What is held is copied twice: of a buffer full of trains that would take ten milliseconds, in which nothing else is read or sent."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
+    group, to = receiver.inputs[0], (plan.segments[0].group, plan.segments[0].port)
+    held = []
+    try:
+        with sender(place.address(1)) as one:
+            for singles in (2, 200, 2):  # behind many of them more are asked for at a time, but once only
+                one.setsockopt(SOL_UDP, UDP_SEGMENT, 0)
+                for packet in packets([1000] * singles):
+                    one.sendto(packet, to)
+                one.setsockopt(SOL_UDP, UDP_SEGMENT, 1000)
+                for _ in range(40):
+                    one.sendto(bytes(4000), to)
+                arrival = receiver.read(group)
+                assert arrival is not None
+                held.append(len(receiver._held.get(group, ())))
+                rest = sum(len(cut) for _, _, cut in read_all(receiver))
+                assert arrival.train.count + rest == singles + 160
+    finally:
+        receiver.close()
+    assert held[0] <= 8
+    assert held[2] <= 8
+
+
 def test_trains_of_as_many_octets_in_other_packets_are_others(place: Place) -> None:
     """What the kernel says beside a read tells them apart, and nothing else."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
@@ -168,6 +220,9 @@ def test_what_lies_behind_an_odd_one_is_held_as_a_train(link: Link, place: Place
     """A confirmation in the middle of a stream does not have what follows it read one by one; no train is longer than there is room for."""
     sent = packets([1000] * 20 + [60] + [1000] * 30 + [60, 60] + [1000] * 8 + [3000] * 40)
     with sender(place.address(1)) as one:
+        for packet in packets([1000] * 130):  # they come one by one: from now on many are asked for at a time
+            one.sendto(packet, (link.plan.group, link.plan.port))
+        assert sum(len(cut) for _, _, cut in read_all(link)) == 130
         for packet in sent:
             one.sendto(packet, (link.plan.group, link.plan.port))
     found = read_all(link)
@@ -216,6 +271,24 @@ def test_nothing_octets_and_own_echoes_do_not_end_a_train(link: Link, place: Pla
         one.sendto(b"", to)
         one.sendto(b"b" * 20, to)
     assert read_all(link) == [(place.address(1), 20, [b"a" * 20, b"b" * 20])]
+
+
+def test_room_for_many_packets_is_taken_as_far_as_they_reach(place: Place) -> None:
+    """A row has room for a train. On huge pages the first packets that come one by one waited for all of it."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    receiver = Link(plan.segments[0], 0, Parameters(gro=False), Arena(), None)
+    many = ManyReads.or_none()
+    assert many is not None
+    before = resident_octets()
+    try:
+        with sender(place.address(1)) as one:
+            for packet in packets([100] * 100):
+                one.sendto(packet, (plan.segments[0].group, plan.segments[0].port))
+        found = len(many.read(receiver.inputs[0], 100))
+    finally:
+        receiver.close()
+    assert found == 100
+    assert resident_octets() - before < MIB
 
 
 async def test_the_memory_of_a_receiver_may_be_warm_from_the_start(place: Place) -> None:
