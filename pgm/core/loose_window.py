@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgm.core.effects import Deliver, Effect, LossCause, Lost
+from pgm.core.effects import Deliver, Effect, LossCause
 from pgm.core.receive_window import ReceiveWindow
 from pgm.wire.train import Data, Scattered
 
@@ -41,8 +41,7 @@ class LooseWindow(ReceiveWindow):
             self._given_up.remove(gap)
             if gap.cause is None:
                 continue  # behind the end of a short group: no packets, so no loss
-            self._counters.lost_sqns += gap.count
-            effects.append(Lost(self._tsi, gap.first, gap.count, gap.cause))
+            effects += self._lost(gap, gap.cause)
         waiting = (self._held.oldest, self._recovery.missing.oldest)
         self.next_sqn = min((one.first for one in waiting if one is not None), default=self.arrivals.end)
         return effects

@@ -18,6 +18,7 @@ from pgm.core.held_runs import HeldRuns
 from pgm.core.ranges import Range, RangeTable, Span
 from pgm.core.recovery import Recovery
 from pgm.core.run_store import RunStore
+from pgm.core.slowness import Slowness
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
@@ -53,6 +54,7 @@ class ReceiveWindow:
         self.arrivals = Arrivals(recovery)
         self._held = HeldRuns()
         self._given_up: RangeTable[GivenUp] = RangeTable()
+        self._slowness = Slowness(tsi, counters)
         self.kept: RunStore | None = None  # what came, also after it was delivered: parity needs it
         self.next_sqn = 0  # the first sqn not yet delivered or reported
 
@@ -328,9 +330,12 @@ class ReceiveWindow:
             self._given_up.remove(gap)
             self.next_sqn = gap.end
             if gap.cause is not None:
-                self._counters.lost_sqns += gap.count
-                effects.append(Lost(self._tsi, gap.first, gap.count, gap.cause))
+                effects += self._lost(gap, gap.cause)
         return effects
+
+    def _lost(self, gap: GivenUp, cause: LossCause) -> list[Effect]:
+        self._counters.lost_sqns += gap.count
+        return [Lost(self._tsi, gap.first, gap.count, cause), *self._slowness.lost()]
 
     def _handed_over(self, runs: list[Run]) -> list[Effect]:
         """Runs that are next in order, as deliveries."""
