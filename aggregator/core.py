@@ -47,7 +47,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             elif channel.segment.downstream and known is not None:
                 effects += self._from_below(item, known, channel, peer, now_ns)
             else:
-                self.counters.foreign_packets += 1
+                self.counters.foreign_packets += _packets_of(item)
         return effects
 
     def _on_held(
@@ -64,11 +64,8 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         self, item: Data | Packet, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
         if known is None:
-            if isinstance(item, Data) and item.parity:
-                self.counters.foreign_packets += item.count  # a session begins with what it carries
-                return NOTHING
-            if not isinstance(item, (Spm, Data)):
-                self.counters.foreign_packets += 1
+            if not isinstance(item, (Spm, Data)) or (isinstance(item, Data) and item.parity):
+                self.counters.foreign_packets += _packets_of(item)  # a session begins with what it carries
                 return NOTHING
             known = AggregatorSession(item, self._setup, self._parameters, self._rng, self._node_id, self.counters)
             evicted = self.sessions.add(item.tsi, known)
@@ -116,7 +113,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
                 return known.on_parity(item, channel)
             return known.on_rdata_below(item, channel.segment, peer)
         else:
-            self.counters.foreign_packets += 1
+            self.counters.foreign_packets += _packets_of(item)
         return NOTHING
 
     def handle_deadline(self, now_ns: int) -> Effects:
@@ -125,6 +122,10 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         for session in self.sessions.in_turn([one for one in self.sessions if one.deadline_ns <= now_ns]):
             effects += session.handle_deadline(now_ns)
         return [*effects, *self._expire(now_ns)]
+
+
+def _packets_of(item: Data | Packet) -> int:
+    return item.count if isinstance(item, Data) else item.packets
 
 
 def _comes_down(item: Data | Packet, channel: Channel) -> bool:

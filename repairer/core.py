@@ -92,7 +92,7 @@ class RepairerCore(ElementCore[ParitySession]):
     def _on_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         known = self.sessions.get(item.tsi)
         if known is None:
-            self.counters.foreign_packets += 1
+            self.counters.foreign_packets += item.packets
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
             return known.on_ncf(item, channel, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NNAK:
@@ -114,7 +114,7 @@ class RepairerCore(ElementCore[ParitySession]):
         elif isinstance(item, Polr) and channel.segment.downstream and not channel.is_group:
             return known.on_polr(item, channel.segment, now_ns)
         else:
-            self.counters.foreign_packets += 1
+            self.counters.foreign_packets += item.packets
         return NOTHING
 
     def _on_spmr(self, known: ParitySession, channel: Channel, now_ns: int) -> Effects:

@@ -406,7 +406,7 @@ class RepairerSession:
         """A repairer further down tells the source what it repairs: pass it on, once (DLR-07, DLR-39)."""
         spans = self.path.spans_of(nak)
         if nak.parity or not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
-            self._counters.nak_packets_foreign += 1
+            self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         self._counters.nnak_packets_in += nak.packets
         to = self._parents.current

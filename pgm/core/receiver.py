@@ -116,7 +116,7 @@ class ReceiverCore:
     def _receive_one(self, item: Data | Scattered | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports
         if ports and item.data_port not in ports:
-            self._counters.foreign_packets += item.count if isinstance(item, (Data, Scattered)) else 1
+            self._counters.foreign_packets += item.count if isinstance(item, (Data, Scattered)) else item.packets
             return NOTHING
         if self._setup.allowed and (strange := packets_of_strangers(self._setup.allowed, item, peer)):
             self._counters.unlisted_packets += strange
@@ -160,7 +160,7 @@ class ReceiverCore:
         """What other receivers ask and what they are answered; it begins no session."""
         known = self.sessions.get(item.tsi)
         if known is None or item.data_port != known.path.data_port:
-            self._counters.foreign_packets += item.packets if isinstance(item, Nak) else 1
+            self._counters.foreign_packets += item.packets
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
             return known.on_ncf(item, channel, peer, now_ns)
         elif isinstance(item, Nak) and item.kind is PacketType.NAK:

@@ -224,7 +224,7 @@ class SourceCore:
             if isinstance(item, Data):
                 self.counters.foreign_packets += item.count
             elif item.tsi != self.setup.tsi or item.data_port != self.setup.data_port:
-                self.counters.foreign_packets += 1
+                self.counters.foreign_packets += item.packets
             elif isinstance(item, Nak) and not channel.is_group:
                 effects += self._on_nak(item, peer, now_ns)
                 if self.congestion is not None:
@@ -239,7 +239,7 @@ class SourceCore:
             elif isinstance(item, Ack) and self.congestion is not None and not channel.is_group:
                 effects += self._on_report(self.congestion, item, now_ns)
             else:
-                self.counters.foreign_packets += 1
+                self.counters.foreign_packets += item.packets
         return effects
 
     def _on_report(self, control: CongestionControl, item: Ack | Nak, now_ns: int) -> Effects:

@@ -108,8 +108,9 @@ class Doing:
     def _send_control(self, send: Send) -> None:
         try:
             self.links[send.segment.index].send(send)
-        except WouldBlock:
-            self.core.counters.sends_dropped += 1
+        except WouldBlock as blocked:
+            octets = len(send.octets)
+            self.core.counters.sends_dropped += -(-(octets - blocked.at % octets) // send.stride)
 
     def _send_data_now(self, send: Send) -> None:
         self._send_control(send)  # where data that must wait has a task to wait in, none comes here

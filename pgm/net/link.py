@@ -26,6 +26,7 @@ from pgm.wire.train import Octets, packets_a_train
 
 _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
+_SEGMENTS = SOL_UDP, UDP_SEGMENT
 _DONTWAIT = int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
 # What a driver never will take, unlike what it refuses for a while.
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
@@ -128,7 +129,7 @@ class Link(Reads):
         self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: tuple[str | int, ...]
     ) -> int:
         """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
-        together = [*ancillary, (SOL_UDP, UDP_SEGMENT, _U16.pack(stride))]
+        together = [*ancillary, (*_SEGMENTS, _U16.pack(stride))]
         step = packets_a_train(stride) * stride
         send_once = self._send_once
         for start in range(at, len(view), step):
@@ -161,10 +162,10 @@ class Link(Reads):
         except OSError as error:
             if error.errno in BUSY:
                 return None
-            is_train = any(kind == UDP_SEGMENT and level == SOL_UDP for level, kind, _ in ancillary)
-            if is_train and error.errno in _NO_GSO:
+            stride = next((_U16.unpack(size)[0] for level, kind, size in ancillary if (level, kind) == _SEGMENTS), 0)
+            if stride and error.errno in _NO_GSO:
                 return False
-            self.counters.send_errors += 1
+            self.counters.send_errors += -(-len(octets) // stride) if stride else 1
         return True
 
     def _hop_limit(self, hops: int) -> Ancillary:

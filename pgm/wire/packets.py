@@ -55,6 +55,11 @@ class Packet:
         """The packet type."""
         return self.TYPE
 
+    @property
+    def packets(self) -> int:
+        """How many packets this is: `pgm.wire.naks.Naks` are several."""
+        return 1
+
 
 @attrs.frozen(kw_only=True)
 class Spm(Packet):
@@ -111,11 +116,6 @@ class Nak(Packet):
         """All requested sqns: the header's, then the list's."""
         more = find(self.options, NakList)
         return (self.sqn, *more.sqns) if more else (self.sqn,)
-
-    @property
-    def packets(self) -> int:
-        """How many packets this is: `Naks` are several."""
-        return 1
 
     @property
     def asked(self) -> int:

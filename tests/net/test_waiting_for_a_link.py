@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 
 import pytest
@@ -54,3 +55,28 @@ async def test_what_comes_on_two_sockets_and_what_timers_give_waits_for_one_link
                     while True:
                         other.recv(1)
         assert sorted(sent) == [b"one", b"three", b"two"]
+
+
+async def test_of_a_train_that_a_link_does_not_take_each_packet_is_counted(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(loads(below_a_relay(place, "repairer")), "relay") as tree:
+        driver = tree.drivers["relay"]
+        link, counters = driver.links[1], driver.core.counters
+        train = Send(link.segment, bytes(350), 100)
+
+        def refuse(_: Send) -> None:
+            raise WouldBlock(100)
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.ENETUNREACH, "no route")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "send", refuse)
+            driver.perform_now([train])
+            assert counters.sends_dropped == 3
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "_sendmsg", fail)
+            patch.setattr(link, "_sendto", fail)
+            driver.perform_now([train])
+            assert counters.send_errors == 4
