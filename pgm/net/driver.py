@@ -30,7 +30,7 @@ from pgm.parameters import Parameters
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
-from pgm.units import MIB, NEVER, SECOND
+from pgm.units import MIB, SECOND
 from pgm.wire.train import Train
 
 # Reads from one socket, and octets of them, before other tasks get their turn. Either takes some two milliseconds, a
@@ -145,6 +145,7 @@ class Driver(Doing):
         self._happened: tuple[Happening, float] | None = None  # what befell a session last, and when
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
+        self._timer: trio.CancelScope | None = None  # of the task of the deadlines while it sleeps
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
         self.lead: Lead | None = None  # of a socket that is not always read by a task of this driver
         self._singles = 0  # reads for an application in a row that gave one packet each, which was taken
@@ -181,8 +182,16 @@ class Driver(Doing):
     def poke(self) -> None:
         """Look at the core's deadline again: something outside of the driver has changed it."""
         if not self._wake.is_set() and (deadline_ns := self.core.deadline_ns) < self._sleeping_until_ns:
-            self._sleeping_until_ns = deadline_ns
+            self._sleep_until(deadline_ns)
+
+    def _sleep_until(self, deadline_ns: int) -> None:
+        """Let the task of the deadlines sleep until another time. To wake it for that would cost a pass of the scheduler."""
+        self._sleeping_until_ns = deadline_ns
+        wait_ns = deadline_ns - self.now_ns()
+        if self._timer is None or wait_ns <= 0:
             self._wake.set()
+        else:
+            self._timer.deadline = trio.current_time() + wait_ns / SECOND
 
     @property
     def is_held_up(self) -> bool:
@@ -293,7 +302,7 @@ class Driver(Doing):
             return
         if self.core.deadline_ns <= now_ns:
             self.perform_now(self.core.handle_deadline(now_ns))
-        self._sleeping_until_ns = self.core.deadline_ns  # until their task, which wakes for this, says the same
+        self._sleep_until(self.core.deadline_ns)
 
     def rest_s(self) -> float:
         """For how many seconds the application leaves alone the socket that `lead` is about."""
@@ -334,9 +343,9 @@ class Driver(Doing):
                 continue
             self._wake = trio.Event()
             self._sleeping_until_ns = deadline_ns
-            wait_s = (deadline_ns - now_ns) / SECOND if deadline_ns != NEVER else float("inf")
-            with trio.move_on_after(wait_s):
+            with trio.move_on_after((deadline_ns - now_ns) / SECOND) as self._timer:
                 await self._wake.wait()
+            self._timer = None
 
     def perform_now(self, effects: Effects) -> None:
         """Do what a call from outside of the driver's tasks caused: deliveries and control, never data."""
