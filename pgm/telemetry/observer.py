@@ -27,8 +27,8 @@ from pgm.wire.train import Data, Train
 _TIMERS = ("nak_bo_ivl", "reorder_ivl", "nak_rpt_ivl", "nak_rdata_ivl")
 _SENT_AS = {PacketType.NAK: "nak_sent", PacketType.NCF: "ncf_sent"}
 
-
 _MOST_LINES = 4096  # whose last rows are remembered: 64 sessions of as many lines
+_MOST_SUMS = 4096  # under way: who sends in thousands of names has each told by itself, and no memory
 
 
 @attrs.define
@@ -232,6 +232,8 @@ class Observer:
         now_us = self._now_ns // MICROSECOND
         found = self._sums.get(key)
         if found is None:
+            if len(self._sums) >= _MOST_SUMS:
+                self.close()
             found = self._sums[key] = _Sum(now_us, wrap(first))
         found.count += count
         if now_us - found.since_us >= self._sample_us:

@@ -1,0 +1,37 @@
+"""What a node's observer adds up before it tells of it."""
+
+from __future__ import annotations
+
+from pgm.core.channel import Channel, Segment
+from pgm.telemetry.observer import Observer
+from pgm.telemetry.schema import Event
+from pgm.topology.load import loads
+from pgm.topology.plan import plan_node
+from pgm.units import SECOND
+from tests.net.places import Place, one_segment
+from tests.unit.core.makers import data_train
+
+SESSIONS = 10_000
+
+
+class Log:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_packets_of_thousands_of_sessions_are_all_told_and_hold_no_memory() -> None:
+    plan, log = plan_node(loads(one_segment(Place(1))), "desk-1"), Log()
+    observer = Observer(plan, log, SECOND, 0)  # type: ignore[arg-type]
+    channel = Channel(Segment(0, "floor", "10.0.0.9", "239.0.0.1", upstream=True, downstream=False), is_group=True)
+    for number in range(SESSIONS):
+        observer.received(data_train([5], tsi=number.to_bytes(8, "big")), channel, "10.0.0.1", SECOND)
+    assert len(observer._sums) < SESSIONS // 2
+    observer.close()
+    told = [event for event in log.events if event.kind == "received"]
+    assert len({event.tsi for event in told}) == SESSIONS
+    assert sum(event.count for event in told) == SESSIONS
