@@ -37,7 +37,7 @@ from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.url import is_url
 
 _SHOW_S = 0.5
-_EXTRA = "pip install '.[arrow]'"
+_EXTRA = "pip install 'pgm-repair-network[arrow]'"
 
 
 def need_arrow() -> None:

@@ -82,16 +82,16 @@ def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> N
     pgm demo --telemetry events && pgm report events
     pgm report events --json | jq '.links[] | select(.loss > 0.01) | .link'
 
-    It needs pip install '.[spark]' and Java 17 or later.
+    It needs pip install 'pgm-repair-network[spark]' and Java 17 or later.
     """
-    from pgm.spark import events, summary
-
     wants_page = (
         not as_json or click.get_current_context().get_parameter_source("out") is not click.core.ParameterSource.DEFAULT
     )
     if wants_page:
         require_matplotlib()
     with steps(as_json) as say, spark_session("pgm report", master) as spark:
+        from pgm.spark import events, summary
+
         found = summary.summarise(events.read(spark, folder), progress=say)
     if wants_page:
         from deploy.report_page import page

@@ -102,7 +102,7 @@ def tune(
     pgm tune tree.toml --telemetry events --out tuned.toml && pgm plan tuned.toml
     pgm tune deploy/topologies/lossy-wan.toml --runs 400
 
-    It needs pip install '.[spark]' and Java 17 or later.
+    It needs pip install 'pgm-repair-network[spark]' and Java 17 or later.
     """
     pictures.require_matplotlib()
     topology = load_checked(file)

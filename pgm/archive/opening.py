@@ -33,7 +33,9 @@ def recording(
 ) -> Iterator[Recorder]:
     """A recorder for the length of a block; behind it, everything that came is on disk. Raises `ArchiveError`, `UsageError`."""
     if find_spec("pyarrow") is None:  # it is the writing process that needs it: this one leaves it alone
-        raise UsageError(f"node {plan.name} records, which needs pyarrow", remedy="pip install '.[arrow]'")
+        raise UsageError(
+            f"node {plan.name} records, which needs pyarrow", remedy="pip install 'pgm-repair-network[arrow]'"
+        )
     recorder = Recorder(directory, plan.parameters, names_of(plan), path_of, log)
     recorder.start()
     try:

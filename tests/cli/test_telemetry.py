@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -10,6 +12,7 @@ import pyarrow.dataset
 
 from pgm.telemetry.events import arrow_schema
 from tests.cli.command import pgm
+from tests.net.lab import ROOT
 
 
 def test_the_events_of_a_demo_agree_with_its_account(tmp_path: Path) -> None:
@@ -49,3 +52,12 @@ def test_the_events_of_a_demo_agree_with_its_account(tmp_path: Path) -> None:
     assert not pc.any(pc.equal(table["kind"], "overflow")).as_py()
     waits = table.filter(pc.equal(table["kind"], "repaired"))["value_us"]
     assert pc.min(waits).as_py() > 0
+
+
+def test_a_report_without_spark_says_what_is_missing(tmp_path: Path) -> None:
+    without = "import sys; sys.modules['pyspark'] = None; from deploy.cli import main; main()"
+    asked = [sys.executable, "-c", without, "report", str(tmp_path), "--json"]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'pgm-repair-network[spark]'" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

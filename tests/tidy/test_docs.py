@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,18 @@ def test_links_and_files_named_in_the_docs_exist(path: Path) -> None:
         assert (path.parent / target).exists(), f"{path.name} links to {target}"
     for name in re.findall(r"`((?:pgm|aggregator|repairer|deploy|tests|docs)/[\w/.-]+\.(?:py|md|toml))`", text):
         assert (ROOT / name).exists(), f"{path.name} names {name}"
+
+
+def test_what_is_to_be_installed_has_the_projects_name() -> None:
+    """So that it can be installed from anywhere, not from a checkout alone."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = {f"{project['name']}[{extra}]" for extra in project["optional-dependencies"]}
+    files = [
+        path
+        for folder in ("pgm", "deploy", "docs")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in (".py", ".md")
+    ]
+    named = {name for path in files for name in re.findall(r"pip\s+install\s+'([^'{]+)'", path.read_text())}
+    assert named
+    assert named <= known, named - known
