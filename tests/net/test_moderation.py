@@ -140,6 +140,55 @@ def test_a_rest_ends_with_the_first_nak_and_not_with_the_window() -> None:
     assert moderation.rest_ns(soon_ns) == 0
 
 
+def lossy(moderation: Moderation, counters: Counters, windows: int, *, begun_ns: int, sqns: int = 10) -> list[int]:
+    """What it says at the end of each window of 1000 packets, so many of which were lost."""
+    said = []
+    for window in range(windows):
+        counters.packets_in += 1000
+        counters.nak_packets += 1
+        counters.nak_sqns += sqns
+        said += rests(moderation, 4 * MUCH, begun_ns=begun_ns + 10 * window * MILLISECOND, windows=1)
+    return said
+
+
+def test_a_few_losses_all_the_time_leave_a_short_rest() -> None:
+    counters = Counters()
+    moderation = Moderation(IVL, MUCH, MIB, counters)
+    said = lossy(moderation, counters, 20, begun_ns=10**9)
+    assert said[:10] == [0] * 10
+    assert said[-8:] == [MILLISECOND] * 8
+    soon_ns = 10**9 + 200 * MILLISECOND
+    counters.nak_packets += 1
+    counters.nak_sqns += 50
+    assert moderation.rest_ns(soon_ns) == MILLISECOND
+    counters.nak_sqns += 50
+    assert moderation.rest_ns(soon_ns) == 0, "a burst does not wait"
+    assert lossy(moderation, counters, 10, begun_ns=2 * 10**9) == [0] * 10, "nor what comes soon after it"
+
+
+def test_who_is_lossless_again_rests_as_before() -> None:
+    counters = Counters()
+    moderation = Moderation(IVL, MUCH, MIB, counters)
+    lossy(moderation, counters, 20, begun_ns=10**9)
+    assert rests(moderation, 4 * MUCH, begun_ns=2 * 10**9)[1:] == [IVL, IVL]
+    counters.nak_packets += 1
+    assert moderation.rest_ns(2 * 10**9 + 29 * MILLISECOND) == MILLISECOND
+
+
+@pytest.mark.parametrize(("sqns", "room"), [(100, MIB), (10, MIB // 8)])
+def test_many_losses_or_little_room_leave_none(sqns: int, room: int) -> None:
+    counters = Counters()
+    assert not any(lossy(Moderation(IVL, MUCH, room, counters), counters, 30, begun_ns=10**9, sqns=sqns))
+
+
+def test_nobody_rests_while_children_ask() -> None:
+    counters = Counters()
+    moderation = Moderation(IVL, MUCH, MIB, counters)
+    for window in range(30):
+        counters.nak_packets_in += 1
+        assert lossy(moderation, counters, 1, begun_ns=10**9 + 10 * window * MILLISECOND) == [0]
+
+
 def test_the_first_packet_after_a_pause_ends_it() -> None:
     moderation = Moderation(IVL, MUCH, MIB, Counters())
     assert rests(moderation, 2 * MUCH)[-1] == IVL
