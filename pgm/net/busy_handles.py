@@ -294,7 +294,11 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         return self._policies.handed(self._ready.popleft())
 
     def _take(self, found: _Found) -> BatchItem | Messages | None:
-        freed = self._inbox.after()
+        try:
+            freed = self._inbox.after()
+        except BaseException:
+            self._driver.tear()
+            raise
         if freed:
             try:
                 self._driver.perform(freed)

@@ -41,6 +41,8 @@ _DEADLINES_IN_A_ROW = 4
 _TURN_IVL = 250 * MICROSECOND
 
 _this_thread = threading.get_ident
+# In place of the thread where a node may be used, which neither is.
+_CLOSED, _TORN = 0, -1
 
 
 class _Input:
@@ -228,7 +230,7 @@ class BusyPollDriver(Doing):
         # Says how much comes; who spins never rests.
         self._moderation = Moderation(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
         self.spinner = Spinner.here()
-        self.thread = self.spinner.thread  # where it may be used; 0, which none is, once it is closed
+        self.thread = self.spinner.thread  # where it may be used
         for link in links:
             link.counters = core.counters
         self.spinner.add(self)
@@ -240,10 +242,17 @@ class BusyPollDriver(Doing):
 
     def close(self) -> None:
         """Stop, and close the links."""
-        self.thread = 0
-        self.spinner.remove(self)
+        if self.thread != _TORN:
+            self.spinner.remove(self)
+        self.thread = _CLOSED
         for link in self.links:
             link.close()
+
+    def tear(self) -> None:
+        """Let nobody use the node again: its core was left in the midst of its work, as by a signal's handler that raises. Half done, it may stand still for ever."""
+        if self.thread not in (_CLOSED, _TORN):
+            self.spinner.remove(self)
+            self.thread = _TORN
 
     def require_usable(self) -> None:
         """Raise `UsageError` after closing, or in another thread."""
@@ -256,7 +265,12 @@ class BusyPollDriver(Doing):
             self._refuse()
 
     def _refuse(self) -> None:
-        if not self.thread:
+        if self.thread == _TORN:
+            raise UsageError(
+                "a signal's handler has raised in the midst of what this source or receiver was at, which is half done",
+                remedy="open it anew; a handler that notes what is to be done, and raises nothing, ends no work",
+            )
+        if self.thread == _CLOSED:
             raise UsageError("this source or receiver is closed", remedy="use it inside its with block")
         if _this_thread() == self.thread:
             raise UsageError(
@@ -285,7 +299,7 @@ class BusyPollDriver(Doing):
                 try:
                     self._hear(link, arrival)
                 except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held
-                    if link.holds(sock):
+                    if link.holds(sock) and self.thread != _TORN:
                         self.read(link, sock, gathers=False)
                     raise
             if not link.holds(sock):
@@ -293,7 +307,11 @@ class BusyPollDriver(Doing):
         return is_single
 
     def _hear(self, link: Link, arrival: Arrival) -> None:
-        effects = hear(self.core, self.observer, link, arrival, time.monotonic_ns())
+        try:
+            effects = hear(self.core, self.observer, link, arrival, time.monotonic_ns())
+        except BaseException:
+            self.tear()
+            raise
         self.spinner.expect_change()
         if self._warms:
             self._moderation.read(arrival.train.length)
@@ -314,15 +332,22 @@ class BusyPollDriver(Doing):
                 return
             if self.core.deadline_ns > now_ns:
                 return
-            self.perform(self.core.handle_deadline(now_ns))
+            self.perform(self._handle_deadline(now_ns))
             now_ns = time.monotonic_ns()
+
+    def _handle_deadline(self, now_ns: int) -> Effects:
+        try:
+            return self.core.handle_deadline(now_ns)
+        except BaseException:
+            self.tear()
+            raise
 
     def push(self) -> None:
         """Send at once what the core has accepted, as far as rate and link allow."""
         now_ns = time.monotonic_ns()
         try:
             if not self.held:
-                self.perform(self.core.handle_deadline(now_ns))
+                self.perform(self._handle_deadline(now_ns))
         finally:  # also where a notice's handler raises
             self.spinner.expect_change()
         self.spinner.turn_if_due(now_ns)
