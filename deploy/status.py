@@ -10,13 +10,15 @@ from typing import Any
 import click
 
 from deploy.output import command, print_json, warn
-from deploy.running import folder_of
+from deploy.running import folder_of, sockets_in
 from deploy.status_detail import print_details
 from deploy.tables import Column, console, table
 from pgm.errors import ProcessError
 from pgm.net.status import ask_status, status_path
 from pgm.topology.check import load_checked
 from pgm.topology.plan import plan_all, plan_node
+
+_SOCKETS = "*.sock"
 
 # For each role its counters, and when they are left out for want of room: the highest rank first, rank 0 never.
 _COUNTERS = {
@@ -61,7 +63,10 @@ def gather(file: Path, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], li
     """The snapshots of the nodes that answer, the names of those not there, and of those that hang. Raises `TopologyError`."""
     topology = load_checked(file)
     names = [plan_node(topology, name).name for name in nodes] or list(plan_all(topology))
-    folder = folder_of(topology.name, "*.sock")
+    folder = folder_of(topology.name, _SOCKETS)
+    if not nodes:  # of a pattern's receivers more may run than its count, each under any number
+        known = {status_path(topology.name, name).name for name in names}
+        names += [path.stem for path in sockets_in(folder, _SOCKETS) if path.name not in known]
     rows: list[dict[str, Any]] = []
     silent: list[str] = []
     stuck: list[str] = []

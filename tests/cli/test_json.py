@@ -18,7 +18,7 @@ from pgm.core.events import EVENTS
 from tests.cli.command import carried, command, environment, invoked, marked, pgm
 from tests.net.lab import ROOT
 from tests.net.places import Place, one_segment
-from tests.net.processes import Process
+from tests.net.processes import Process, processes
 
 DOCUMENTED = {
     heading.replace("`", ""): set(re.findall(r"`(\w+)`", keys))
@@ -186,6 +186,15 @@ def _is_documented(rows: Mapping[str, Any]) -> None:
             if "injected" in segment:
                 documented("status.segments[].injected", segment["injected"])
     assert any("injected" in segment for row in rows.values() for segment in row["segments"])
+
+
+def test_status_of_a_receiver_beyond_the_count_of_its_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place.new()
+    with processes(one_segment(place), f"t{place.number}") as running:
+        running.start_all(["source", "desk-7"])
+        monkeypatch.setenv("PGM_RUNTIME_DIR", str(running.folder))
+        done = invoked("status", running.file, "--json")
+    assert [json.loads(line)["node"] for line in done.out.splitlines()] == ["source", "desk-7"]
 
 
 def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
