@@ -111,10 +111,13 @@ class Arena:
             self._next_chunk(octets)
         return self._chunk, self._at
 
-    def reading_room(self) -> tuple[Octets, int, memoryview]:
-        """The same for a read, with as much behind it for another, and the octets of the first. That view is let go of before the next read."""
-        if self._at + 2 * ROOM > self._chunk.nbytes:
-            self._next_chunk(2 * ROOM)
+    def reading_room(self, behind: int = 0) -> tuple[Octets, int, memoryview]:
+        """The same for a read, with as much behind it for another, and so much behind that which nobody reads to; and the octets of the first.
+
+        That view is let go of before the next read.
+        """
+        if self._at + 2 * ROOM + behind > self._chunk.nbytes:
+            self._next_chunk(2 * ROOM + behind)
         at = self._at
         return self._chunk, at, self._view[at : at + ROOM]
 

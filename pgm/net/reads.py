@@ -115,7 +115,7 @@ class Reads:
         offered to `take` before: None also if that takes it.
         """
         while True:
-            chunk, at, room = self._arena.reading_room()
+            chunk, at, room = self._arena.reading_room(self._room_behind)
             read = self._receive(sock, chunk, at, room)
             if read is None:
                 return None
@@ -139,6 +139,11 @@ class Reads:
                 return self._arrival(sock, left, read.peer, is_last=is_last)
             if is_last:
                 return None
+
+    @property
+    def _room_behind(self) -> int:
+        """Octets to leave behind a read: what is missing wants room there."""
+        return ROOM if self.is_for_one else 0
 
     @property
     def reads_alone(self) -> bool:
@@ -209,7 +214,7 @@ class Reads:
         Returns the octets of all, and whether nothing waits behind them. What looks otherwise is held for the next read.
         """
         length, stride = first.octets, first.stride
-        end = chunk.nbytes - ROOM if self.is_for_one else chunk.nbytes  # what is missing wants room behind a read
+        end = chunk.nbytes - self._room_behind
         most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, end - at - ROOM)
         view = chunk.data
         was_single = first.octets == stride

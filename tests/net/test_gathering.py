@@ -374,7 +374,7 @@ def test_room_is_left_behind_each_read(place: Place, gro: bool) -> None:
                     reads += 1
     finally:
         receiver.close()
-    assert reads > 10
+    assert reads >= 10
 
 
 def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> None:
@@ -428,6 +428,32 @@ def test_only_ncfs_are_given_later(link: Link, place: Place, seed: int) -> None:
     for are_ncfs in (False, True):
         assert places(found, are_ncfs=are_ncfs) == places(before, are_ncfs=are_ncfs)
     assert all(found.index(one) >= before.index(one) for one in places(before, are_ncfs=True))
+
+
+@pytest.mark.parametrize("left", [2 * ROOM, 2 * ROOM + 500, 3 * ROOM - 1])
+def test_packets_that_wait_are_read_together_wherever_a_chunk_ends(place: Place, left: int) -> None:
+    """Read one by one, none of them kept, the next read would be at the same place for ever, and the socket overflow."""
+    plan = plan_node(loads(one_segment(place)), "desk-1")
+    arena = Arena(8 * ROOM)
+    arena.put(bytes(8 * ROOM - left))
+    receiver = Link(plan.segments[0], 0, Parameters(gro=False), arena, None)
+    receiver.is_for_one = True
+    taken: list[bytes] = []
+
+    def take(packet: bytes, _: str) -> bool:
+        taken.append(packet)
+        return True
+
+    try:
+        with sender(place.address(1)) as one:
+            for packet in packets([1000] * 40):
+                one.sendto(packet, (plan.segments[0].group, plan.segments[0].port))
+        arrival = receiver.read(receiver.inputs[0], take=take)
+    finally:
+        receiver.close()
+    assert taken == []
+    assert arrival is not None
+    assert arrival.train.count == 40
 
 
 def ncf(*sqns: int) -> bytes:
