@@ -10,7 +10,7 @@ from deploy.bench.contender import Contender, Job
 from deploy.bench.place import ETHERNET_MTU, open_place
 from deploy.bench.settings import Row, Settings
 from deploy.bench.trial import pair
-from deploy.bench.turns import Seat, by_turns
+from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
 
 SIZE = 100  # octets
@@ -29,7 +29,7 @@ async def latency(settings: Settings) -> list[Row]:
     return rows
 
 
-async def _row(contender: Contender, job: Job, settings: Settings, seat: Seat) -> Row:
+async def _row(contender: Contender, job: Job, settings: Settings, searcher: Searcher) -> Row:
     row: Row = {"benchmark": "latency", "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
     why_not = contender.why_not(job)
@@ -38,7 +38,7 @@ async def _row(contender: Contender, job: Job, settings: Settings, seat: Seat) -
     runs = []
     try:
         for _ in range(settings.runs):
-            async with seat.trial():
+            async with searcher.trial():
                 runs.append(await trips(contender, job))
             last = runs[-1]
             said = f"mean {last['mean_us']} us, p99 {last['p99_us']} us"

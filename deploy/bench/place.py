@@ -28,7 +28,6 @@ IP_AND_UDP_OCTETS = 28
 _TOOLS = ("unshare", "nsenter", "ip")
 _LOSS_TOOLS = ("nft", "ethtool")
 _NETS = 200
-_BRIDGE = "br0"
 
 
 @attrs.frozen
@@ -139,11 +138,6 @@ def why_no_namespaces() -> str:
     return "" if made.returncode == 0 else f"no unprivileged network namespaces here: {made.stderr.strip()}"
 
 
-def port_of(host: int) -> str:
-    """A switch's interface to a host."""
-    return f"port{host}"
-
-
 class Hosts:
     """Network namespaces, each held open by a process of its own."""
 
@@ -167,20 +161,6 @@ class Hosts:
         """Join two hosts by a pair of interfaces, which are down and have no addresses yet."""
         peer = str(self._holders[other].pid)
         self.run(one, *f"ip link add {one_name} type veth peer name {other_name} netns {peer}".split())
-
-    def make_switch(self) -> int:
-        """One more that is a switch; returns its number."""
-        switch = self.make_host()
-        # Snooping would ask who is in a group, and nobody here answers before it has given up.
-        self.run(switch, *f"ip link add {_BRIDGE} type bridge mcast_snooping 0".split())
-        self.run(switch, *f"ip link set {_BRIDGE} up".split())
-        return switch
-
-    def plug(self, switch: int, host: int, interface: str, mtu: int) -> None:
-        """Join a host to a switch, by `port_of` there; the host's interface is down and has no address yet."""
-        port = port_of(host)
-        self.pair(switch, port, host, interface)
-        self.run(switch, *f"ip link set {port} mtu {mtu} master {_BRIDGE} up".split())
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` on a host."""
@@ -227,17 +207,13 @@ class Namespaces(Hosts):
         names = [self.seat(host, segment).interface for host in ends]
         self.pair(segment, names[0], segment + 1, names[1])
         for host in ends:
-            self._set_up(host, segment)
-
-    def _set_up(self, host: int, segment: int) -> None:
-        """A host's interface on a segment."""
-        seat = self.seat(host, segment)
-        self.run(host, *f"ip address add {seat.address}/24 dev {seat.interface}".split())
-        self.run(host, *f"ip link set {seat.interface} mtu {self.mtu} up".split())
-        # Groups without a route of their own go to the host's first segment; our sockets name their interface anyway.
-        self.run(host, *f"ip route add 224.0.0.0/4 dev {seat.interface} metric {segment + 1}".split())
-        for key in ("all", seat.interface):
-            self.run(host, "sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{key}/rp_filter")
+            seat = self.seat(host, segment)
+            self.run(host, *f"ip address add {seat.address}/24 dev {seat.interface}".split())
+            self.run(host, *f"ip link set {seat.interface} mtu {self.mtu} up".split())
+            # Groups without a route of their own go to the host's first segment; our sockets name their interface anyway.
+            self.run(host, *f"ip route add 224.0.0.0/4 dev {seat.interface} metric {segment + 1}".split())
+            for key in ("all", seat.interface):
+                self.run(host, "sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{key}/rp_filter")
 
     def seat(self, host: int, segment: int) -> Seat:
         """Where a host sits on a segment that it is on."""
@@ -266,24 +242,19 @@ class Namespaces(Hosts):
 
         A rule of the kernel's sees a train as one packet, unless the sender's device takes none.
         """
-        self.cut_up(segment, not whole_trains)
-        receiver = self.seat(segment + 1, segment).interface
-        self.drop(segment + 1, "inet", "prerouting", f"iifname {receiver} meta l4proto udp", share)
-
-    def cut_up(self, segment: int, is_cut: bool) -> None:
-        """Whether the sender's device cuts trains up."""
-        state = "off" if is_cut else "on"
-        self.run(segment, "ethtool", "-K", self.seat(segment, segment).interface, "tx-udp-segmentation", state)
-
-    def drop(self, host: int, family: str, hook: str, what: str, share: float) -> None:
-        """Make a host's kernel drop a share of what comes in, drawn at random, and nothing else."""
-        rules = [f"add table {family} loss", f"flush table {family} loss"]
-        rules.append(f"add chain {family} loss in {{ type filter hook {hook} priority -300 ; }}")
+        sender, receiver = self.seat(segment, segment), self.seat(segment + 1, segment)
+        state = "on" if whole_trains else "off"
+        self.run(segment, "ethtool", "-K", sender.interface, "tx-udp-segmentation", state)
+        rules = [
+            "add table inet loss",
+            "flush table inet loss",
+            "add chain inet loss in { type filter hook prerouting priority -300 ; }",
+        ]
         if share:
             drawn = f"numgen random mod 10000 < {round(share * 10_000)}"
-            rules.append(f"add rule {family} loss in {what} {drawn} drop")
+            rules.append(f"add rule inet loss in iifname {receiver.interface} meta l4proto udp {drawn} drop")
         for rule in rules:
-            self.run(host, "nft", rule)
+            self.run(segment + 1, "nft", rule)
 
     def udp_statistics(self, host: int) -> dict[str, int]:
         """The kernel's UDP counters of a host, by name."""

@@ -19,7 +19,7 @@ from deploy.bench.settings import Row, Settings
 from deploy.bench.throughput import figures
 from deploy.bench.tree import chain
 from deploy.bench.trial import Outcome, environment, transfer
-from deploy.bench.turns import Seat, by_turns
+from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
 
 SIZE = 1400
@@ -66,16 +66,16 @@ async def relay(settings: Settings) -> list[Row]:
     return rows
 
 
-async def _measured(contender: Contender, role: str, settings: Settings, seat: Seat) -> _Found | str:
+async def _measured(contender: Contender, role: str, settings: Settings, searcher: Searcher) -> _Found | str:
     """What was found, or why nothing was."""
     try:
         with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
-            return await _searched(contender, role, place, settings, seat)
+            return await _searched(contender, role, place, settings, searcher)
     except ProcessError as error:
         return error.message
 
 
-async def _searched(contender: Contender, role: str, place: Place, settings: Settings, seat: Seat) -> _Found:
+async def _searched(contender: Contender, role: str, place: Place, settings: Settings, searcher: Searcher) -> _Found:
     file = chain(settings.folder, place, role, settings.rcvbuf)
     job = settings.job(place, SIZE, file=str(file))
     relay_cpu_s: dict[int, float] = {}
@@ -84,7 +84,7 @@ async def _searched(contender: Contender, role: str, place: Place, settings: Set
 
     async def run(rate: float) -> Outcome:
         nonlocal peak
-        async with seat.trial(), _relay(place, role, str(file), str(settings.folder)) as element:
+        async with searcher.trial(), _relay(place, role, str(file), str(settings.folder)) as element:
             before = element.usage.cpu_s if element else 0.0
             outcome = await transfer(contender, attrs.evolve(job, rate=rate))
             if element is not None:
@@ -96,7 +96,7 @@ async def _searched(contender: Contender, role: str, place: Place, settings: Set
         kept.append(outcome)
         return outcome
 
-    maximum = await Search(run, settings.runs, settings.precision, seat.found).maximum()
+    maximum = await Search(run, settings.runs, settings.precision, searcher.found).maximum()
     row = figures(contender, maximum) | {"path": place.kind, "mtu": place.mtu}
     row["limited_by"] = limited_by(contender, maximum)
     return _Found(maximum, row, relay_cpu_s, peak)

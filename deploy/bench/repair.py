@@ -20,7 +20,7 @@ from deploy.bench.search import Maximum
 from deploy.bench.settings import Row, Settings
 from deploy.bench.throughput import figures, lossless_maximum
 from deploy.bench.trial import pair, transfer
-from deploy.bench.turns import Seat, by_turns
+from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, format_fraction
@@ -124,7 +124,7 @@ async def _lossy(contender: Contender, kind: _Loss, job: Job, settings: Settings
     kind.prepare(job, 0.0)
     wanted = await _wanted(contender, job, settings) if contender.is_ours else {}
 
-    def search(share: float) -> Callable[[Seat], Awaitable[Maximum]]:
+    def search(share: float) -> Callable[[Searcher], Awaitable[Maximum]]:
         title = f"{format_fraction(share)} of {kind.name} lost" if share else f"no {kind.name} lost"
         lossy = kind.job(job, share)
         prepare = partial(kind.prepare, job, share)

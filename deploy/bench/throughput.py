@@ -13,7 +13,7 @@ from deploy.bench.place import open_place
 from deploy.bench.search import Maximum, Search
 from deploy.bench.settings import Row, Settings, mtu_of
 from deploy.bench.trial import Outcome, transfer
-from deploy.bench.turns import Seat, by_turns
+from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
 
 
@@ -35,7 +35,7 @@ async def contended(benchmark: str, job: Job, settings: Settings) -> list[Row]:
     return rows
 
 
-async def _row(benchmark: str, contender: Contender, job: Job, settings: Settings, seat: Seat) -> Row:
+async def _row(benchmark: str, contender: Contender, job: Job, settings: Settings, searcher: Searcher) -> Row:
     """The row of one contender: its lossless maximum, or why it has none."""
     row: Row = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
@@ -43,7 +43,7 @@ async def _row(benchmark: str, contender: Contender, job: Job, settings: Setting
     if why_not:
         return row | {"why_not": why_not}
     try:
-        found = await lossless_maximum(contender, job, settings, seat)
+        found = await lossless_maximum(contender, job, settings, searcher)
     except ProcessError as error:
         return row | {"why_not": error.message}
     return row | figures(contender, found) | {"limited_by": limited_by(contender, found)}
@@ -53,14 +53,14 @@ async def lossless_maximum(
     contender: Contender,
     job: Job,
     settings: Settings,
-    seat: Seat,
+    searcher: Searcher,
     prepare: Callable[[], None] = lambda: None,
     title: str = "",
 ) -> Maximum:
     """Search for it, saying how it goes; `prepare` makes the path ready for a trial. Raises `ProcessError`."""
 
     async def run(rate: float) -> Outcome:
-        async with seat.trial():
+        async with searcher.trial():
             prepare()
             outcome = await transfer(contender, attrs.evolve(job, rate=rate))
         asked = f"{rate * job.size / 1e6:,.0f} MB/s" if rate else "flat out"
@@ -70,7 +70,7 @@ async def lossless_maximum(
         )
         return outcome
 
-    return await Search(run, settings.runs, settings.precision, seat.found).maximum()
+    return await Search(run, settings.runs, settings.precision, searcher.found).maximum()
 
 
 def figures(contender: Contender, found: Maximum) -> Row:

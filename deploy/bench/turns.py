@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @attrs.define
-class Table:
+class _Turns:
     """Who searches, and whose turn it is."""
 
     searching: int
@@ -38,39 +38,39 @@ class Table:
 
 
 @attrs.define
-class Seat:
-    """One's place among those who take turns."""
+class Searcher:
+    """One of those who take turns."""
 
-    _table: Table
+    _turns: _Turns
     _is_searching: bool = True
 
     def trial(self) -> AbstractAsyncContextManager[None]:
         """The time of one trial."""
-        return self._table.turn
+        return self._turns.turn
 
     async def found(self) -> None:
         """Called with a rate that is to be confirmed: waits for the others, so that all are confirmed side by side."""
         self.leave()
-        await self._table.all_found()
+        await self._turns.all_found()
 
     def leave(self) -> None:
         """The others need not wait any more. Leaving twice is leaving once."""
         if self._is_searching:
             self._is_searching = False
-            self._table.leave()
+            self._turns.leave()
 
 
-async def by_turns(searches: Sequence[Callable[[Seat], Awaitable[T]]]) -> list[T]:
+async def by_turns(searches: Sequence[Callable[[Searcher], Awaitable[T]]]) -> list[T]:
     """What each of them returns, in their order. Trials run one at a time, by turns; an error of one ends all."""
-    table = Table(len(searches))
+    turns = _Turns(len(searches))
     found: dict[int, T] = {}
 
     async def one(number: int) -> None:
-        seat = Seat(table)
+        searcher = Searcher(turns)
         try:
-            found[number] = await searches[number](seat)
+            found[number] = await searches[number](searcher)
         finally:
-            seat.leave()
+            searcher.leave()
 
     async with open_plain_nursery() as nursery:
         for number in range(len(searches)):

@@ -271,14 +271,9 @@ class Train:
 
     def without(self, lost: npt.NDArray[np.bool_]) -> Train | None:
         """A copy without the packets marked lost, or None if nothing is left."""
-        if lost.all():
-            return None
-        whole = self.length // self.stride
-        rows = self.buffer[self.offset : self.offset + whole * self.stride].reshape(whole, self.stride)
-        kept = rows[~lost[:whole]].reshape(-1)
-        if whole < self.count and not lost[-1]:
-            kept = np.concatenate([kept, self.buffer[self.offset + whole * self.stride : self.offset + self.length]])
-        return Train(kept, 0, len(kept), min(self.stride, len(kept)))
+        octets = self.buffer[self.offset : self.offset + self.length].copy()
+        left = Train(octets, 0, self.length, self.stride).closed_up(lost)
+        return None if left is None else Train(octets[: left.length], 0, left.length, left.stride)
 
     def closed_up(self, lost: npt.NDArray[np.bool_]) -> Train | None:
         """The same in place: what is behind a lost packet moves up. Only for whoever owns the octets, before anybody has read them."""

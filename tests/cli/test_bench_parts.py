@@ -19,7 +19,7 @@ from deploy.bench.plot import DRAWN
 from deploy.bench.ratios import ratios_of
 from deploy.bench.search import Maximum, Search
 from deploy.bench.trial import Outcome, Role
-from deploy.bench.turns import Seat, by_turns
+from deploy.bench.turns import Searcher, by_turns
 from deploy.bench.view import FIELDS
 from pgm.errors import ProcessError
 
@@ -119,17 +119,17 @@ def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
     """Whoever has found its rate waits, and then each rate is confirmed in the same minutes as the others."""
     said: list[str] = []
 
-    def search(name: str, capacity: float) -> Callable[[Seat], Awaitable[Maximum]]:
+    def search(name: str, capacity: float) -> Callable[[Searcher], Awaitable[Maximum]]:
         line = Line(capacity, fastest=100_000)
 
-        async def one(seat: Seat) -> Maximum:
+        async def one(searcher: Searcher) -> Maximum:
             async def run(rate: float) -> Outcome:
-                async with seat.trial():
+                async with searcher.trial():
                     said.append(name)
                     await trio.lowlevel.checkpoint()
                     return await line.run(rate)
 
-            return await Search(run, 3, 0.02, seat.found).maximum()
+            return await Search(run, 3, 0.02, searcher.found).maximum()
 
         return one
 
@@ -142,17 +142,17 @@ def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
 
 
 def test_who_fails_keeps_nobody_waiting() -> None:
-    async def fails(seat: Seat) -> str:
-        async with seat.trial():
+    async def fails(searcher: Searcher) -> str:
+        async with searcher.trial():
             return "nothing"
 
-    async def waits(seat: Seat) -> str:
-        await seat.found()
+    async def waits(searcher: Searcher) -> str:
+        await searcher.found()
         return "found"
 
     assert trio.run(by_turns, [waits, fails]) == ["found", "nothing"]
 
-    async def breaks(_: Seat) -> str:
+    async def breaks(_: Searcher) -> str:
         raise ProcessError("broken")
 
     with pytest.raises(ProcessError, match="broken"):
