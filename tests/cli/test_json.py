@@ -191,10 +191,10 @@ def _is_documented(rows: Mapping[str, Any]) -> None:
 def test_status_of_a_receiver_beyond_the_count_of_its_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place.new()
     with processes(one_segment(place), f"t{place.number}") as running:
-        running.start_all(["source", "desk-7"])
+        running.start_all(["desk-7"])
         monkeypatch.setenv("PGM_RUNTIME_DIR", str(running.folder))
         done = invoked("status", running.file, "--json")
-    assert [json.loads(line)["node"] for line in done.out.splitlines()] == ["source", "desk-7"]
+    assert [json.loads(line)["node"] for line in done.out.splitlines()] == ["desk-7"]
 
 
 def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
