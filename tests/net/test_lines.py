@@ -53,7 +53,7 @@ def test_the_example_does_what_the_page_says(tree: str, tmp_path: Path) -> None:
         timeout=PATIENCE_S,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )
-    assert done.stderr == ""
+    assert done.stderr == "", done.stderr
     first, *lines, both = done.stdout.splitlines()
     assert first == "20000 messages, 0 lost"
     shares = [re.fullmatch(r"line-[ab] lost one in (\d+)", line) for line in lines]
