@@ -27,7 +27,7 @@ class Job:
     receiver_parameters: dict[str, int | float | str] = attrs.field(factory=dict)
     file: str = ""  # a topology whose nodes "source" and "receiver" ours are, instead of the place's own group
     watch: bool = False  # whether ours take the times of repairs
-    loss: float = 0.0  # share of packets that our receivers drop out of the trains they read
+    loss: float = 0.0  # share of packets that our sources leave out of the trains they send
 
     @property
     def sender(self) -> Seat:

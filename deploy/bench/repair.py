@@ -44,7 +44,7 @@ class _Loss:
 
     name: str
     is_trains: bool = False
-    is_injected: bool = False  # by the receiver, out of the trains that it reads
+    is_injected: bool = False  # by the sender, out of the trains that it sends
 
     def prepare(self, job: Job, share: float) -> None:
         """Make the path lose so much."""
@@ -57,7 +57,7 @@ class _Loss:
             job.place.lose(0, 0.0, whole_trains=True)
 
     def job(self, job: Job, share: float) -> Job:
-        """Make the receiver lose so much."""
+        """Have the sender lose so much."""
         return attrs.evolve(job, loss=share) if self.is_injected else job
 
 

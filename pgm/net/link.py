@@ -11,6 +11,8 @@ import socket
 import struct
 from collections.abc import Sequence
 
+import numpy as np
+
 from pgm.core.arena import Arena
 from pgm.core.channel import Segment
 from pgm.core.effects import Send
@@ -22,7 +24,7 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
 from pgm.wire.alert import wants_router_alert
 from pgm.wire.formats import Nla
-from pgm.wire.train import Octets, packets_a_train
+from pgm.wire.train import Octets, Train, packets_a_train
 
 _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
@@ -54,6 +56,8 @@ class Link(Reads):
         is_source: bool = False,
     ) -> None:
         self.plan = plan
+        # Draws what is lost on the way out, trains with holes then. What a topology file asks for is lost on the way in.
+        self.outgoing: Injector | None = None
         sockets = open_sockets(plan, parameters, is_source=is_source)
         interface = sockets.interface
         segment = Segment(
@@ -96,7 +100,7 @@ class Link(Reads):
 
     def send_alone(self, packet: bytes) -> bool:
         """Send one packet to the group; False, and nothing was sent, where `send` has more to say."""
-        if self._send_single is None:
+        if self._send_single is None or self.outgoing is not None:
             return False
         try:
             self._send_single(packet)
@@ -115,14 +119,14 @@ class Link(Reads):
         """Send from octet `at` on: trains where the kernel cuts them, packet by packet where it does not."""
         octets, stride = send.octets, send.stride
         if len(octets) <= stride:
-            if self._send_once(octets, ancillary, destination) is None:
+            if self._send_left(octets, stride, ancillary, destination) is None:
                 raise WouldBlock(0)
             return
         view = memoryview(octets)  # type: ignore[arg-type]
         if self.sockets.gso and len(view) - at > stride:
             at = self._send_trains(view, at, stride, ancillary, destination)
         for start in range(at, len(view), stride):
-            if self._send_once(view[start : start + stride], ancillary, destination) is None:
+            if self._send_left(view[start : start + stride], stride, ancillary, destination) is None:
                 raise WouldBlock(start)
 
     def _send_trains(
@@ -131,15 +135,32 @@ class Link(Reads):
         """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
         together = [*ancillary, (*_SEGMENTS, _U16.pack(stride))]
         step = packets_a_train(stride) * stride
-        send_once = self._send_once
         for start in range(at, len(view), step):
-            done = send_once(view[start : start + step], together, destination)
+            done = self._send_left(view[start : start + step], stride, together, destination)
             if done is None:
                 raise WouldBlock(start)
             if not done:
                 self.sockets.gso = False  # this path cannot; packet by packet from now on
                 return start
         return len(view)
+
+    def _send_left(
+        self,
+        octets: bytes | memoryview | Octets,
+        stride: int,
+        ancillary: Sequence[Ancillary],
+        destination: tuple[str | int, ...],
+    ) -> bool | None:
+        """What `_send_once` does, for what is not lost on the way out."""
+        if self.outgoing is not None:
+            lost = self.outgoing.draw(-(-len(octets) // stride))
+            if lost is not None:
+                self.counters.injected_losses += int(lost.sum())
+                left = Train.of(np.frombuffer(octets, np.uint8), stride).without(lost)
+                if left is None:
+                    return True
+                octets = left.buffer
+        return self._send_once(octets, ancillary, destination)
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
         """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""

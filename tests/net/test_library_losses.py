@@ -28,6 +28,24 @@ async def test_a_source_by_url_without_an_address_is_asked_for_repairs(place: Pl
     assert taken.counters.repaired_sqns > 0
 
 
+async def test_losses_on_the_way_out_leave_trains_with_holes_that_are_repaired(place: Place) -> None:
+    sent = messages_of_sizes([1000] * 3000)
+    url = place.url()
+    async with (
+        pgm.open_receiver(url) as receiver,
+        taking(receiver) as (taken,),
+        pgm.open_source(url, fin_quiet_ivl="1s") as source,
+    ):
+        source.driver.links[0].outgoing = outgoing = injector(0.05)
+        for at in range(0, len(sent), 30):
+            await source.send_batch(sent[at : at + 30])
+    assert taken.messages == sent
+    assert outgoing.lost == source.counters.injected_losses > 100
+    assert taken.counters.repaired_sqns > 100
+    assert taken.counters.injected_losses == 0
+    assert taken.counters.trains_in < taken.counters.packets_in / 5
+
+
 async def test_a_slow_application_loses_by_overrun_and_others_do_not(place: Place) -> None:
     limits = 'txw_bytes = "256KiB", rxw_bytes = "64KiB", inbox_bytes = "64KiB"'
     slow_plan = planned(place, "desk-1", parameters=limits)

@@ -53,9 +53,9 @@ def receiver_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lose(links: Sequence[Link], job: Mapping[str, Any]) -> None:
-    """Have a receiver lose what the job says of what it reads, as a network whose cards join what is left to trains."""
+    """Have a source lose on their way out what the job says, single packets out of its trains, as networks do whose cards join what is left."""
     if job["loss"]:
-        links[0].injector = Injector(Impairment(loss=job["loss"]), "bench")
+        links[0].outgoing = Injector(Impairment(loss=job["loss"]), "bench")
 
 
 def counted(counters: Counters) -> dict[str, Any]:

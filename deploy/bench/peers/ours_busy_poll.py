@@ -51,6 +51,7 @@ def send_by(
         maker = Maker(job["size"])
         subjects = subjects_of(maker.rows)
         watch = SourceWatch(source.driver.core)
+        lose(source.driver.links, job)
         if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
             source.driver.core = watch
         control.say("ready")
@@ -87,7 +88,6 @@ def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]
     with open_receiver(**opening, busy_poll=True, **receiver_parameters(job)) as receiver:
         tally = Tally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
-        lose(receiver.links, job)
         if job["watch"]:
             receiver.driver.core = watch
             if job["messages"]:  # of a burst; an injector costs every read something

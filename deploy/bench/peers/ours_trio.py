@@ -38,6 +38,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
     async with open_source(**opening, **source_parameters(job)) as source:
         maker = Maker(job["size"])
         watch = SourceWatch(source.driver.core)
+        lose(source.driver.links, job)
         if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
             source.driver.core = watch
         control.say("ready")
@@ -69,7 +70,6 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
     async with open_receiver(**opening, **receiver_parameters(job)) as receiver:
         tally = Tally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
-        lose(receiver.links, job)
         if job["watch"]:
             receiver.driver.core = watch
             if job["messages"]:  # of a burst; an injector costs every read something
