@@ -77,7 +77,7 @@ class ParitySession(RepairerSession):
         if receiver is None or not self._arrivals.has_begun:
             return effects
         first = self.path.unwrap(data.wire_sqn)
-        rebuilt = self._take_rebuilt(receiver.on_data(data, first, now_ns), first, first + data.count, now_ns)
+        rebuilt = self._take_rebuilt(receiver.on_data(data, first, now_ns), first, first + data.count, peer, now_ns)
         self._keep_bounds()
         return [*effects, *rebuilt]
 
@@ -96,7 +96,7 @@ class ParitySession(RepairerSession):
         self.path.heard_at_ns = now_ns
         (self._parents.answered if data.type is PacketType.RDATA else self._parents.heard)(peer)
         rebuilt = self.parity.on_parity(data, first, channel.segment, now_ns)
-        effects += self._take_rebuilt(rebuilt, first, first + data.count, now_ns)
+        effects += self._take_rebuilt(rebuilt, first, first + data.count, peer, now_ns)
         self._keep_bounds()
         return effects
 
@@ -104,8 +104,8 @@ class ParitySession(RepairerSession):
         if self.parity.receiver is not None:
             self._forget_given_up(self.parity.receiver.take_skipped())
 
-    def _take_rebuilt(self, runs: list[Run], first: int, end: int, now_ns: int) -> list[Effect]:
-        """What parity has made up for is as if it had come as a repair: kept, passed down, sent to who waits for it.
+    def _take_rebuilt(self, runs: list[Run], first: int, end: int, peer: Nla, now_ns: int) -> list[Effect]:
+        """What parity has made up for is as if it had come as a repair of `peer`: kept, passed down, sent to who waits for it.
 
         `first` to `end - 1` are the sqns that came; what was made up for is of groups of theirs.
         """
@@ -114,6 +114,8 @@ class ParitySession(RepairerSession):
         for run in runs:
             parts, filled = self._arrivals.accept(run, now_ns)
             self._counters.repaired_sqns += filled
+            if filled and self._counters.watch is not None:
+                self._counters.watch.filled(PacketType.RDATA, peer)
             for part in parts:
                 self.cache.add(part, now_ns)
                 if self.relay.speaks and part.first >= self._arrivals.first:

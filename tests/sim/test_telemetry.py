@@ -12,11 +12,15 @@ import pytest
 from deploy.roles import build_core
 from deploy.simulate import with_losses
 from pgm.impairments import Impairment
+from pgm.parameters import Parameters
 from pgm.sim.report import Report, simulate
+from pgm.sim.telemetry import TelemetryChecker
+from pgm.sim.trees import Tree
 from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.schema import KINDS
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
+from tests.sim.worlds import finish, lossy, make_world, parameters, traffic
 
 TWO_SUBNETS = Path("deploy/topologies/two-subnets.toml")
 
@@ -81,3 +85,20 @@ def test_the_loss_and_the_lag_of_each_line_are_told(tmp_path: Path) -> None:
         assert 0.03 * passed < total(rows, "line", "desk", segment=segment) < 0.07 * passed
     lines = rows.filter(pc.equal(rows["kind"], "line"))
     assert pc.max(lines["value_us"]).as_py() < 1000
+
+
+def test_what_a_repairer_rebuilds_by_parity_is_told_as_repaired(tmp_path: Path) -> None:
+    tree = Tree(parameters(fec_group=16))
+    tree.source("source", "core")
+    tree.repairer("relay", "core", "floor", parents=("source",))
+    tree.receiver("receiver", "floor", "relay")
+    checker = TelemetryChecker(tmp_path, Parameters())
+    world = make_world(tree, traffic(600, burst=20), wirings={"relay": lossy(0.05)}, more=(checker,))
+    finish(world)
+    checker.finish()
+    rows = pyarrow.dataset.dataset(tmp_path, schema=arrow_schema()).to_table()
+    counters = world.nodes["relay"].counters[0]
+    assert counters.parity_packets_in > 10
+    assert total(rows, "repaired", "relay") == counters.repaired_sqns > 10
+    assert total(rows, "late", "relay") == counters.late_sqns
+    assert total(rows, "gap", "relay") == counters.repaired_sqns + counters.late_sqns + counters.skipped_sqns
