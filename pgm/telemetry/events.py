@@ -1,8 +1,9 @@
 """Telemetry rows to Parquet files: bounded, rolled by rows and age, the oldest removed.
 
-A core's thread only appends to a list. A thread of its own makes files of it: under a name that readers skip, then
+A core's thread only appends to a queue. A thread of its own makes files of it: under a name that readers skip, then
 renamed, so whoever reads the folder meets complete files only. Nothing here may stop a node: what the disk does not
-take is counted, and told by a row of kind "overflow" as soon as it takes something again.
+take is counted, and told by a row of kind "overflow" as soon as it takes something again. The two threads share the
+queue only, whose ends are safe to use without a lock; each of the numbers is written by one of them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +62,14 @@ class EventLog:
         self.folder = Path(folder)
         self._name = name.replace("/", "_")
         self._parameters = parameters
-        self._rows: list[Event] = []
+        self._rows: deque[Event] = deque()
+        self._last: Event | None = None  # of those that were taken out
         self._run = f"{time.time_ns() // 1000:x}"
         self.files = 0
         self.written_rows = 0
-        self.dropped_rows = 0  # in all
-        self._untold = 0  # of those, not in any file yet
+        self._refused_rows = 0  # since too many waited
+        self._unwritten_rows = 0  # since the disk did not take them
+        self._told_rows = 0  # of both, in some file
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._kept = self._found()
@@ -85,12 +89,16 @@ class EventLog:
         stats = sorted((one.stat().st_mtime_ns, one, one.stat().st_size) for one in files)
         return [(path, size) for _, path, size in stats]
 
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that are in no file and will not be."""
+        return self._refused_rows + self._unwritten_rows
+
     def add(self, event: Event) -> None:
-        """Take a row, or count it where too many wait."""
+        """Take a row, or count it where too many wait. For one thread."""
         rows = self._rows
         if len(rows) >= self._parameters.telemetry_queue:
-            self.dropped_rows += 1
-            self._untold += 1
+            self._refused_rows += 1
             return
         rows.append(event)
         if len(rows) == self._parameters.telemetry_rows:
@@ -106,21 +114,24 @@ class EventLog:
             self.flush()
 
     def flush(self) -> None:
-        """Make a file of what waits, if anything does."""
-        rows, self._rows = self._rows, []
-        if not rows:
+        """Make a file of what waits, if anything does, and of how much was left out. Rows may be added meanwhile: they wait for the next one."""
+        take = self._rows.popleft
+        rows = [take() for _ in range(len(self._rows))]
+        self._last = last = rows[-1] if rows else self._last
+        if last is None:
             return
-        untold = self._untold
+        taken, dropped = len(rows), self.dropped_rows
+        untold = dropped - self._told_rows
         if untold:
-            last = rows[-1]
             rows.append(Event(last.time_us, last.node, last.role, "", "overflow", count=untold))
+        elif not rows:
+            return
         try:
             self._write(rows)
-        except OSError:
-            self.dropped_rows += len(rows) - bool(untold)
-            self._untold += len(rows) - bool(untold)
+        except (OSError, self._arrow.ArrowException):  # Arrow's own would be of a value that has no place in its column
+            self._unwritten_rows += taken
             return
-        self._untold -= untold
+        self._told_rows = dropped
         self.written_rows += len(rows)
 
     def _write(self, rows: list[Event]) -> None:

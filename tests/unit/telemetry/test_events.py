@@ -86,6 +86,48 @@ def test_a_disk_that_takes_nothing_loses_rows_loudly_and_nothing_else(tmp_path: 
     assert [(row["kind"], row["count"]) for row in rows_of(folder)] == [("gap", 1), ("overflow", 1)]
 
 
+def test_a_row_that_comes_while_a_file_is_made_is_in_the_next(tmp_path: Path) -> None:
+    class Interrupted:
+        """Parameters that let the writer's thread have its turn wherever `add` asks for one."""
+
+        def __getattr__(self, name: str) -> object:
+            log.flush()
+            return getattr(LIMITS, name)
+
+    log = EventLog(tmp_path, "node", LIMITS, in_background=False)
+    log.add(event(0))
+    log._parameters = Interrupted()
+    log.add(event(1))
+    log._parameters = LIMITS
+    log.add(event(2))
+    log.close()
+    assert [row["first"] for row in rows_of(tmp_path)] == [0, 1, 2]
+    assert log.written_rows == 3
+
+
+def test_rows_left_out_last_of_all_are_told_at_the_end(tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    log = EventLog(folder, "node", LIMITS, in_background=False)
+    folder.rmdir()
+    log.add(event(1))
+    log.flush()
+    folder.mkdir()
+    log.close()
+    assert [(row["kind"], row["count"]) for row in rows_of(folder)] == [("overflow", 1)]
+
+
+def test_a_row_that_no_column_has_room_for_is_left_out_and_told(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "node", LIMITS, in_background=False)
+    log.add(attrs.evolve(event(1), count=1 << 31))
+    log.flush()
+    log.add(event(2))
+    log.close()
+    assert [(row["kind"], row["first"], row["count"]) for row in rows_of(tmp_path)] == [
+        ("gap", 2, 1),
+        ("overflow", 0, 1),
+    ]
+
+
 def test_a_folder_that_cannot_be_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ProcessError, match="choose a folder"):
