@@ -242,7 +242,7 @@ class Parameters:
     join_sqns: int = _count(1000, _RECEIVER, "-", "Packets before now that a late joiner begins with, or the sqn of the first one, as join_from says. Without batches and large messages a packet is a message.", high=1 << 62)
     join_secs: int = _ivl(0, _RECEIVER, "-", "Time before now that a late joiner begins with, where join_from is last; 0: join_sqns counts.")
     join_share: float = _row(Unit.FRACTION, 0.1, ("repairer",), "-", "Share of txw_max_rte that history for late joiners may take on each segment, all of them together, within rdata_share. Others' repairs come first.", low=0.001, high=1.0)
-    rxw_sqns: int = _count(1 << 20, _ASKERS, "3.4", "Largest jump of the lead that is followed; a larger one must be confirmed and starts the session anew.", low=64)
+    rxw_sqns: int = _count(1 << 20, _ASKERS, "3.4", "Largest jump of the lead that is followed; a larger one must be confirmed and starts the session anew. Nor does OPT_JOIN reach further back than this.", low=64)
     rxw_gaps: int = _count(8192, ("receiver", "repairer"), "-", "Most ranges of missing packets per session; beyond it the oldest is given up.", low=16, high=1 << 20)
     ncf_lead_sqns: int = _count(4096, ("receiver", "repairer"), "6.3", "How far beyond the newest sqn that data or an SPM told of an NCF may reveal a loss.")
     jump_confirmations: int = _count(2, _ASKERS, "-", "Successive SPMs that must agree before a jump beyond rxw_sqns is followed.", low=1, high=100)

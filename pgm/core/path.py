@@ -89,6 +89,11 @@ class Path:
         """Whether a sqn lies further ahead than the window can be."""
         return self.has_edges and sqn > self.lead + self._parameters.rxw_sqns
 
+    @property
+    def oldest(self) -> int:
+        """The oldest sqn that a joiner may begin with: the trail, and no further back than the window can be, whatever trail was told."""
+        return max(self.trail, self.lead + 1 - self._parameters.rxw_sqns)
+
     def begin_at(self, sqn: int, trail: int) -> None:
         """Take edges from the first data packet."""
         self.has_edges = True
@@ -136,7 +141,7 @@ class Path:
         verdict = self._take_edges(spm)
         join = find(spm.options, Join)
         if join is not None:
-            self.join_at = max(self.unwrap(join.min_sqn), self.trail)
+            self.join_at = max(self.unwrap(join.min_sqn), self.oldest)
         if find(spm.options, Fin) is not None:
             self.fin_lead = max(unwrap(spm.lead, self.lead), self.lead)
         self.reset = find(spm.options, Rst)

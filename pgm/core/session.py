@@ -347,7 +347,7 @@ class Session(ShortReceive):
             self.path.begin_at(first + data.count - 1, trail)
         join = find(data.options, Join)
         start = first if join is None else min(first, self.path.unwrap(join.min_sqn))
-        self.window.begin(max(start, self.path.trail))
+        self.window.begin(max(start, self.path.oldest))
         if self.path.spm is not None:
             return self._open(peer)
         self._want_spm(peer, now_ns)

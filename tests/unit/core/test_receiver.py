@@ -102,6 +102,31 @@ def test_join_option_is_clamped_to_the_trail_and_to_what_came():
 
 
 @pytest.mark.rfc("RCV-03")
+@pytest.mark.parametrize("where", ["data", "spm before", "spm behind"])
+def test_join_option_reaches_no_further_back_than_a_window_can(where):
+    """Whatever trail comes with it: what cannot exist is neither asked for nor reported lost."""
+    reader = Reader(rxw_sqns=64, nak_max_outstanding=1000)
+    join, newest, trail = Join(1000), 1 << 30, 1000
+    if where == "data":
+        reader.hear(data_train([newest], trail=trail, options=(join,)))
+        reader.hear(spm_packet(1, newest - 10, newest))
+    elif where == "spm before":
+        reader.hear(spm_packet(1, trail, newest - 1, join))
+        reader.hear(data_train([newest], trail=trail))
+    else:
+        reader.hear(data_train([newest], trail=trail))
+        reader.hear(spm_packet(1, trail, newest, join))
+    begun = reader.opened()[0][0]
+    assert begun == newest + 1 - 64 - (where == "spm before")
+    reader.wait(300 * MS)
+    asked = reader.asked()
+    assert min(asked) >= begun
+    assert max(asked) == newest - 1
+    reader.hear(data_train(range(newest + 1, newest + 11), trail=newest))
+    assert min(reader.lost()) >= begun
+
+
+@pytest.mark.rfc("RCV-03")
 def test_join_option_is_ignored_once_begun():
     reader = joined()
     reader.hear(spm_packet(2, 100, 1009, Join(500)))
