@@ -246,6 +246,7 @@ class Parameters:
     rxw_gaps: int = _count(8192, ("receiver", "repairer"), "-", "Most ranges of missing packets per session; beyond it the oldest is given up.", low=16, high=1 << 20)
     ncf_lead_sqns: int = _count(4096, ("receiver", "repairer"), "6.3", "How far beyond the newest sqn that data or an SPM told of an NCF may reveal a loss.")
     jump_confirmations: int = _count(2, _ASKERS, "-", "Successive SPMs that must agree before a jump beyond rxw_sqns is followed.", low=1, high=100)
+    spm_confirmations: int = _count(8, _ASKERS, "6.2", "SPMs out of sequence that must come in order, with none in sequence among them, before they are believed again: one SPM with a false SPM_SQN is not the session's last.", low=2, high=1000)
     max_sessions: int = _count(64, _ASKERS, "-", "Sources followed at once; one more evicts the session silent for longest.", low=1, high=65_536)
     peer_expiry: int = _ivl(10 * SECOND, _ASKERS, "-", "Silence after which a session is reported silent, or ends if its source said that it leaves. Several ihb_max.", low=10 * MILLISECOND)
     stall_ivl: int = _ivl(4 * SECOND, _ASKERS, "-", "Silence after which nothing is given up: an outage above, not a loss. Two ihb_max or more, below peer_expiry.", low=MILLISECOND)

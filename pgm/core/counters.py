@@ -105,6 +105,10 @@ class Counters:
     spm_packets: int = _count("packets", "SPMs sent or forwarded, per segment.")
     spm_packets_in: int = _count("packets", "SPMs taken in.")
     spm_packets_stale: int = _count("packets", "SPMs dropped since their SPM_SQN was not newer (RCV-20).")
+    spm_sqns_followed: int = _count(
+        "times",
+        "Sessions whose SPMs went on behind the newest SPM_SQN until they were believed again: that one was forged, or damaged on its way.",
+    )
     spmr_packets: int = _count("packets", "SPMRs sent.")
     spmrs_suppressed: int = _count("events", "SPMRs not sent since another receiver's came first.")
     spmr_packets_in: int = _count("packets", "SPMRs received.")

@@ -51,6 +51,7 @@ class Path:
         self.heard_at_ns = 0
         self.asked_at_ns = 0  # when a child was last served, which a cache does whether the source is there or not
         self._claim: tuple[int, int] | None = None  # a far lead and how often it was confirmed
+        self._behind: tuple[int, int] | None = None  # SPMs out of sequence: the newest SPM_SQN, and how many in order
 
     @property
     def used_at_ns(self) -> int:
@@ -131,8 +132,11 @@ class Path:
         if spm.options and find(spm.options, NbrUnreach) is not None:
             return self._on_unreachable(spm)
         if self.spm is not None and not is_newer(spm.spm_sqn, self.spm.spm_sqn):
-            self._counters.spm_packets_stale += 1
-            return SpmVerdict.STALE
+            if not self._goes_on_behind(spm.spm_sqn):
+                self._counters.spm_packets_stale += 1
+                return SpmVerdict.STALE
+            self._counters.spm_sqns_followed += 1
+        self._behind = None
         self._counters.spm_packets_in += 1
         self.spm = spm
         self.path_nla = spm.path_nla
@@ -146,6 +150,20 @@ class Path:
             self.fin_lead = max(unwrap(spm.lead, self.lead), self.lead)
         self.reset = find(spm.options, Rst)
         return verdict
+
+    def _goes_on_behind(self, spm_sqn: int) -> bool:
+        """Whether so many SPMs out of sequence have come in order, and none in sequence, that the newest was not the source's.
+
+        Copies, and those that were overtaken by a few, count for nothing.
+        """
+        enough = self._parameters.spm_confirmations
+        last, times = self._behind or (spm_sqn, 0)
+        if times and not is_newer(spm_sqn, last):
+            if wrap(last - spm_sqn) < enough:
+                return False
+            times = 0
+        self._behind = (spm_sqn, times + 1)
+        return times + 1 >= enough
 
     def _on_unreachable(self, spm: Spm) -> SpmVerdict:
         """An SPM with OPT_NBR_UNREACH repeats the SPM_SQN of the last regular one, so it is judged by itself (E-10)."""

@@ -58,6 +58,51 @@ def test_only_newer_spms_are_taken(last, distance):
 
 
 @pytest.mark.rfc("RCV-20")
+@pytest.mark.parametrize("far", [100, 1 << 20, (1 << 31) - 1])
+@pytest.mark.parametrize("forged", [1, 2])
+def test_one_false_spm_sqn_is_not_the_last_of_a_session(far, forged):
+    """Nor are two, the second of which is behind the first. The source is believed again when it goes on for long enough."""
+    made, counters = path()
+    made.on_spm(spm_packet(7, 5, 9), SECOND)
+    for number in range(forged):
+        made.on_spm(spm_packet(7 + far - number, 5, 9, path_nla=PARENT), SECOND)
+    assert made.path_nla == PARENT
+    enough = SETTINGS.spm_confirmations
+    verdicts = [made.on_spm(spm_packet(8 + number, 6, 10 + number), SECOND) for number in range(enough + 3)]
+    assert verdicts == [STALE] * (enough - 1) + [TAKEN] * 4
+    assert (made.path_nla, edges(made)) == (SOURCE, (6, 12 + enough))
+    assert counters.spm_sqns_followed == 1
+    assert counters.spm_packets_stale == enough - 1 + (forged - 1)
+
+
+@pytest.mark.rfc("RCV-20")
+@given(late=st.lists(st.integers(0, 6), min_size=1, max_size=60))
+def test_spms_that_come_late_are_not_believed(late):
+    """However many copies and stragglers come between those in sequence, on one way or several."""
+    made, counters = path()
+    newest = 100
+    made.on_spm(spm_packet(newest, 5, 9), SECOND)
+    for behind in late:
+        newest += 1
+        assert made.on_spm(spm_packet(newest, 5, 9), SECOND) is TAKEN
+        for number in range(newest - behind, newest + 1):
+            assert made.on_spm(spm_packet(number, 5, 9, path_nla=PARENT), SECOND) is STALE
+    assert counters.spm_sqns_followed == 0
+
+
+def test_copies_and_stragglers_do_not_keep_a_source_from_being_believed():
+    """As the SPMs of two lines, one of which is behind."""
+    made, counters = path()
+    made.on_spm(spm_packet(1 << 20, 5, 9), SECOND)
+    for number in range(8, 8 + SETTINGS.spm_confirmations):
+        made.on_spm(spm_packet(number, 5, 9), SECOND)
+        made.on_spm(spm_packet(number, 5, 9), SECOND)
+        made.on_spm(spm_packet(number - 1, 5, 9), SECOND)
+    assert made.spm.spm_sqn == number
+    assert counters.spm_sqns_followed == 1
+
+
+@pytest.mark.rfc("RCV-20")
 @pytest.mark.parametrize("older", [0, 1, 5])
 def test_stale_spm_is_dropped_whole(older):
     """Path and options too."""
