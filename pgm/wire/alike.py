@@ -44,14 +44,13 @@ def parts_at_a_glance(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[tu
     count, stride = rows.shape
     if stride < DATA_HEADER_OCTETS or rows[0, FLAGS_AT] & OPTIONS_PRESENT or np.count_nonzero(residues):
         return None
-    words = np.ndarray((count, DATA_HEADER_OCTETS // 4), np.uint32, rows, 0, (stride, 4)).copy()
+    words = rows[:, :DATA_HEADER_OCTETS].copy().view(np.uint32)
     sums = words.view(np.uint16)[:, checksum.CHECKSUM_AT // 2]
     if np.count_nonzero(sums) != count:
         return None  # some have no checksum
-    sums[:] = 0
     sqns = words[:, SQN_AT // 4].view(">u4").astype(np.uint32)
     breaks = sqns[1:] - sqns[:-1] != 1
-    words[:, SQN_AT // 4] = 0
+    sums[:] = words[:, SQN_AT // 4] = 0
     if _are_equal(words):
         return [(0, _cuts_where(breaks, count))]
     octets = words.view(np.uint8)

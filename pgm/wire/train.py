@@ -10,7 +10,6 @@ integer, which spares it what calls of numpy cost; what is read of it, and how, 
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Iterator
 
 import attrs
@@ -130,8 +129,10 @@ class Scattered:
     """
 
     data: Data
+    count: int  # packets
     rows: list[int]
     spans: list[tuple[int, int]]
+    is_ascending: bool  # each piece lies behind the one before
 
     @property
     def tsi(self) -> Tsi:
@@ -142,17 +143,6 @@ class Scattered:
     def data_port(self) -> int:
         """The stream."""
         return self.data.data_port
-
-    @property
-    def count(self) -> int:
-        """Packets."""
-        return sum([end - low for low, end in self.spans])
-
-    @property
-    def is_ascending(self) -> bool:
-        """Whether each piece lies behind the one before."""
-        lows, ends = [low for low, _ in self.spans], [end for _, end in self.spans]
-        return all(map(operator.gt, lows[1:], ends))
 
     def pieces(self) -> Iterator[Data]:
         """Each piece by itself."""
@@ -395,17 +385,15 @@ def _read_plain_untrusted(
         items.append(data)
         return
     assert isinstance(data, Data)
-    sqns = [
-        int.from_bytes(train.buffer.data[place : place + 4], "big")
-        for place in [at + row * stride + SQN_AT for row in cuts[:-1]]
-    ]
-    spans = [
-        (low - HALF, low - HALF + end - row)
-        for low, (row, end) in zip(
-            [sqn - data.wire_sqn + HALF & MASK for sqn in sqns], itertools.pairwise(cuts), strict=True
-        )
-    ]
-    items.append(Scattered(data, cuts[:-1], spans))
+    octets, sqn_at, wire_sqn = train.buffer.data, at + SQN_AT, data.wire_sqn
+    behind, spans, is_ascending = cuts[1], [(0, cuts[1])], True
+    for row, end in itertools.pairwise(cuts[1:]):
+        place = sqn_at + row * stride
+        low = (int.from_bytes(octets[place : place + 4], "big") - wire_sqn + HALF & MASK) - HALF
+        is_ascending &= low > behind
+        behind = low + end - row
+        spans.append((low, behind))
+    items.append(Scattered(data, count, cuts[:-1], spans, is_ascending))
 
 
 def _parse_one_untrusted(
