@@ -126,7 +126,7 @@ class RepairerSession:
             self._recovery.deadline_ns,
             self.relay.deadline_ns,
             self._spm_request.deadline_ns,
-            self.guidance.deadline_ns,
+            self.guidance.answers.deadline_ns,
             self.acks.deadline_ns,
             self.history.deadline_ns,
             min(one.deadline_ns for one in self._children.values()) if self._polls else NEVER,
@@ -463,7 +463,8 @@ class RepairerSession:
         effects += self._spm_request.handle_deadline(
             self.path.tsi, self.path.data_port, self._setup.up, self._source, now_ns
         )
-        effects += self.guidance.handle_deadline(self._setup.up, now_ns)
+        if self.guidance.answers.deadline_ns <= now_ns:
+            effects += self.guidance.answers.handle_deadline(self._setup.up, now_ns)
         effects += self.acks.handle_deadline(now_ns)
         effects += self.history.handle_deadline(now_ns)
         if self._polls:

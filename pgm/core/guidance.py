@@ -10,9 +10,7 @@ from __future__ import annotations
 import random
 
 from pgm.core.back_off import LearntBackOff
-from pgm.core.channel import Segment
 from pgm.core.counters import Counters
-from pgm.core.effects import NOTHING, Effects
 from pgm.core.parents import Parents
 from pgm.core.path import Path
 from pgm.core.poll_answers import NodeId, PollAnswers
@@ -55,15 +53,6 @@ class Guidance:
         self._waits_for_census = False  # one must begin before we may ask
 
     @property
-    def deadline_ns(self) -> int:
-        """When an answer to a poll is due."""
-        return self.answers.deadline_ns
-
-    def handle_deadline(self, segment: Segment, now_ns: int) -> Effects:
-        """Answers to polls."""
-        return self.answers.handle_deadline(segment, now_ns) if self.answers.deadline_ns <= now_ns else NOTHING
-
-    @property
     def is_parent_unreachable(self) -> bool:
         """Whether the parent has said so, and no regular SPM has come since."""
         return self._is_unreachable
@@ -87,7 +76,7 @@ class Guidance:
 
     def on_ncf(self, ncf: Nak, peer: Nla, now_ns: int) -> bool:
         """Take what an NCF says besides its sqns; False for one that is to be ignored altogether (IMP-23, RCV-52)."""
-        if not ncf.options:
+        if not ncf.says_more:
             return True
         about = unreachable_neighbour(ncf)
         if about is not None:

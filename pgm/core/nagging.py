@@ -70,11 +70,7 @@ class Restraint:
         self._recovery = recovery
         self._parameters = parameters
         self._monitor = NagMonitor(parameters, lead, now_ns)
-
-    @property
-    def deadline_ns(self) -> int:
-        """When it may be over."""
-        return self._monitor.ends_ns if self._monitor.is_nagging else NEVER
+        self.deadline_ns = NEVER  # when it may be over
 
     @property
     def wants_close(self) -> bool:
@@ -85,6 +81,7 @@ class Restraint:
         """Note what was asked for, 0 to look at the time alone; says when nagging begins and ends."""
         monitor = self._monitor
         has_changed = monitor.asked(sqns, lead, now_ns) if sqns else monitor.look(lead, now_ns)
+        self.deadline_ns = monitor.ends_ns if monitor.is_nagging else NEVER
         if not has_changed:
             return NOTHING
         policy = self._parameters.nagging_policy

@@ -72,8 +72,9 @@ class Parents:
 
     def answered(self, peer: Nla) -> None:
         """Note an NCF or RDATA: the parent not only lives, it serves."""
-        self.heard(peer)
-        if peer == self.current:
+        if self._index:
+            self.heard(peer)
+        if self._unanswered and peer == self.current:
             self._unanswered = 0
 
     def unanswered(self, asked: Nla | None, now_ns: int) -> None:

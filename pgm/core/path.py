@@ -64,8 +64,7 @@ class Path:
 
     def spans_of(self, nak: Nak) -> list[Span]:
         """What a NAK or NCF is about, in 64 bits."""
-        base = self.unwrap(nak.sqn)
-        return [(base + first, base + end) for first, end in nak.spans]
+        return nak.spans_from(self.unwrap(nak.sqn))
 
     def parts_of(self, nak: Nak) -> Iterable[Nak]:
         """What to judge by itself: a train of NCFs as one, unless it speaks of packets that lie too far ahead."""

@@ -62,11 +62,7 @@ class PollAnswers:
         self._dlr_nla = dlr_nla
         self._paths: OrderedDict[Nla, _Heard] = OrderedDict()
         self.searched_by: set[Nla] = set()  # parents whose search for repairers was answered
-
-    @property
-    def deadline_ns(self) -> int:
-        """When the next answer is due."""
-        return min((one.reply_ns for one in self._paths.values()), default=NEVER) if self._paths else NEVER
+        self.deadline_ns = NEVER  # when the next answer is due
 
     def has_heard_begin(self, path: Nla, sqn: int) -> bool:
         """Whether round 0 of a poll with this POLL_SQN, or of one before it, was heard from this path (RFC 15.2.2)."""
@@ -79,6 +75,14 @@ class PollAnswers:
     def on_poll(self, poll: Poll, now_ns: int) -> bool:
         """Take a POLL; returns whether it will be answered."""
         self._counters.poll_packets_in += 1
+        will_answer = self._take(poll, now_ns)
+        self._note_due()
+        return will_answer
+
+    def _note_due(self) -> None:
+        self.deadline_ns = min([one.reply_ns for one in self._paths.values()], default=NEVER)
+
+    def _take(self, poll: Poll, now_ns: int) -> bool:
         heard = self._paths.get(poll.path_nla)
         if heard is None:
             heard = self._paths[poll.path_nla] = _Heard(poll.poll_sqn, -1)
@@ -128,4 +132,5 @@ class PollAnswers:
             )
             self._counters.polr_packets += 1
             due.append(control(segment, encode(polr), to=path))
+        self._note_due()
         return due

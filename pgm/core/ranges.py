@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -364,20 +365,13 @@ class TimedRanges(RangeTable[T]):
         return found
 
 
-def lists_of(spans: Iterable[Span], size: int) -> Iterator[list[int]]:
+def lists_of(spans: Sequence[Span], size: int) -> Iterator[list[int]]:
     """Cut spans into lists of at most `size` sqns, in order: one NAK each."""
-    current: list[int] = []
-    left = size
-    for first, end in spans:
-        while end - first >= left:
-            current += range(first, first + left)
-            yield current
-            first += left
-            current, left = [], size
-        current += range(first, end)
-        left -= end - first
-    if current:
-        yield current
+    sqns = [first for first, _ in spans]
+    if sum([end for _, end in spans]) - sum(sqns) > len(sqns):  # not scattered ones, each by itself
+        sqns = list(itertools.chain.from_iterable(itertools.starmap(range, spans)))
+    for at in range(0, len(sqns), size):
+        yield sqns[at : at + size]
 
 
 def without(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import random
 from collections.abc import Callable
 
@@ -24,6 +25,8 @@ from pgm.wire.options import Held, find
 from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.plain import is_plain_untrusted, read_plain_untrusted
 from pgm.wire.train import Data, Scattered, Train
+
+_DEADLINE_NS = operator.attrgetter("deadline_ns")
 
 
 class ReceiverCore:
@@ -59,7 +62,10 @@ class ReceiverCore:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return min((session.deadline_ns for session in self.sessions), default=NEVER)
+        if self._passed is not None:
+            self.note_passed()
+        deadline_ns: int = min(map(_DEADLINE_NS, self._sessions), default=NEVER)
+        return deadline_ns
 
     @property
     def parameters(self) -> Parameters:
@@ -242,14 +248,17 @@ class ReceiverCore:
     def handle_deadline(self, now_ns: int) -> Effects:
         """NAKs, giving up, SPMRs, silence."""
         effects: list[Effect] = []
-        for session in self.sessions.in_turn([one for one in self.sessions if one.deadline_ns <= now_ns]):
+        sessions, is_any_over = self.sessions, False
+        for session in sessions.in_turn([one for one in sessions if one.deadline_ns <= now_ns]):
             done = session.handle_deadline(now_ns)
             effects += done
             if done and session.is_quiet and any(isinstance(one, Closed) for one in done):
-                effects += fell_silent(session, self.sessions)
-        self.sessions.forget(
-            lambda session: session.is_over and now_ns - session.path.heard_at_ns >= self._parameters.session_expiry
-        )
+                effects += fell_silent(session, sessions)
+            is_any_over = is_any_over or session.is_over
+        if is_any_over:
+            sessions.forget(
+                lambda session: session.is_over and now_ns - session.path.heard_at_ns >= self._parameters.session_expiry
+            )
         return effects
 
     def status(self, now_ns: int) -> list[SessionStatus]:

@@ -9,6 +9,7 @@ neither windows nor packets: it is told spans of sqns.
 from __future__ import annotations
 
 import itertools
+import operator
 import random
 from collections.abc import Iterable, Sequence
 
@@ -26,6 +27,7 @@ from pgm.wire.naks import LIST_SQNS
 
 # What may be asked for at a time is asked for in so many waves while there is more: each costs both ends as much as NAKs.
 _WAVES = 4
+_STATE = operator.attrgetter("state")
 _SEVERAL = 4  # lists, of which leaving out a part of one is no matter
 _OLD_TRIES = 3  # for what only caches can have: one may be lost, one may cross a change of parent
 
@@ -270,13 +272,27 @@ class Recovery:
         is counted: they are all there when the session is heard again.
         """
         step = Step([], [], [])
-        waiting: list[Missing] = []
-        late: list[Patience] = []
-        back_off = self._nak_rb_ivl()  # shared by what falls due together, so that it fits one NAK list
         due = self.missing.take_due(now_ns)
         if due and due[0].first < trail:
             due = self._in_order(due, trail)
         ready = [found for found in due if found.state is RepairState.BACK_OFF]
+        waiting, in_vain = self._timed_out(due, step, now_ns, may_give_up, trail) if len(ready) < len(due) else ([], [])
+        step.asking = self._admitted(ready, now_ns, trail)
+        self._step(step.asking, RepairEvent.TIMER, now_ns)
+        for patience in in_vain:
+            patience.in_vain(now_ns)
+        if waiting:
+            self._join(waiting)
+        step.asking = self._join(step.asking)
+        return step
+
+    def _timed_out(
+        self, due: list[Missing], step: Step, now_ns: int, may_give_up: bool, trail: int
+    ) -> tuple[list[Missing], list[Patience]]:
+        """What waited in vain, of what is due, backs off again or is given up. Returns what waits on, and the interval of each."""
+        waiting: list[Missing] = []
+        late: list[Patience] = []
+        back_off = self._nak_rb_ivl()  # shared by what falls due together, so that it fits one NAK list
         for found in due:
             if found.state is RepairState.BACK_OFF:
                 continue
@@ -298,13 +314,7 @@ class Recovery:
                     self._counters.watch.gave_up(self._tsi, found, now_ns)
             else:
                 waiting.append(found)
-        step.asking = self._admitted(ready, now_ns, trail)
-        self._step(step.asking, RepairEvent.TIMER, now_ns, back_off)
-        for patience in late:
-            patience.in_vain(now_ns)
-        self._join(waiting)
-        step.asking = self._join(step.asking)
-        return step
+        return waiting, late
 
     def _join(self, pieces: list[Missing]) -> list[Missing]:
         """Make pieces that are in the same state until the same instant one range again; returns what is left.
@@ -312,8 +322,11 @@ class Recovery:
         Repairs and the NAKs of others cut ranges, each piece then has a timer of its own, and a NAK for
         each: without this a long repair ends in a storm of NAKs for a few sqns each.
         """
+        in_order = sorted(pieces, key=FIRST)
+        if {one.end for one in in_order}.isdisjoint([one.first for one in in_order]):
+            return in_order  # as scattered losses are: no two touch
         whole: list[Missing] = []
-        for one in sorted(pieces, key=FIRST):
+        for one in in_order:
             if whole and whole[-1].end == one.first and whole[-1].is_like(one):
                 whole[-1].ncf_retries = min(whole[-1].ncf_retries, one.ncf_retries)
                 whole[-1].data_retries = min(whole[-1].data_retries, one.data_retries)
@@ -418,34 +431,28 @@ class Recovery:
         vain: Patience | None = None,
     ) -> None:
         """Move ranges to their next state; those that befalls something together are mostly in the same."""
-        state: RepairState | None = None
-        moved: list[Missing] = []
-        at_ns = now_ns
-        for found in ranges:
-            if found.state is not state:
-                self.missing.arm_each(moved, at_ns)
-                moved = []
-                state = found.state
-                row = self._table[state, event]
-                at_ns = now_ns + self._interval(row.restarts, back_off)
-                more = (row.next_state is not RepairState.BACK_OFF) - (state is not RepairState.BACK_OFF)
-            self._outstanding += more * (found.end - found.first)
+        for state, neighbours in itertools.groupby(ranges, _STATE):
+            some, row = list(neighbours), self._table[state, event]
             if row.next_state is not state:
-                found.since_ns = now_ns
-                if row.next_state is RepairState.WAIT_DATA and not found.data_retries:
-                    found.promised_ns = now_ns
-                found.state = row.next_state
-            if vain is not None and row.counts is Retries.NCF:
-                found.ncf_retries += vain.tries
-            elif vain is not None and row.counts is Retries.DATA:
-                found.data_retries += vain.tries
-                found.data_waits += vain.worth
-            moved.append(found)
-        self.missing.arm_each(moved, at_ns)
+                more = (row.next_state is not RepairState.BACK_OFF) - (state is not RepairState.BACK_OFF)
+                self._outstanding += more * sum([found.end - found.first for found in some])
+                is_promised = row.next_state is RepairState.WAIT_DATA
+                for found in some:
+                    found.state, found.since_ns = row.next_state, now_ns
+                    if is_promised and not found.data_retries:
+                        found.promised_ns = now_ns
+            if vain is not None and row.counts is not None:
+                for found in some:
+                    if row.counts is Retries.NCF:
+                        found.ncf_retries += vain.tries
+                    else:
+                        found.data_retries += vain.tries
+                        found.data_waits += vain.worth
+            self.missing.arm_each(some, now_ns + self._interval(row.restarts, back_off))
 
     def _interval(self, name: Interval, back_off: int) -> int:
         if name is Interval.NAK_RB_IVL:
-            return back_off
+            return back_off or self._nak_rb_ivl()
         return (self.ncf_patience if name is Interval.NAK_RPT_IVL else self.data_patience).ivl_ns
 
     @staticmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 
 import attrs
 
@@ -124,10 +123,10 @@ class Session(ShortReceive):
         if self._state is _State.ENDING:
             return self.feedback.deadline_ns  # only the application can bring it on
         return min(
-            self.feedback.deadline_ns,
+            self.feedback.deadline_ns if self.feedback.is_wanted else NEVER,
             self._recovery.deadline_ns,
             self._spm_request.deadline_ns,
-            self.guidance.deadline_ns,
+            self.guidance.answers.deadline_ns,
             self._hold_until_ns,
             self._late_join.deadline_ns,
             NEVER if self._restraint is None else self._restraint.deadline_ns,
@@ -294,9 +293,9 @@ class Session(ShortReceive):
             return effects
         for part in self.path.parts_of(ncf):
             spans = self.path.spans_of(part)
-            self._reveal_by_ncf(spans, now_ns)
+            effects += self._reveal_by_ncf(spans[-1][1], now_ns)
             self._recovery.confirmed(spans, now_ns, peer)
-        return [*effects, *self._advance()]
+        return effects
 
     def on_nak_heard(self, nak: Nak, now_ns: int) -> None:
         """Another receiver's NAK that was multicast (RCV-35)."""
@@ -320,11 +319,12 @@ class Session(ShortReceive):
         """Another receiver's SPMR."""
         self._spm_request.heard_request(now_ns)
 
-    def _reveal_by_ncf(self, spans: Iterable[Span], now_ns: int) -> None:
-        newest = max([end for _, end in spans], default=0)
-        if self.path.reveals(newest):
-            self.window.reveal(newest, now_ns)
-            self.path.revealed(newest)
+    def _reveal_by_ncf(self, end: int, now_ns: int) -> Effects:
+        if end <= self.window.arrivals.end or not self.path.reveals(end):
+            return ()
+        self.window.reveal(end, now_ns)
+        self.path.revealed(end)
+        return self._advance()
 
     # Beginning, going on, ending
 
@@ -453,24 +453,25 @@ class Session(ShortReceive):
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NAKs, giving up, SPMRs, silence."""
-        feedback = self.feedback.handle_deadline(now_ns)
+        effects: list[Effect] = [*self.feedback.handle_deadline(now_ns)] if self.feedback.is_wanted else []
         if self._state in (_State.CLOSED, _State.ENDING):
-            return feedback
-        segment = self._setup.segment
-        effects: list[Effect] = list(feedback)
-        path = self.path
-        effects += self._spm_request.handle_deadline(path.tsi, path.data_port, segment, self._peer, now_ns)
-        effects += self.guidance.handle_deadline(segment, now_ns)
-        effects += self._late_join.handle_deadline(now_ns)
+            return effects
+        segment, path = self._setup.segment, self.path
+        if self._spm_request.deadline_ns <= now_ns:
+            effects += self._spm_request.handle_deadline(path.tsi, path.data_port, segment, self._peer, now_ns)
+        if self.guidance.answers.deadline_ns <= now_ns:
+            effects += self.guidance.answers.handle_deadline(segment, now_ns)
+        if self._late_join.deadline_ns <= now_ns:
+            effects += self._late_join.handle_deadline(now_ns)
         if self._hold_until_ns <= now_ns:
             effects += [*self._open(self._peer), *self._advance()]
         if self._recovery.deadline_ns <= now_ns:
             effects += self._ask(segment, now_ns)
         if self._restraint is not None and self._restraint.deadline_ns <= now_ns:
             effects += self._restraint.asked(0, path.lead, now_ns)
-        silence = now_ns - self.path.heard_at_ns
+        silence = now_ns - path.heard_at_ns
         if self._state is _State.OPEN and silence >= self._parameters.peer_expiry:
-            if self.path.fin_lead is not None:
+            if path.fin_lead is not None:
                 return [*effects, *self.end(self._end_cause)]  # no outage: it said that it would go
             self._state = _State.SILENT
             effects.append(Closed(self.path.tsi, self.window.next_sqn, CloseCause.SILENT))

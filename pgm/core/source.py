@@ -271,7 +271,7 @@ class SourceCore:
             first, last = min(groups), max(groups)
         else:
             base, asked = unwrap(nak.sqn, lead), nak.asked
-            spans = [(base + low, base + end) for low, end in nak.spans]
+            spans = nak.spans_from(base)
             first, last = spans[0][0], spans[-1][1] - 1
         is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
         is_served = (self._reset is None or not self._reset.no_naks) and (not nak.parity or self._parity is not None)

@@ -74,6 +74,10 @@ class Naks(Nak):
         lasts = [*near[cuts].tolist(), int(near[-1])]
         return tuple((first, last + 1) for first, last in zip(firsts, lasts, strict=True))
 
+    def spans_from(self, base: int) -> list[Span]:
+        """The same in 64 bits, where `base` is `sqn`."""
+        return [(base + first, base + end) for first, end in self.spans]
+
     def singles(self) -> Iterator[Nak]:
         """Each packet as an item of its own."""
         for row in self.rows:

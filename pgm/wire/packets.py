@@ -7,6 +7,7 @@ the codec puts them where the direction wants them (W-14).
 from __future__ import annotations
 
 import functools
+import operator
 import struct
 from typing import Any, ClassVar
 
@@ -112,6 +113,11 @@ class Nak(Packet):
         return self.kind
 
     @property
+    def says_more(self) -> bool:
+        """Whether options say more than which sqns are asked for."""
+        return bool(self.options) and (len(self.options) > 1 or type(self.options[0]) is not NakList)
+
+    @property
     def sqns(self) -> tuple[int, ...]:
         """All requested sqns: the header's, then the list's."""
         more = find(self.options, NakList)
@@ -128,15 +134,20 @@ class Nak(Packet):
 
         A packet that reaches many nodes of a simulation is sorted once.
         """
-        base, last = self.sqn - HALF, -HALF - 2
-        spans: list[tuple[int, int]] = []
-        for wire_sqn in self.sqns:
-            sqn = (wire_sqn - base & MASK) - HALF
-            if sqn <= last + 1:
-                return tuple(spans_of([(wire_sqn - base & MASK) - HALF for wire_sqn in self.sqns]))
-            spans.append((sqn, sqn + 1))
-            last = sqn
-        return tuple(spans)  # as losses are mostly: in order, and no two next to each other
+        base = self.sqn - HALF
+        near = [(wire_sqn - base & MASK) - HALF for wire_sqn in self.sqns]
+        ends = [sqn + 1 for sqn in near]
+        if all(map(operator.gt, near[1:], ends)):  # as losses are mostly: in order, and no two next to each other
+            return tuple(zip(near, ends, strict=True))
+        return tuple(spans_of(near))
+
+    def spans_from(self, base: int) -> list[tuple[int, int]]:
+        """The same in 64 bits, where `base` is `sqn`."""
+        sqns = self.sqns
+        ends = [sqn + 1 for sqn in sqns]
+        if base == sqns[0] and sqns[-1] - base < HALF and all(map(operator.gt, sqns[1:], ends)):
+            return list(zip(sqns, ends, strict=True))  # of a session that has not wrapped: nothing to reckon
+        return [(base + first, base + end) for first, end in self.spans]
 
 
 @attrs.frozen(kw_only=True)

@@ -286,3 +286,5 @@ def test_spans_are_of_each_sqn_once_and_in_order(first, steps):
     nak = Nak(**HEAD, sqn=first, source_nla="10.1.2.3", group_nla="239.1.2.3", options=(NakList(tuple(sqns[1:])),))
     near = [(sqn - first + (1 << 31)) % (1 << 32) - (1 << 31) for sqn in sqns]
     assert nak.spans == tuple(spans_of(near))
+    for base in (first, first + (1 << 32), first + (1 << 33)):
+        assert nak.spans_from(base) == [(base + low, base + end) for low, end in nak.spans]
