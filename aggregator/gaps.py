@@ -51,9 +51,9 @@ class Gaps:
         return self._waiting > 0 and most - self._outstanding >= min(self._waiting, most // _WAVES)
 
     def restart(self, end: int) -> None:
-        """Nothing goes down from here for now: whatever happens is not this relay's gap."""
+        """Nothing goes down from here for now: whatever happens before `end`, or what was known before, is not this relay's gap."""
         self._forget()
-        self._end = end
+        self._end = end if self._end is None else max(self._end, end)
 
     def passed(self, first: int, end: int, now_ns: int) -> None:
         """ODATA `first` to `end - 1` goes down, or an SPM says that everything before `first` was sent."""

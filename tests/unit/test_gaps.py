@@ -89,6 +89,16 @@ def test_what_the_window_has_left_behind_is_not_asked_for() -> None:
     assert (gaps.filled(0, 3000), gaps.deadline_ns) == ([], NEVER)
 
 
+def test_what_comes_late_while_nothing_goes_down_is_no_gap_afterwards() -> None:
+    gaps = Gaps(SETTINGS)
+    gaps.restart(1010)
+    gaps.restart(11)  # out of order
+    gaps.passed(1010, 1011, SECOND)
+    assert gaps.deadline_ns == NEVER
+    gaps.passed(1012, 1013, SECOND)
+    assert gaps.take_missing(SECOND + MS) == [(1011, 1012)]
+
+
 UP = Segment(0, "core", "10.0.0.5", GROUP, upstream=True, downstream=False)
 DOWN = Segment(1, "floor", "10.1.0.1", "239.1.0.1", upstream=False, downstream=True)
 CHILD = "10.1.0.9"
