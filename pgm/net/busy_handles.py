@@ -88,7 +88,7 @@ class Source(SourceHandle[BusyPollDriver]):
                 sqn = core.window.lead  # a turn calls back, and whoever is called may send, too
                 spinner.turn_if_due(now_ns)
                 while driver.held:
-                    spinner.turn()
+                    driver.turn()
                 return sqn
         self._require_room()
         sqn = self._accept(payload, subject, to, flush=True)
@@ -130,7 +130,7 @@ class Source(SourceHandle[BusyPollDriver]):
             return
         driver.push()
         while window.has_unsent or driver.held or (packing is not None and packing.has_rest):
-            driver.spinner.turn()
+            driver.turn()
 
     def flush(self) -> None:
         """Nothing is left to be sent when a call returns: the same name as without busy polling."""
@@ -146,7 +146,7 @@ class Source(SourceHandle[BusyPollDriver]):
         self._driver.require_waiting()
         wanted = self._core.window.end - 1 if sqn is None else sqn
         while not self.is_stable(wanted):
-            self._driver.spinner.turn()
+            self._driver.turn()
 
     def set_rate(self, rate: str | int) -> None:
         """From now on send at this rate at most, as `pgm.Source.set_rate` has it."""
@@ -174,7 +174,7 @@ class Source(SourceHandle[BusyPollDriver]):
         self._core.close()
         self._driver.push()
         while not self._core.is_finished(time.monotonic_ns()):
-            self._driver.spinner.turn()
+            self._driver.turn()
 
 
 class _SpunInbox(Inbox):
@@ -255,7 +255,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
     def _spin(self, timeout_s: float | None) -> BatchItem | Messages | Message | None:
         """What comes next; a single message of a plain stream as it is."""
         self._driver.require_waiting()
-        inbox, spinner = self._inbox, self._driver.spinner
+        inbox, driver, spinner = self._inbox, self._driver, self._driver.spinner
         self._core.note_passed()
         if inbox.spare is None:
             inbox.spare = Message(b"", 0, b"")
@@ -272,6 +272,8 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
                 before, has_looked = self.counters.received_octets, True
                 spinner.turn()
                 inbox.left_octets = max(OCTETS_BETWEEN_READS, self.counters.received_octets - before)
+            if driver.thread != spinner.thread:
+                driver.require_usable()  # a handler has closed it
             message, inbox.alone = inbox.alone, None
             if message is not None:
                 return message  # policies are about losses

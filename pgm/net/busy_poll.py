@@ -178,10 +178,12 @@ class Spinner:
         ready = self._poll(0, _MOST_READY)
         if ready:
             for number, _ in ready:
-                found = self._inputs[number]
+                found = self._inputs.get(number)
+                if found is None:
+                    continue  # a handler has closed it since
                 # After a pause a packet comes alone: what looks for more behind it would only make it late.
                 found.read(gathers=self._row > 1)
-                self._busiest = found if found.was_single else None
+                self._busiest = found if found.was_single and number in self._inputs else None
             self._reads += 1
             self._row += 1
             if self._reads < _READS_IN_A_ROW:
@@ -195,7 +197,7 @@ class Spinner:
         now_ns = self.now_ns = time.monotonic_ns()
         if now_ns >= self._deadline_ns:
             self._is_stale = True
-            for driver in self._drivers:
+            for driver in tuple(self._drivers):  # of which a handler may close some
                 driver.serve(now_ns)
         elif self._heard is not None and not ready:
             heard, self._heard = self._heard, None
@@ -264,6 +266,16 @@ class BusyPollDriver(Doing):
         if _this_thread() != self.thread or self.spinner.is_performing:
             self._refuse()
 
+    def turn(self) -> None:
+        """Turn all nodes of the thread, for whoever waits. Raises `UsageError` after closing, which a handler may have done meanwhile."""
+        self.require_usable()
+        self.spinner.turn()
+
+    @property
+    def _is_turned(self) -> bool:
+        """Whether it was neither closed nor torn, as by a handler in the midst of a turn."""
+        return self.thread == self.spinner.thread
+
     def _refuse(self) -> None:
         if self.thread == _TORN:
             raise UsageError(
@@ -299,10 +311,10 @@ class BusyPollDriver(Doing):
                 try:
                     self._hear(link, arrival)
                 except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held
-                    if link.holds(sock) and self.thread != _TORN:
+                    if self._is_turned and link.holds(sock):
                         self.read(link, sock, gathers=False)
                     raise
-            if not link.holds(sock):
+            if not (self._is_turned and link.holds(sock)):
                 break
         return is_single
 
@@ -328,6 +340,8 @@ class BusyPollDriver(Doing):
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""
         for _ in range(_DEADLINES_IN_A_ROW):
+            if not self._is_turned:
+                return
             if self.held and not self._send_held():
                 return
             if self.core.deadline_ns > now_ns:
@@ -350,7 +364,8 @@ class BusyPollDriver(Doing):
                 self.perform(self._handle_deadline(now_ns))
         finally:  # also where a notice's handler raises
             self.spinner.expect_change()
-        self.spinner.turn_if_due(now_ns)
+        if self._is_turned:
+            self.spinner.turn_if_due(now_ns)
 
     def send_now(self, send: Send) -> None:
         """Put data on the wire that the core gave outside of its deadline; what the link does not take is held."""

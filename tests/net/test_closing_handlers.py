@@ -1,0 +1,96 @@
+"""Handlers of notices that close receivers of their thread, in the midst of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+import pgm.blocking
+from pgm import Message, UsageError
+from pgm.core.channel import Channel
+from pgm.core.effects import Effects, Notice
+from pgm.core.receiver import ReceiverCore
+from pgm.net.busy_handles import Receiver
+from pgm.wire.formats import Nla
+from pgm.wire.train import Train
+from tests.net.places import Place
+
+PATIENCE_S = 20.0
+SENT = [b"%d" % number for number in range(50)]
+
+
+@pytest.fixture
+def telling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cores that have something to tell of whatever comes."""
+    receive = ReceiverCore.receive
+
+    def receiving(self: ReceiverCore, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        return [Notice("test", "something happened"), *receive(self, train, channel, peer, now_ns)]
+
+    monkeypatch.setattr(ReceiverCore, "receive", receiving)
+
+
+def opened(stack: ExitStack, place: Place, then: Callable[[], None]) -> Receiver:
+    """A receiver that does something at its first notice."""
+    todo = [then]
+
+    def handle(notice: Notice) -> None:
+        if notice.code == "test" and todo:
+            todo.pop()()
+
+    return stack.enter_context(pgm.blocking.open_receiver(place.url(), busy_poll=True, on_notice=handle))
+
+
+def nothing() -> None:
+    """What most do."""
+
+
+def taken(receiver: Receiver) -> list[bytes]:
+    """All that was sent."""
+    got: list[bytes] = []
+    while len(got) < len(SENT):
+        item = receiver.recv(PATIENCE_S)
+        assert item is not None
+        got += [item.payload] if isinstance(item, Message) else []
+    return got
+
+
+def send_to_all(place: Place) -> None:
+    """Something waits in every socket, and nobody has turned yet."""
+    with pgm.blocking.open_source(place.url(fin_quiet_ivl="1ms")) as source:
+        source.send_batch(SENT)
+        source.flush()
+
+
+@pytest.mark.usefixtures("telling")
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_of_a_thread_that_closes_another(place: Place, which: int) -> None:
+    """Whichever of them has its turn first: what has come for the other is nobody's any more."""
+    with ExitStack() as stack, ExitStack() as other:
+        if which:
+            stays = opened(stack, place, other.close)
+            goes = opened(other, place, nothing)
+        else:
+            goes = opened(other, place, nothing)
+            stays = opened(stack, place, other.close)
+        third = opened(stack, place, nothing)
+        send_to_all(place)
+        assert taken(stays) == SENT
+        assert taken(third) == SENT
+        with pytest.raises(UsageError, match="is closed"):
+            goes.recv(PATIENCE_S)
+
+
+@pytest.mark.usefixtures("telling")
+@pytest.mark.parametrize("others", [0, 1])
+def test_one_that_closes_itself(place: Place, others: int) -> None:
+    """Who waits in it is told, whether it was the last of its thread or not."""
+    with ExitStack() as stack, ExitStack() as other:
+        rest = [opened(other, place, nothing) for _ in range(others)]
+        receiver = opened(stack, place, stack.close)
+        send_to_all(place)
+        with pytest.raises(UsageError, match="is closed"):
+            receiver.recv(PATIENCE_S)
+        assert [taken(one) for one in rest] == [SENT] * others
