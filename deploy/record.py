@@ -27,7 +27,7 @@ from pgm.errors import UsageError
 from pgm.net.answering import start_answering
 from pgm.net.cores import receiver_core, stream_of
 from pgm.net.driver import Driver
-from pgm.net.link import open_links
+from pgm.net.link import close_links, open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import driven, resolve
 from pgm.net.process import cancel_on_signal
@@ -94,11 +94,12 @@ async def record_node(
     """Record until a signal, or until all streams have ended; returns the account. Raises `ArchiveError`, `TransportError`."""
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = open_links(plan, Arena(), seed)
-    generator = random.Random(random.SystemRandom().random())
-    core = receiver_core(plan, streams, [link.segment for link in links], generator)
     since = time.monotonic()
     events = Happenings()
     async with AsyncExitStack() as stack:
+        stack.callback(close_links, links)
+        generator = random.Random(random.SystemRandom().random())
+        core = receiver_core(plan, streams, [link.segment for link in links], generator)
         recorder = stack.enter_context(recording(plan, directory, core.sessions.path_of, events.log))
         recorder.counters = core.counters
         application = _Recording(core, recorder, until_closed, events)

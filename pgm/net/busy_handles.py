@@ -26,7 +26,7 @@ from pgm.net.driver import warmth
 from pgm.net.framing import FramedSending
 from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
 from pgm.net.items import AnyBatch, BatchItem, Item, Message, batch_of
-from pgm.net.link import open_links
+from pgm.net.link import closed_on_error, open_links
 from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.policies import Policies
@@ -332,11 +332,12 @@ def open_source(
     chosen = stream_of(plan, stream)
     with pinned(cpu):
         links = open_links(plan, Arena(), seed)
-        segments = [link.segment for link in links]
-        now_ns = BusyPollDriver.now_ns()
-        core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), now_ns)
-        outbox = SourceOutbox(on_notice)
-        driver = BusyPollDriver(core, links, outbox)
+        with closed_on_error(links):
+            segments = [link.segment for link in links]
+            now_ns = BusyPollDriver.now_ns()
+            core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), now_ns)
+            outbox = SourceOutbox(on_notice)
+            driver = BusyPollDriver(core, links, outbox)
         try:
             outbox.packing = packing_of(core, plan, chosen)
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
@@ -375,11 +376,12 @@ def open_receiver(
         links = open_links(
             plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed, is_for_one=True
         )
-        core = receiver_core(
-            plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
-        )
-        inbox = _SpunInbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
-        driver = BusyPollDriver(core, links, inbox, bulk_rte=plan.parameters.rx_bulk_rte, **warmth(plan.parameters))
+        with closed_on_error(links):
+            core = receiver_core(
+                plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
+            )
+            inbox = _SpunInbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
+            driver = BusyPollDriver(core, links, inbox, bulk_rte=plan.parameters.rx_bulk_rte, **warmth(plan.parameters))
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
                 yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)

@@ -103,11 +103,15 @@ class Spinner:
     def add(self, driver: BusyPollDriver) -> None:
         """Turn this one too."""
         self._drivers.append(driver)
-        for link in driver.links:
-            for sock in link.inputs:
-                self._inputs[sock.fileno()] = _Input(driver, link, sock)
-                self._epoll.register(sock, select.EPOLLIN)
         self._is_stale = True
+        try:
+            for link in driver.links:
+                for sock in link.inputs:
+                    self._epoll.register(sock, select.EPOLLIN)
+                    self._inputs[sock.fileno()] = _Input(driver, link, sock)
+        except BaseException:  # of the kernel: there is a limit to what may be watched
+            self.remove(driver)
+            raise
 
     def remove(self, driver: BusyPollDriver) -> None:
         """Turn it no more; its sockets are still open."""
@@ -116,8 +120,8 @@ class Spinner:
         self._busiest = self._heard = None
         for link in driver.links:
             for sock in link.inputs:
-                self._epoll.unregister(sock)
-                del self._inputs[sock.fileno()]
+                if self._inputs.pop(sock.fileno(), None) is not None:
+                    self._epoll.unregister(sock)
         if not self._drivers:
             self._epoll.close()
             if getattr(self._of_thread, "spinner", None) is self:

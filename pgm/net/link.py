@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -212,7 +213,22 @@ def open_links(plan: NodePlan, arena: Arena, seed: str | None = None, *, is_for_
             link.is_for_one = is_for_one
             links.append(link)
     except BaseException:
-        for link in links:
-            link.close()
+        close_links(links)
         raise
     return links
+
+
+def close_links(links: Sequence[Link]) -> None:
+    """Close every segment of a node."""
+    for link in links:
+        link.close()
+
+
+@contextmanager
+def closed_on_error(links: Sequence[Link]) -> Iterator[None]:
+    """Close links if the block fails in which what is to close them is made: whoever keeps the error would keep them open."""
+    try:
+        yield
+    except BaseException:
+        close_links(links)
+        raise

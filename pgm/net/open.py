@@ -23,7 +23,7 @@ from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver import Driver, rests, warmth
 from pgm.net.lead import Lead
-from pgm.net.link import open_links
+from pgm.net.link import close_links, closed_on_error, open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.policies import Policies
 from pgm.net.receiver import Inbox, Receiver
@@ -104,8 +104,7 @@ async def driven(driver: Driver, plan: NodePlan | None = None, answer: str = "no
                 yield
                 nursery.cancel_scope.cancel()
     finally:
-        for link in driver.links:
-            link.close()
+        close_links(driver.links)
 
 
 async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: Driver, answer: str) -> None:
@@ -150,10 +149,11 @@ async def open_source(
     plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
     chosen = stream_of(plan, stream)
     links = open_links(plan, Arena(), seed)
-    segments = [link.segment for link in links]
-    core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
-    outbox = Outbox(on_notice)
-    driver = Driver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
+    with closed_on_error(links):
+        segments = [link.segment for link in links]
+        core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
+        outbox = Outbox(on_notice)
+        driver = Driver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan, answer):
         outbox.packing = packing_of(core, plan, chosen)
         source = Source(core, outbox, driver)
@@ -193,9 +193,10 @@ async def open_receiver(
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = open_links(plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed, is_for_one=True)
-    core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
-    inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
-    driver = Driver(core, links, inbox, **rests(plan.parameters), **warmth(plan.parameters))
+    with closed_on_error(links):
+        core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
+        inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
+        driver = Driver(core, links, inbox, **rests(plan.parameters), **warmth(plan.parameters))
     async with driven(driver, plan, answer):
         if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             read = partial(driver.read_for, inbox.take_alone)

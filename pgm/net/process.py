@@ -15,7 +15,7 @@ from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
 from pgm.net.answering import start_answering
 from pgm.net.driver import Driver, rests_of_element
-from pgm.net.link import open_links
+from pgm.net.link import close_links, closed_on_error, open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.status import snapshot_of
 from pgm.telemetry.observer import observing
@@ -58,8 +58,9 @@ async def run_element(
     if plan.role is Role.REPAIRER:
         arena = Arena(warm_octets=plan.parameters.warm_bytes)
     links = open_links(plan, arena, seed)
-    core = build(plan, [link.segment for link in links])
-    driver = Driver(core, links, _Element(log, record), **rests_of_element(plan.parameters))
+    with closed_on_error(links):
+        core = build(plan, [link.segment for link in links])
+        driver = Driver(core, links, _Element(log, record), **rests_of_element(plan.parameters))
     driver.claim_process()
     # What was loaded stays: looking through it in a full collection takes 25 ms, more than a buffer of 8 MiB lasts at 700 MB/s.
     gc.freeze()
@@ -76,8 +77,7 @@ async def run_element(
                 log("ready", f"{plan.role.value} {plan.name} runs")
         return snapshot_of(plan, driver, started_ns)
     finally:
-        for link in links:
-            link.close()
+        close_links(links)
 
 
 async def cancel_on_signal(
