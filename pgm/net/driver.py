@@ -109,8 +109,7 @@ class Doing:
         try:
             self.links[send.segment.index].send(send)
         except WouldBlock as blocked:
-            octets = len(send.octets)
-            self.core.counters.sends_dropped += -(-(octets - blocked.at % octets) // send.stride)
+            self.core.counters.sends_dropped += self.links[send.segment.index].packets_left(send, blocked.at)
 
     def _send_data_now(self, send: Send) -> None:
         self._send_control(send)  # where data that must wait has a task to wait in, none comes here

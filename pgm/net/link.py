@@ -99,6 +99,13 @@ class Link(Reads):
                     raise WouldBlock(number * length + blocked.at) from None
                 at = 0
 
+    def packets_left(self, send: Send, at: int) -> int:
+        """How many packets of a train did not go where `send` stopped at octet `at`: on a unicast leg there is a copy for every peer."""
+        length = len(send.octets)
+        copies = 1 if send.to is not None or self.plan.peers is None else len(self.plan.peers)
+        done, at = divmod(at, length)
+        return -(-(length - at) // send.stride) + (copies - 1 - done) * -(-length // send.stride)
+
     def send_alone(self, packet: bytes) -> bool:
         """Send one packet to the group; False, and nothing was sent, where `send` has more to say."""
         if self._send_single is None or self.outgoing is not None:

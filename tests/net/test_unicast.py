@@ -241,6 +241,28 @@ async def test_a_leg_on_one_machine(place: Place) -> None:
         assert {session.path.path_nla for session in tree.receivers["other"]._core.sessions} == {place.address(3)}
 
 
+@pytest.mark.parametrize("gone", [0, 3, 4, 6])
+async def test_of_control_that_a_full_line_does_not_take_every_copy_is_counted(place: Place, gone: int) -> None:
+    async with running(loads(loop(place)), "west") as tree:
+        driver = tree.drivers["west"]
+        link, counters = driver.links[1], driver.core.counters
+        assert link.plan.peers is not None
+        left = gone
+
+        def refuse_what_is_more(*_: object) -> bool | None:
+            nonlocal left
+            left -= 1
+            return True if left >= 0 else None
+
+        link.sockets.gso = False
+        link._send_once = refuse_what_is_more
+        before = counters.sends_dropped
+        driver.perform_now([Send(link.segment, bytes(350), 100)])
+        assert counters.sends_dropped - before == 4 * len(link.plan.peers) - gone
+        driver.perform_now([Send(link.segment, bytes(350), 100, to=link.plan.peers[0])])
+        assert counters.sends_dropped - before == 4 * len(link.plan.peers) - gone + 4
+
+
 async def test_a_full_line_is_taken_up_where_it_stopped(place: Place) -> None:
     """Every peer gets every packet once, wherever among the copies the link had to wait."""
     topology = loads(loop(place))
