@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from pgm.core.run_store import RunStore
-from pgm.wire.train import Run
+from pgm.wire.train import Run, Scattered
 
 
 class HeldRuns(RunStore):
@@ -30,6 +30,28 @@ class HeldRuns(RunStore):
         rest = [part for run in runs for part in self._put_in_holes(run)]
         if rest:
             super().insert(rest)
+
+    def fill(self, some: Scattered, base: int) -> None:
+        """Insert pieces, the first packet of which is sqn `base`, that overlap nothing but holes. What all goes to holes needs its own place no more."""
+        data, left = some.data, []
+        source, stride, payload_at = data.buffer.data, data.stride, data.payload_at
+        holder_end, room, origin = base, source, 0  # of the run that the piece before went to
+        for (first, end), row in zip(some.spans, some.rows, strict=True):
+            low, high = base + first, base + end
+            if high > holder_end:
+                index = bisect_right(self._firsts, low)
+                holder = self._runs[index - 1] if index else None
+                is_alike = holder is not None and (holder.stride, holder.payload_at) == (stride, payload_at)
+                if holder is None or not is_alike or high > holder.first + holder.count:
+                    left.append(Run(low, end - first, data.buffer, data.offset + row * stride, stride, payload_at))
+                    continue
+                holder_end, room = holder.first + holder.count, holder.buffer.data
+                origin = holder.offset - holder.first * stride
+            at = data.offset + row * stride
+            room[origin + low * stride : origin + high * stride] = source[at : at + (end - first) * stride]
+        if left:
+            data.keeping.is_kept = True
+            self.insert(left)
 
     def _put_in_holes(self, run: Run) -> list[Run]:
         """Copy what there is room for to where it is missing; returns what is left."""

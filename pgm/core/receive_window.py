@@ -166,12 +166,12 @@ class ReceiveWindow:
             or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
         ):
             return None
-        runs = some.runs(first)
         spans = [(first + low, first + end) for low, end in some.spans]
         found = self._recovery.arrived_each(spans, now_ns)
-        if found != spans:
-            runs = list(_within(runs, found))
-        held.insert(runs)
+        if found == spans:
+            held.fill(some, first)
+        else:
+            held.insert(list(_within(some.runs(first), found)))
         filled = sum([end - low for low, end in found])
         self._counters.received_packets += filled
         self._counters.received_octets += filled * data.stride
