@@ -175,7 +175,7 @@ def _raise_if_failed(children: list[Child]) -> None:
 
 def _percentage(_: click.Context, param: click.Parameter, value: str) -> float:
     try:
-        share = parse_fraction(value if value.endswith("%") else f"{value}%")
+        share = parse_fraction("0%" if value == "0" else value)  # any other number alone may mean a share or per cent
     except UnitError as error:
         raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
     if share > 0.5:

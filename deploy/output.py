@@ -31,7 +31,7 @@ def fail(error: PgmError, *, as_json: bool, file: IO[str] | None = None) -> NoRe
     is_told = False
     if as_json:
         with contextlib.suppress(OSError):  # the output may be what has failed; then it is told in words
-            print_json({"error": {"code": error.code, "message": error.message, "remedy": error.remedy}}, file)
+            print_json({"error": _error_row(error)}, file)
             is_told = True
     if not is_told:
         for line in error.message.splitlines():
@@ -39,6 +39,16 @@ def fail(error: PgmError, *, as_json: bool, file: IO[str] | None = None) -> NoRe
         if error.remedy:
             remedy(error.remedy)
     sys.exit(exit_code_of(error))
+
+
+def _error_row(error: PgmError) -> dict[str, Any]:
+    """An error as an object; a topology file may have many, each with a remedy of its own."""
+    row: dict[str, Any] = {"code": error.code, "message": error.message, "remedy": error.remedy}
+    if isinstance(error, TopologyError) and error.rows:
+        row["problems"] = error.rows
+        if len(error.rows) == 1:
+            row["remedy"] = error.rows[0]["remedy"]
+    return row
 
 
 def command(function: Callable[..., Any], *, is_json_on_stderr: bool = False) -> Callable[..., Any]:

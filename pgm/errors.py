@@ -8,7 +8,7 @@ of the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class PgmError(Exception):
@@ -63,13 +63,19 @@ class SourceClosed(UsageError):
 
 
 class TopologyError(PgmError):
-    """A topology file with one or more problems; `problems` lists them all, each naming file and line."""
+    """A topology file with one or more problems; `problems` lists them all, each naming file and line.
+
+    `rows` are the same for programs, with the keys of `pgm check --json`, where the file is what they are about.
+    """
 
     code = "PGM-TOPOLOGY"
 
-    def __init__(self, problems: Sequence[str], *, remedy: str = "") -> None:
+    def __init__(
+        self, problems: Sequence[str], *, remedy: str = "", rows: Sequence[Mapping[str, str | int]] = ()
+    ) -> None:
         super().__init__("\n".join(problems), remedy=remedy)
         self.problems = tuple(problems)
+        self.rows = tuple(rows)
 
 
 class TransportError(PgmError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container
+from collections.abc import Collection
 
 import attrs
 
@@ -21,7 +21,7 @@ from pgm.topology.locate import KeyPath
 from pgm.topology.model import Topology
 from pgm.topology.problems import Problem, error_of
 from pgm.topology.reading import Reading, read
-from pgm.topology.rule import Rule
+from pgm.topology.rule import Finding, Rule
 from pgm.topology.tree import Tree
 
 RULES: tuple[Rule, ...] = (
@@ -77,15 +77,19 @@ def load_checked(path: str | os.PathLike[str]) -> Topology:
     return reading.topology
 
 
-def _check(topology: Topology, spoilt: Container[KeyPath]) -> Report:
+def _check(topology: Topology, spoilt: Collection[KeyPath]) -> Report:
     tree = Tree.of(topology)
     found: dict[bool, list[Problem]] = {False: [], True: []}
     for rule in RULES:
         for finding in rule.find(tree):
-            if finding.path[:2] in spoilt:
+            if _rests_on_any(finding, spoilt):
                 continue  # what could not be read there was reported; the rest may follow from it
             line = topology.lines.of(finding.path)
             problem = Problem(topology.path, line, rule.name, finding.message, finding.remedy)
             found[rule.is_warning].append(problem)
     errors, warnings = (tuple(sorted(found[kind], key=lambda problem: problem.line)) for kind in (False, True))
     return Report(errors, warnings)
+
+
+def _rests_on_any(finding: Finding, spoilt: Collection[KeyPath]) -> bool:
+    return finding.path[:2] in spoilt or any(path[: len(root)] == root for root in finding.rests_on for path in spoilt)

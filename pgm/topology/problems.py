@@ -15,19 +15,21 @@ class Problem:
     """One finding: an error or a warning, with the place in the file and what to do about it."""
 
     file: str
-    line: int
+    line: int  # 0: the file as a whole
     rule: str  # name of the rule that found it
     message: str
     remedy: str
 
     def __str__(self) -> str:
-        text = f"{self.file}:{self.line}: {self.message}"
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        text = f"{where}: {self.message}"
         return f"{text} ({self.remedy})" if self.remedy else text
 
 
 def error_of(problems: Iterable[Problem]) -> TopologyError:
     """All problems as one exception."""
-    return TopologyError([str(problem) for problem in problems])
+    found = list(problems)
+    return TopologyError([str(problem) for problem in found], rows=[attrs.asdict(problem) for problem in found])
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

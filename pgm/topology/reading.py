@@ -43,7 +43,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
         return _unreadable(name, 1, f"octet {error.start} is not UTF-8", "save the file as UTF-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return _unreadable(name, 1, f"cannot read {name!r}: {reason}", "give the path of a topology file")
+        return _unreadable(name, 0, f"cannot read it: {reason}", "give the path of a topology file")
     return read_text(text, name)
 
 

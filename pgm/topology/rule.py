@@ -12,11 +12,15 @@ from pgm.topology.tree import Tree
 
 @attrs.frozen
 class Finding:
-    """One violation: the key it is about, what is wrong with which values, and what to write instead."""
+    """One violation: the key it is about, what is wrong with which values, and what to write instead.
+
+    `rests_on` begins the paths of other tables that it follows from: where one of them could not be read, it says nothing.
+    """
 
     path: KeyPath
     message: str
     remedy: str
+    rests_on: tuple[KeyPath, ...] = ()
 
 
 @attrs.frozen

@@ -239,7 +239,7 @@ def _cache(tree: Tree) -> Iterator[Finding]:
             f"{format_rate(rate)} x {format_duration(lasts)} = {_rounded(needed)}"
         )
         remedy = f'set bytes = "{_rounded(needed)}", or seconds = {max(1, octets // max(1, rate))}'
-        yield Finding(setting.path, message, remedy)
+        yield Finding(setting.path, message, remedy, (("streams",),))
 
 
 def _rounded(octets: int) -> str:

@@ -63,11 +63,11 @@ def _parents(tree: Tree) -> Iterator[Finding]:
             answers = [place.segment for place in parent.downs]
             if parent.role is Role.RECEIVER:
                 message = f"{node.name!r} has the receiver {name!r} as a parent: receivers repair nothing"
-                yield Finding(path, message, "name a repairer, an aggregator or a source")
+                yield Finding(path, message, "name a repairer, an aggregator or a source", (("nodes", name),))
             elif node.up.segment not in answers and _exist(tree, node.up.segment, *answers) and answers:
                 sides = f"{node.name!r} asks on {node.up.segment}, {name!r} answers on {' and '.join(answers)}"
                 message = f"a parent must sit on the node's upstream segment: {sides}"
-                yield Finding(path, message, _parent_remedy(tree, node, name))
+                yield Finding(path, message, _parent_remedy(tree, node, name), (("nodes", name),))
 
 
 def _exist(tree: Tree, *segments: str) -> bool:
@@ -95,12 +95,12 @@ def _repairers(tree: Tree) -> Iterator[Finding]:
             answers = [place.segment for place in repairer.downs]
             if repairer.role is not Role.REPAIRER:
                 message = f"{node.name!r} lists the {repairer.role.value} {name!r} among its repairers"
-                yield Finding(path, message, "list nodes of role repairer; others go to parents")
+                yield Finding(path, message, "list nodes of role repairer; others go to parents", (("nodes", name),))
             elif not below.intersection(answers) and _exist(tree, *answers):
                 where = " and ".join(answers) or "no segment"
                 wanted = f"a downstream segment of {node.name!r} ({', '.join(sorted(below)) or 'none'})"
                 message = f"the repairer {name!r} answers on {where}, not on {wanted}"
-                yield Finding(path, message, f"remove {name!r}, or name it in parents")
+                yield Finding(path, message, f"remove {name!r}, or name it in parents", (("nodes", name),))
 
 
 def _speakers(tree: Tree) -> Iterator[Finding]:
@@ -129,11 +129,11 @@ def _standby(tree: Tree) -> Iterator[Finding]:
             if relay is standby or relay.standby_of or not relay.is_relay:
                 what = "itself" if relay is standby else "a standby" if relay.standby_of else "no relay"
                 message = f"{standby.name!r} stands in for {relay_name!r}, which is {what}"
-                yield Finding(path, message, "name the relay that speaks")
+                yield Finding(path, message, "name the relay that speaks", (("nodes", relay_name),))
             elif standby.is_relay and _seats_of(relay) != _seats_of(standby):
                 sides = f"{_seats_of(standby)} and {_seats_of(relay)}"
                 message = f"{standby.name!r} stands in for {relay_name!r}, and their segments differ: {sides}"
-                yield Finding(path, message, "put both on the same segments")
+                yield Finding(path, message, "put both on the same segments", (("nodes", relay_name),))
             if standby is not standbys[0]:
                 message = (
                     f"{standbys[0].name!r} and {standby.name!r} both stand in for {relay_name!r}: both would take over"
@@ -157,7 +157,7 @@ def _silent_segments(tree: Tree) -> Iterator[Finding]:
         names = ", ".join(listening[:3]) + (f" and {len(listening) - 3} more" if len(listening) > 3 else "")
         message = f"no stream arrives on {name}, where {names} listen{'s' if len(listening) == 1 else ''}"
         remedy = f"put a source on {name}, or a relay with {name} downstream and a source above it"
-        yield Finding(("segments", name), message, remedy)
+        yield Finding(("segments", name), message, remedy, (("nodes",),))
 
 
 def _fed(tree: Tree) -> Iterator[Finding]:
@@ -176,7 +176,7 @@ def _fed(tree: Tree) -> Iterator[Finding]:
             else:
                 message = f"the stream {name!r} that {node.name!r} wants does not reach {node.up.segment}"
                 remedy = f"let the relays above it carry it too; what arrives is {', '.join(sorted(arriving))}"
-            yield Finding(("nodes", node.name, "streams", index), message, remedy)
+            yield Finding(("nodes", node.name, "streams", index), message, remedy, (("nodes",),))
 
 
 def _stream_segment(tree: Tree) -> Iterator[Finding]:

@@ -242,3 +242,11 @@ def test_a_recorded_demo_has_every_message_in_the_archive_of_every_subnet(tmp_pa
         ("subnet-2", 1000, True),
     ]
     invoked("demo", "--record", archives).complains(2, "is not empty", "another folder")
+
+
+@pytest.mark.parametrize("loss", ["2", "0.02"])
+def test_a_loss_says_its_unit_as_everywhere(loss: str) -> None:
+    done = subprocess.run(command("demo", "--loss", loss), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"'{loss}' is not a percentage" in done.stderr
+    assert '"2%"' in done.stderr

@@ -278,6 +278,15 @@ def test_send_and_recv(folder: Path) -> None:
 def test_errors_are_json_too(arguments: tuple[str, ...], code: str) -> None:
     done = invoked(*arguments, "--json")
     assert done.code == 2
-    assert set(done.json["error"]) == {"code", "message", "remedy"}
+    assert set(done.json["error"]) - {"problems"} == {"code", "message", "remedy"}
     assert done.json["error"]["code"] == code
+    assert done.json["error"]["remedy"]
     assert done.err == ""
+
+
+def test_what_is_wrong_with_a_file_is_a_row_each(folder: Path) -> None:
+    file = folder / "tree.toml"
+    file.write_text('version = 1\nname = "wrong"\nrtt = 5\nprofle = "wan"\n')
+    problems = invoked("plan", file, "--json").json["error"]["problems"]
+    assert problems == invoked("check", file, "--json").json["errors"]
+    assert [(row["line"], row["rule"]) for row in problems if row["rule"] == "format"] == [(3, "format"), (4, "format")]

@@ -122,3 +122,31 @@ def test_remedies_name_addresses_of_the_segment():
     loopback = ('interface = "10.0.1.0/24"', 'interface = "127.0.7.0/24"')
     found = report(changed(loopback, ('addresses = "10.0.1.10-10.0.1.19"\n', ""))).errors
     assert any('addresses = "127.0.7.10-127.0.7.13"' in one.remedy for one in found)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "mark"),
+    [
+        ('role = "aggregator"', 'role = "agregator"', "agregator"),
+        ('role = "source"', 'role = "sauce"', "sauce"),
+        ('segment = "floor"', "segment = 2", "segment = 2"),
+    ],
+)
+def test_what_follows_from_something_that_could_not_be_read_is_not_told(right, wrong, mark):
+    text = changed((right, wrong))
+    found = report(text)
+    assert [(one.line, one.rule) for one in found.errors] == [(line_of(text, mark), "format")]
+    assert not found.warnings
+
+
+def test_a_cache_is_not_held_against_a_rate_that_could_not_be_read():
+    text = changed(('bytes = "4GiB"', 'bytes = "1GiB"'))
+    assert report(text).warnings
+    assert not report(changed(('rate = "400Mbit/s"', 'rate = "400 fast"'), text=text)).warnings
+
+
+def test_a_file_that_is_not_there_has_no_line(tmp_path):
+    found = check_file(tmp_path / "none.toml")
+    assert [str(one) for one in found.errors] == [
+        f"{tmp_path / 'none.toml'}: cannot read it: No such file or directory (give the path of a topology file)"
+    ]
