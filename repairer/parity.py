@@ -173,7 +173,7 @@ class RepairerParity:
         """Whether the rest of a group is asked for, or is still to be sent."""
         assert self.receiver is not None
         actual = self.receiver.ended_size(group)
-        return actual is None or bool(self._recovery.missing.within(group, group + actual))
+        return actual is None or self._recovery.missing.overlaps(group, group + actual)
 
     def _fetch(self, group: int, now_ns: int, *, is_relied_on: bool) -> None:
         """Ask above for what this node lacks of a group, if that has ended."""

@@ -8,6 +8,7 @@ left the window, or asking for parity was in vain.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -131,7 +132,7 @@ class ParityReceiver:
         if not self._has_ended(group):
             return group
         has_come = self._stock.count(group)
-        is_lacking = bool(self._missing_of(group))
+        is_lacking = self._lacks(group)
         return group if is_lacking and self._usual > has_come and end == group + self.size else group + self.size
 
     def review(self, now_ns: int) -> None:
@@ -160,9 +161,9 @@ class ParityReceiver:
     def _rearm(self, now_ns: int) -> None:
         missing, first_open = self._recovery.missing, self._first_open
         if first_open > self._open_from:
-            self._let_go(missing.within(self._open_from, first_open), now_ns)
+            self._let_go(self._cut_at(self._open_from, first_open), now_ns)
             self._open_from, self._hold_until_ns = first_open, 0
-        held = missing.within(first_open, self._arrivals.end)
+        held = [found for found in self._cut_at(first_open, self._arrivals.end) if found.first >= first_open]
         if held and not self._hold_until_ns:
             # A source that ends its groups when it is idle will end this one too (FEC-24).
             is_sure = self._closes_groups and not self._has_ended(first_open)
@@ -171,6 +172,13 @@ class ParityReceiver:
         for found in held:
             if found.state is RepairState.BACK_OFF and not found.is_parked and found.deadline_ns < self._hold_until_ns:
                 missing.arm(found, self._hold_until_ns)
+
+    def _cut_at(self, first: int, end: int) -> list[Missing]:
+        """The ranges of these sqns, cut at the edges; where there may be no more of them, all that reach in, as they are."""
+        missing = self._recovery.missing
+        if len(missing) + 2 <= self._parameters.rxw_gaps:
+            return missing.within(first, end)
+        return list(itertools.takewhile(lambda found: found.first < end, missing.reaching(first)))
 
     def _let_go(self, ended: list[Missing], now_ns: int) -> None:
         """Back off, the less the more is missing (FEC-27); together, so that one NAK lists all groups."""
@@ -274,14 +282,14 @@ class ParityReceiver:
         self.review(now_ns)
         return runs
 
-    def _missing_of(self, group: int) -> list[Missing]:
-        return self._recovery.missing.within(group, group + self._actual(group))
+    def _lacks(self, group: int) -> bool:
+        return self._recovery.missing.overlaps(group, group + self._actual(group))
 
     def _collect(self, packet: ParityPacket) -> bool:
         group = packet.group
         if (
             (packet.actual or self.size) != self._actual(group)
-            or not self._missing_of(group)
+            or not self._lacks(group)
             or group in self._corrupt
             or packet.index >= code.parity_limit(self.size)
         ):
@@ -297,7 +305,7 @@ class ParityReceiver:
         actual = self._actual(group)
         parts = list(self._store.parts(group, group + actual))
         lacking = actual - sum(part.count for part in parts)
-        if not self._missing_of(group):
+        if not self._lacks(group):
             self._stock.drop(group)
             return []
         if len(collected) < lacking:

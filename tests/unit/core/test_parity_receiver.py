@@ -85,6 +85,35 @@ def test_losses_of_several_groups_are_one_nak_and_a_group_is_never_asked_for_mor
     assert asked(reader) == [[(0, 7), (SIZE, SIZE), (2 * SIZE, SIZE)]]
 
 
+def test_parity_of_many_groups_makes_no_more_ranges_than_there_may_be():
+    """A gap stays one range, whatever groups parity comes of: nothing is given up for that."""
+    many = 40
+    reader = reader_of(rxw_gaps=16)
+    reader.hear(data_train([many * SIZE]))
+    for group in range(0, many * SIZE, SIZE):
+        for one in parity(group, 0):
+            reader.hear(one)
+    [session] = reader.core.sessions
+    assert session.missing_ranges <= 16
+    for group in range(0, many * SIZE, SIZE):
+        reader.hear(data_train(range(group + 1, group + SIZE), kind=T.RDATA))
+    assert reader.delivered() == list(range(many * SIZE + 1))
+
+
+def test_a_full_table_of_ranges_is_not_cut_at_the_group_that_has_not_ended():
+    """What would be given up for that is the oldest of them."""
+    reader = reader_of(rxw_gaps=16)
+    for sqn in (*range(2, 32, 2), 43):
+        reader.hear(data_train([sqn]))
+    [session] = reader.core.sessions
+    assert session.missing_ranges == 16
+    reader.hear(spm_packet(2, 0, 43, DEMAND))
+    reader.wait(100 * MS)
+    assert reader.lost() == {}
+    groups_asked = [one[0] for nak in asked(reader) for one in nak if isinstance(one, tuple)]
+    assert set(groups_asked) >= set(range(0, 40, SIZE))
+
+
 @pytest.mark.rfc("FEC-23", "FEC-29")
 def test_any_packets_make_up_for_any_losses():
     reader = reader_of()
