@@ -23,8 +23,8 @@ from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.naks import LIST_SQNS, full_lists, nak_rows
 from pgm.wire.options import NO_OPTIONS, NakList, Options
-from pgm.wire.packets import Nak, encode
-from pgm.wire.serial import MASK, wrap
+from pgm.wire.packets import Nak, encode, encode_list
+from pgm.wire.serial import MASK
 from pgm.wire.train import Octets
 
 _MOST_FORMS = 256  # of packets with full lists that are remembered: sessions that are asked for
@@ -41,14 +41,17 @@ def nak_packet(
     path_nla: Nla | None = None,
 ) -> bytes:
     """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list; with `parity` each is a group and a count."""
-    more = (NakList(sqns=tuple([sqn & MASK for sqn in sqns[1:]])),) if len(sqns) > 1 else NO_OPTIONS
+    source_nla, wire_sqns = path_nla or path.path_nla or group_nla, [sqn & MASK for sqn in sqns]
+    if len(sqns) > 1 and not options and not parity:
+        return encode_list(kind, path.tsi, path.data_port, source_nla, group_nla, wire_sqns)
+    more = (NakList(sqns=tuple(wire_sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
     return encode(
         Nak(
             tsi=path.tsi,
             data_port=path.data_port,
             kind=kind,
-            sqn=wrap(sqns[0]),
-            source_nla=path_nla or path.path_nla or group_nla,
+            sqn=wire_sqns[0],
+            source_nla=source_nla,
             group_nla=group_nla,
             options=(*more, *options),
             parity=parity,

@@ -134,9 +134,9 @@ class Recovery:
         """The same for gaps that lie in order behind all that is missing, while nobody watches."""
         if not spans:
             return
-        leaves_at_ns = self._leaving_at(now_ns)
+        leaves_at_ns, before = self._leaving_at(now_ns), self.missing.sqns
         self.missing.extend([Missing(first, end, deadline_ns=leaves_at_ns, found_at_ns=now_ns) for first, end in spans])
-        self._counters.missing_sqns += sum([end - first for first, end in spans])
+        self._counters.missing_sqns += self.missing.sqns - before
 
     def _leaving_at(self, now_ns: int) -> int:
         """When the back-off of a gap found now is over."""

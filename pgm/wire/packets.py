@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import struct
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import attrs
@@ -179,7 +180,6 @@ CONTROL: dict[PacketType, type[Packet]] = {
 LAYOUTS: dict[type[Packet], Layout] = {cls: Layout(cls) for cls in set(CONTROL.values())}
 
 _TYPES = {int(kind): kind for kind in PacketType}
-_U32 = struct.Struct(">I")
 _TYPE_AT, _SQN_AT, _SQN_END = 4, 16, 20
 _MOST_FORMS = 256  # of packets that are remembered: sessions that are asked for, by so many lengths of lists
 # Where the sqns of OPT_NAK_LIST begin if that comes first, by type and family of addresses.
@@ -200,12 +200,19 @@ def packet_type_untrusted(octet: int) -> PacketType:
 
 def encode(packet: Packet) -> bytes:
     """The packet as octets, checksum included."""
-    if type(packet) is Nak and len(packet.options) == 1 and type(packet.options[0]) is NakList and not packet.parity:
-        more = packet.options[0].sqns
+    if type(packet) is Nak and packet.options and not packet.says_more and not packet.parity:
         ends = packet.tsi, packet.data_port, packet.source_nla, packet.group_nla
-        head, middle = _form_of_list(packet.kind, *ends, len(more))
-        return _sealed(head + _U32.pack(packet.sqn) + middle + struct.pack(f">{len(more)}I", *more))
+        return encode_list(packet.kind, *ends, packet.sqns)
     return _encode(packet)
+
+
+def encode_list(
+    kind: PacketType, tsi: Tsi, data_port: int, source_nla: Nla, group_nla: Nla, sqns: Sequence[int]
+) -> bytes:
+    """A NAK, NNAK or NCF with a list of two wire sqns or more and no other option, as `encode` has it."""
+    head, middle = _form_of_list(kind, tsi, data_port, source_nla, group_nla, len(sqns) - 1)
+    listed = struct.pack(f">{len(sqns)}I", *sqns)
+    return _sealed(head + listed[:4] + middle + listed[4:])
 
 
 @functools.lru_cache(maxsize=_MOST_FORMS)
@@ -331,6 +338,8 @@ def with_addresses(nak: Nak, source_nla: Nla, group_nla: Nla) -> bytes:
 
 def ncf_for(nak: Nak, options: Options = NO_OPTIONS) -> bytes:
     """The NCF that confirms a NAK: same sqns, addresses and list, ports turned round (W-32); and `options` of its own."""
+    if nak.options and not nak.says_more and not nak.parity and not options:
+        return encode_list(PacketType.NCF, nak.tsi, nak.data_port, nak.source_nla, nak.group_nla, nak.sqns)
     kept = find(nak.options, NakList)
     ncf = Nak(
         tsi=nak.tsi,
