@@ -12,8 +12,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from pgm.core.arena import Arena
 from pgm.core.channel import Segment
 from pgm.core.effects import Send
@@ -25,7 +23,7 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
 from pgm.wire.alert import wants_router_alert
 from pgm.wire.formats import Nla
-from pgm.wire.train import Octets, Train, packets_a_train
+from pgm.wire.train import Octets, packets_a_train
 
 _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
@@ -160,15 +158,14 @@ class Link(Reads):
         destination: tuple[str | int, ...],
     ) -> bool | None:
         """What `_send_once` does, for what is not lost on the way out."""
-        if self.outgoing is not None:
-            lost = self.outgoing.draw(-(-len(octets) // stride))
-            if lost is not None:
-                self.counters.injected_losses += int(lost.sum())
-                left = Train.of(np.frombuffer(octets, np.uint8), stride).without(lost)
-                if left is None:
-                    return True
-                octets = left.buffer
-        return self._send_once(octets, ancillary, destination)
+        lost = None if self.outgoing is None else self.outgoing.draw(-(-len(octets) // stride))
+        if lost is None:
+            return self._send_once((octets,), ancillary, destination)
+        gone = [at * stride for at in lost.nonzero()[0].tolist()]
+        self.counters.injected_losses += len(gone)
+        edges = zip([0, *[at + stride for at in gone]], [*gone, len(octets)], strict=True)
+        left = [octets[low:high] for low, high in edges if low < high]
+        return not left or self._send_once(left, ancillary, destination)
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
         """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""
@@ -180,21 +177,24 @@ class Link(Reads):
         return found
 
     def _send_once(
-        self, octets: bytes | memoryview | Octets, ancillary: Sequence[Ancillary], destination: tuple[str | int, ...]
+        self,
+        pieces: Sequence[bytes | memoryview | Octets],
+        ancillary: Sequence[Ancillary],
+        destination: tuple[str | int, ...],
     ) -> bool | None:
-        """True when gone or counted as an error, False when the kernel will not segment, None when it is busy."""
+        """Send pieces of memory as one. True when gone or counted as an error, False when the kernel will not segment, None when it is busy."""
         try:
-            if ancillary:
-                self._sendmsg((octets,), ancillary, _DONTWAIT, destination)  # type: ignore[arg-type]
+            if ancillary or len(pieces) > 1:
+                self._sendmsg(pieces, ancillary, _DONTWAIT, destination)  # type: ignore[arg-type]
             else:
-                self._sendto(octets, _DONTWAIT, destination)  # type: ignore[arg-type]
+                self._sendto(pieces[0], _DONTWAIT, destination)  # type: ignore[arg-type]
         except OSError as error:
             if error.errno in BUSY:
                 return None
             stride = next((_U16.unpack(size)[0] for level, kind, size in ancillary if (level, kind) == _SEGMENTS), 0)
             if stride and error.errno in _NO_GSO:
                 return False
-            self.counters.send_errors += -(-len(octets) // stride) if stride else 1
+            self.counters.send_errors += -(-sum(map(len, pieces)) // stride) if stride else 1
         return True
 
     def _hop_limit(self, hops: int) -> Ancillary:
