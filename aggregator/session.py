@@ -294,8 +294,8 @@ class AggregatorSession:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         is_history = self.history.joiners.is_history(nak, segment, peer, spans[-1][1], now_ns)
-        watched = 0 if nak.kind is PacketType.NNAK or is_history else nak.asked
-        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead, nak.packets):
+        asked = 0 if nak.kind is PacketType.NNAK else nak.asked
+        if not self.brakes.admit_nak(peer, now_ns, asked, self.path.lead, nak.packets, is_watched=not is_history):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self._on_null_nak(nak, spans, peer, now_ns)
@@ -353,8 +353,8 @@ class AggregatorSession:
         if not self.path.has_edges or not self.parity.may_be(nak):
             self._counters.nak_packets_foreign += 1
             return NOTHING
-        watched = 0 if nak.kind is PacketType.NNAK else sum(count for _, count in counts_of(nak.sqns, self.parity.size))
-        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead):
+        asked = 0 if nak.kind is PacketType.NNAK else sum(count for _, count in counts_of(nak.sqns, self.parity.size))
+        if not self.brakes.admit_nak(peer, now_ns, asked, self.path.lead):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self.parity.on_null_nak(nak, peer)

@@ -142,13 +142,14 @@ def _repairs(summary: dict[str, Any]) -> str:
     heads = (
         "segment",
         "missed",
+        "late",
         "repaired",
         "locally",
         "half in",
         "99 % in",
         "requests saved",
-        "asked",
-        "repaired each",
+        "asked for",
+        "repaired",
     )
     note = (
         "Late is what came as data after all: out of order, or recovered by the relay above. Requests saved are those that a receiver did not make since another one had asked. The last two columns are how often "

@@ -140,7 +140,7 @@ def _rates(rates: dict[str, Any]) -> DetailTable:
         [
             f"{name.replace('_', ' ')}, {window}",
             f"{one['per_s']:,.0f}",
-            f"{one['peak_per_s']:,.0f}",
+            "-" if one["peak_at"] is None else f"{one['peak_per_s']:,.0f}",
             "-" if one["peak_at"] is None else _clock(one["peak_at"]),
         ]
         for name, windows in rates.items()

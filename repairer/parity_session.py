@@ -161,7 +161,7 @@ class ParitySession(RepairerSession):
             return NOTHING
         is_parent = self._parents.is_parent(peer)
         wanted = sum(count for _, count in asked)
-        if not self.brakes.admit_nak(peer, now_ns, 0 if is_parent else wanted, self.path.lead):
+        if not self.brakes.admit_nak(peer, now_ns, wanted, self.path.lead, is_watched=not is_parent):
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.parity_naks_in += 1

@@ -339,8 +339,8 @@ class RepairerSession:
             return NOTHING
         is_parent = self._parents.is_parent(peer)
         is_history = self.history.joiners.is_history(nak, segment, peer, newest, now_ns)
-        watched = 0 if is_parent or is_history else nak.asked  # a parent asks for a whole subnet
-        if not self.brakes.admit_nak(peer, now_ns, watched, self.path.lead, nak.packets):
+        is_own = not (is_parent or is_history)  # a parent asks for a whole subnet
+        if not self.brakes.admit_nak(peer, now_ns, nak.asked, self.path.lead, nak.packets, is_watched=is_own):
             return NOTHING
         self._counters.nak_packets_in += nak.packets
         self._counters.nak_sqns_in += nak.asked

@@ -103,10 +103,12 @@ class Brakes:
         notices, self._notices = self._notices, []
         return notices
 
-    def admit_nak(self, child: Nla, now_ns: int, sqns: int = 0, lead: int = 0, packets: int = 1) -> bool:
+    def admit_nak(
+        self, child: Nla, now_ns: int, sqns: int = 0, lead: int = 0, packets: int = 1, *, is_watched: bool = True
+    ) -> bool:
         """Whether a NAK of this child for `sqns` packets is taken in, or a train of so many `packets`.
 
-        `lead` is the newest sqn sent; 0 sqns are not watched.
+        `lead` is the newest sqn sent. Who asks for others, or for history, is counted and not watched.
         """
         known = self._children.get(child)
         if known is None:
@@ -119,7 +121,7 @@ class Brakes:
         self._children.move_to_end(child)
         known.nak_packets += packets
         known.nak_sqns += sqns
-        if sqns and self._parameters.nagging_window_ivl:
+        if sqns and is_watched and self._parameters.nagging_window_ivl:
             self._lead = lead
             if known.monitor.asked(sqns, lead, now_ns):
                 self._changed(child, known)

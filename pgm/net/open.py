@@ -36,6 +36,7 @@ from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_node
+from pgm.topology.problems import suggestion
 from pgm.topology.url import is_url, plan_url
 from pgm.wire.formats import Tsi
 
@@ -71,7 +72,7 @@ def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
     values: dict[str, Any] = {}
     for key, value in parameters.items():
         if key not in ROWS:
-            raise UsageError(f"there is no parameter {key!r}", remedy="docs/topology.md lists them all")
+            raise UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, ROWS))
         values[key] = ROWS[key].read(value) if isinstance(value, str) else value
     return attrs.evolve(plan.parameters, **values)
 

@@ -44,6 +44,12 @@ def test_the_page_is_whole_and_names_the_worst_link(told: summary.Summary) -> No
     assert "packets lost for good" in text
 
 
+def test_every_column_has_a_heading(told: summary.Summary) -> None:
+    for rows in re.findall(r"<table>(.*?)</table>", page(told, "here"), re.DOTALL):
+        heads, *others = [len(re.findall(r"<t[hd]\b", row)) for row in re.findall(r"<tr>(.*?)</tr>", rows, re.DOTALL)]
+        assert set(others) <= {heads}, rows[:300]
+
+
 def test_the_summary_is_json_and_names_the_models(told: summary.Summary) -> None:
     assert json.loads(json.dumps(told)) == told
     models = summary.models(told)

@@ -173,3 +173,15 @@ def test_nobody_looks_where_the_window_is_zero():
     reader, notices = nagging(nagging_window_ivl=0)
     assert not notices
     assert reader.core.counters.nak_sqns > 1000
+
+
+def test_who_asks_for_others_is_counted_among_those_who_ask_and_not_watched():
+    counters = Counters()
+    brakes = Brakes(parameters(**SOON), counters)
+    for now in range(0, 4 * CHECK, 10 * MS):
+        brakes.admit_nak("relay", now, 10, now // MS, is_watched=False)
+        brakes.admit_nak("desk", now, 1, now // MS)
+    assert not brakes.is_crying("relay")
+    first, second = brakes.askers()
+    assert (first.address, first.nak_sqns) == ("relay", 10 * first.nak_packets)
+    assert (second.address, second.nak_sqns) == ("desk", second.nak_packets)
