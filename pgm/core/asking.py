@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import attrs
@@ -90,18 +90,19 @@ def nak_packets(
     kind: PacketType = PacketType.NAK,
     options: Options = NO_OPTIONS,
     path_nla: Nla | None = None,
-) -> Iterator[Listed]:
+) -> list[Listed]:
     """NAKs, NNAKs or NCFs for spans in order, full lists first, as one train where there are several."""
     if options or sum([end - first for first, end in spans]) < 2 * LIST_SQNS:
-        for sqns in lists_of(spans, LIST_SQNS):
-            packet = nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla)
-            yield Listed(packet, 1, len(sqns))
-        return
+        return [
+            Listed(nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))
+            for sqns in lists_of(spans, LIST_SQNS)
+        ]
     lists, rest = full_lists(spans)
     first = _full_form(path.tsi, path.data_port, kind, path_nla or path.path_nla or group_nla, group_nla)
-    yield Listed(nak_rows(first, lists), len(lists), lists.size)
+    found = [Listed(nak_rows(first, lists), len(lists), lists.size)]
     if rest:
-        yield Listed(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest))
+        found.append(Listed(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
+    return found
 
 
 class HasRoutes(Protocol):

@@ -61,4 +61,4 @@ class Step:
     @property
     def naks(self) -> list[list[int]]:
         """The same as one list of sqns for each NAK."""
-        return list(lists_of(self.spans, LIST_SQNS))
+        return lists_of(self.spans, LIST_SQNS)

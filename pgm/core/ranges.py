@@ -365,13 +365,12 @@ class TimedRanges(RangeTable[T]):
         return found
 
 
-def lists_of(spans: Sequence[Span], size: int) -> Iterator[list[int]]:
+def lists_of(spans: Sequence[Span], size: int) -> list[list[int]]:
     """Cut spans into lists of at most `size` sqns, in order: one NAK each."""
     sqns = [first for first, _ in spans]
     if sum([end for _, end in spans]) - sum(sqns) > len(sqns):  # not scattered ones, each by itself
         sqns = list(itertools.chain.from_iterable(itertools.starmap(range, spans)))
-    for at in range(0, len(sqns), size):
-        yield sqns[at : at + size]
+    return [sqns[at : at + size] for at in range(0, len(sqns), size)]
 
 
 def without(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:

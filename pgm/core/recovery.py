@@ -27,9 +27,9 @@ from pgm.wire.naks import LIST_SQNS
 
 # What may be asked for at a time is asked for in so many waves while there is more: each costs both ends as much as NAKs.
 _WAVES = 4
-_STATE = operator.attrgetter("state")
 _SEVERAL = 4  # lists, of which leaving out a part of one is no matter
 _OLD_TRIES = 3  # for what only caches can have: one may be lost, one may cross a change of parent
+_STATE, _PROMISE = operator.attrgetter("state"), operator.attrgetter("state", "promised_ns", "data_retries")
 
 
 class Recovery:
@@ -236,16 +236,13 @@ class Recovery:
         found = self.missing.discard_each(spans)
         if found and now_ns is not None and self._counters.watch is not None:
             self._counters.watch.arrived(self._tsi, found, now_ns)
-        promised: dict[tuple[int, bool], int] = {}  # what was promised when, and whether it was asked for again
-        for one in found:
-            if one.state is not RepairState.BACK_OFF:
-                self._outstanding -= one.end - one.first
-                if one.state is RepairState.WAIT_DATA:
-                    answer = one.promised_ns, one.data_retries > 0
-                    promised[answer] = promised.get(answer, 0) + 1
-        if now_ns is not None:
-            for (promised_ns, is_repeated), times in promised.items():
-                self.data_patience.answered(now_ns - promised_ns, is_repeated=is_repeated, times=times)
+        for (state, promised_ns, data_retries), neighbours in itertools.groupby(found, _PROMISE):
+            some = list(neighbours)
+            if state is RepairState.BACK_OFF:
+                continue
+            self._outstanding -= sum([one.end - one.first for one in some])
+            if state is RepairState.WAIT_DATA and now_ns is not None:
+                self.data_patience.answered(now_ns - promised_ns, is_repeated=data_retries > 0, times=len(some))
         if now_ns is not None and now_ns < self._look_at_ns < NEVER and self._has_worthwhile_room:
             self._look_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
         return [(one.first, one.end) for one in found]
