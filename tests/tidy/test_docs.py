@@ -34,6 +34,25 @@ def test_the_telemetry_page_shows_the_columns_and_kinds() -> None:
     )
 
 
+def anchors(path: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head).strip().lower().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_to_headings_find_them(path: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", path.read_text()):
+        page = path.parent / target if target else path
+        assert anchor in anchors(page), f"{path.name} links to #{anchor} of {page.name}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text()))
+    assert {path.name for path in DOCS} - {"README.md"} == linked
+
+
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_links_and_files_named_in_the_docs_exist(path: Path) -> None:
     text = path.read_text()
