@@ -363,8 +363,11 @@ class Reads:
             count, ancillary, flags, name = sock.recvmsg_into((room,), CONTROL_OCTETS)
         except OSError as error:
             return None if self._is_busy(error) else _NOTHING
-        if count == first.octets and name == first.name and ancillary == first.beside and not flags:
-            return first
+        if name == first.name and ancillary == first.beside and not flags:
+            if count == first.octets:
+                return first
+            if count and first.octets > first.stride:  # a train of packets of the same size, of which some were lost
+                return _Read(count, first.stride, first.peer, name, ancillary)
         if self._is_raw and not self._is_v6:
             count = strip_header(chunk, at, count)
         return self._judged(sock, count, ancillary, flags, name)
