@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from deploy.output import command, print_json
-from deploy.running import folder_of, sockets_in
+from deploy.running import folder_of, is_file, sockets_in
 from deploy.tables import Column, console, table
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control import Request, ask_control
@@ -21,8 +21,7 @@ _COLUMNS = (Column("setting"), Column("segment", 1), Column("in force"), Column(
 
 def sockets_of(where: str) -> dict[str, Path]:
     """The control sockets of a tree, by node: of a file, or of a name under which nodes run. Raises `TopologyError`, `ProcessError`."""
-    is_file = where.endswith(".toml") or Path(where).is_file()
-    name = load_checked(Path(where)).name if is_file else where
+    name = load_checked(Path(where)).name if is_file(where) else where
     found = {path.stem: path for path in sockets_in(folder_of(name, _SOCKETS), _SOCKETS)}
     if found:
         return found

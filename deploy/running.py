@@ -27,6 +27,11 @@ def tree_folders(name: str | None = None) -> list[Path]:
     return found
 
 
+def is_file(where: str) -> bool:
+    """Whether what the command line says of a tree is its file, and not the name under which it runs."""
+    return where.endswith(".toml") or "/" in where or Path(where).is_file()
+
+
 def folder_of(name: str, sockets: str) -> Path:
     """The folder of a tree that has sockets of a kind, a pattern such as `*.sock`; where they would be if none has."""
     return next((folder for folder in tree_folders(name) if sockets_in(folder, sockets)), runtime_dir(name))

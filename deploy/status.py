@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from deploy.output import command, print_json, warn
-from deploy.running import folder_of, sockets_in
+from deploy.running import folder_of, is_file, sockets_in
 from deploy.status_detail import print_details
 from deploy.tables import Column, console, table
 from pgm.errors import ProcessError
@@ -59,54 +59,62 @@ _COLUMNS = (Column("missing now"), Column("memory", 5), Column("up", 6))
 _MOST_NAMES = 10  # in a message
 
 
-def gather(file: Path, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+def gather(where: str, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     """The snapshots of the nodes that answer, the names of those not there, and of those that hang. Raises `TopologyError`."""
-    topology = load_checked(file)
-    names = [plan_node(topology, name).name for name in nodes] or list(plan_all(topology))
-    folder = folder_of(topology.name, _SOCKETS)
+    tree, names = _wanted(where, nodes)
+    folder = folder_of(tree, _SOCKETS)
     if not nodes:  # of a pattern's receivers more may run than its count, each under any number
-        known = {status_path(topology.name, name).name for name in names}
+        known = {status_path(tree, name).name for name in names}
         names += [path.stem for path in sockets_in(folder, _SOCKETS) if path.name not in known]
     rows: list[dict[str, Any]] = []
     silent: list[str] = []
     stuck: list[str] = []
     for name in names:
         try:
-            rows.append(ask_status(folder / status_path(topology.name, name).name))
+            rows.append(ask_status(folder / status_path(tree, name).name))
         except ProcessError as error:
             (stuck if isinstance(error.__cause__, TimeoutError) else silent).append(name)
     return rows, silent, stuck
 
 
+def _wanted(where: str, nodes: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The name of the tree, and those of its nodes: a file says which there are, of a name only those that run are known."""
+    if not is_file(where):
+        return where, list(nodes)
+    topology = load_checked(Path(where))
+    return topology.name, [plan_node(topology, name).name for name in nodes] or list(plan_all(topology))
+
+
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("where", metavar="TOPOLOGY|FILE")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given several times.")
 @click.option(
     "--detail", is_flag=True, help="All there is: sessions, lines, children, rates with peaks, every counter."
 )
 @click.option("--watch", is_flag=True, help="Show it anew every second until Ctrl-C.")
 @command
-def status(file: Path, nodes: tuple[str, ...], detail: bool, watch: bool, as_json: bool) -> None:
-    """Show what the nodes of a topology FILE that run on this machine have counted.
+def status(where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_json: bool) -> None:
+    """Show what the nodes of a topology, by FILE or name, that run on this machine have counted.
 
     \b
     pgm status tree.toml --watch
     pgm status tree.toml --node desk-7 --detail
     pgm status tree.toml --node desk-7 --json | jq .counters
+    pgm status demo                         # a tree that runs, by its name
 
     A node is found by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID, so ask as
     the user that runs it. docs/counters.md says what each counter counts. With --json there is one object per
     node and line, with every counter, session and segment. Exits with 1 if no node answers.
     """
     if not watch:
-        rows, silent, stuck = gather(file, nodes)
+        rows, silent, stuck = gather(where, nodes)
         if not rows:
-            raise _nobody(file, silent, stuck)
+            raise _nobody(where, silent, stuck)
         _show(rows, silent if nodes else [], stuck, as_json, detail=detail, clear=False)
         return
     try:
         while True:
-            rows, silent, stuck = gather(file, nodes)
+            rows, silent, stuck = gather(where, nodes)
             _show(rows, silent if nodes or not rows else [], stuck, as_json, detail=detail, clear=True)
             time.sleep(1)
     except KeyboardInterrupt:  # the way to end it
@@ -135,15 +143,21 @@ def _some(names: list[str]) -> str:
     )
 
 
-def _nobody(file: Path, names: list[str], stuck: list[str]) -> ProcessError:
+def _nobody(where: str, names: list[str], stuck: list[str]) -> ProcessError:
     if stuck:
         return ProcessError(
             f"running, but not answering: {_some(stuck)}",
             remedy="is it stopped, or the machine overloaded? Ask again, or restart it",
         )
+    if not is_file(where):
+        which = f"no node {_some(names)}" if names else "no node"
+        return ProcessError(
+            f"{which} of a tree called {where!r} runs on this machine as this user",
+            remedy="give its file, or start it: pgm up FILE; pgm top shows all that run",
+        )
     return ProcessError(
         f"none of these nodes runs on this machine as this user: {_some(names)}",
-        remedy=f"start one with: pgm run {file} --node {names[0]}; or all: pgm up {file}",
+        remedy=f"start one with: pgm run {where} --node {names[0]}; or all: pgm up {where}",
     )
 
 

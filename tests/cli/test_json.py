@@ -194,7 +194,8 @@ def test_status_of_a_receiver_beyond_the_count_of_its_pattern(monkeypatch: pytes
         running.start_all(["desk-7"])
         monkeypatch.setenv("PGM_RUNTIME_DIR", str(running.folder))
         done = invoked("status", running.file, "--json")
-    assert [json.loads(line)["node"] for line in done.out.splitlines()] == ["desk-7"]
+        named = [invoked("status", f"t{place.number}", *only, "--json") for only in ((), ("--node", "desk-7"))]
+    assert [json.loads(line)["node"] for one in (done, *named) for line in one.out.splitlines()] == ["desk-7"] * 3
 
 
 def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +206,9 @@ def test_status_where_nothing_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     done = invoked("status", file, "--json")
     assert done.code == 1
     assert done.json["error"]["code"] == "PGM-PROC"
+    invoked("status", "nowhere").complains(1, "no node of a tree called 'nowhere' runs", "give its file")
+    invoked("status", "nowhere", "--node", "desk-1").complains(1, "no node desk-1 of a tree called 'nowhere'")
+    invoked("status", "nowhere.toml").complains(2, "nowhere.toml: cannot read it")
 
 
 def test_a_strict_check_calls_nothing_good_that_it_warns_of(tmp_path: Path) -> None:
