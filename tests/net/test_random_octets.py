@@ -18,6 +18,7 @@ from pgm.core.counters import ROWS, Counters
 from pgm.core.status import SessionStatus
 from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
 from pgm.topology.load import loads
+from pgm.topology.model import Topology
 from pgm.wire.formats import PacketType, Tsi
 from pgm.wire.options import Fin, NakList
 from pgm.wire.packets import Nak, Spm, Spmr, encode
@@ -216,6 +217,7 @@ async def test_junk_at_a_silent_tree_changes_nothing_but_counters(place: Place) 
 
 
 async def test_a_stream_goes_on_under_a_hail_of_junk(place: Place) -> None:
+    """As much of it as there are batches, and some more while the last is repaired: a slow machine has no more to do than a fast one."""
     rng = random.Random(SEED + 1)
     print(f"seed {SEED + 1}")
     text = topology_text(place, quiet=False)
@@ -223,13 +225,8 @@ async def test_a_stream_goes_on_under_a_hail_of_junk(place: Place) -> None:
         sent = [rng.randbytes(rng.choice([20, 800, 1400, 4000])) for _ in range(3000)]
         with guns(place) as stand:
             async with trio.open_nursery() as nursery:
-                source_tree = await nursery.start(publish, loads(text), sent)
-                ports = ports_of(tree) + ports_of(source_tree)
-                packets = real_packets(place, source_tree.sources["source"].tsi)
-                nursery.start_soon(hail, rng, stand, ports, packets, nursery.cancel_scope)
-                with trio.fail_after(60):
-                    taken = await take_all(tree.receivers["desk-1"])
-                nursery.cancel_scope.cancel()
+                nursery.start_soon(publish, Hail(rng, stand, place, tree), loads(text), sent)
+                taken = await take_all(tree.receivers["desk-1"])
         print(taken.events)
         assert [one for one in taken.messages if not one.startswith(b"evil")] == sent
         assert not taken.lost
@@ -242,28 +239,43 @@ async def test_a_stream_goes_on_under_a_hail_of_junk(place: Place) -> None:
             assert len(tree.core(name).status(0)) <= 64
 
 
-async def publish(
-    topology: object, sent: list[bytes], task_status: trio.TaskStatus[Tree] = trio.TASK_STATUS_IGNORED
-) -> None:
-    async with running(topology, "source") as tree:  # type: ignore[arg-type]
-        task_status.started(tree)
+async def publish(hail: Hail, topology: Topology, sent: list[bytes]) -> None:
+    async with running(topology, "source") as tree:
+        hail.aim(tree)
         for at in range(0, len(sent), 10):
             await tree.sources["source"].send_batch(sent[at : at + 10])
+            hail.volley()
             await trio.lowlevel.checkpoint()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hail.drizzle)
+            await tree.sources["source"].aclose()
 
 
-async def hail(
-    rng: random.Random,
-    stand: list[Gun],
-    ports: list[tuple[str, int]],
-    packets: list[bytes],
-    scope: trio.CancelScope,
-) -> None:
-    while not scope.cancel_called:
+class Hail:
+    """Junk at every port of a tree and of a source."""
+
+    def __init__(self, rng: random.Random, stand: list[Gun], place: Place, tree: Tree) -> None:
+        self._rng = rng
+        self._stand = stand
+        self._place = place
+        self._tree = tree
+        self._ports: list[tuple[str, int]] = []
+        self._packets: list[bytes] = []
+
+    def aim(self, source_tree: Tree) -> None:
+        self._ports = ports_of(self._tree) + ports_of(source_tree)
+        self._packets = real_packets(self._place, source_tree.sources["source"].tsi)
+
+    def volley(self) -> None:
+        rng = self._rng
         for _ in range(5):
             if rng.random() < 0.5:
-                rng.choice(stand).fire(strangers(rng, packets), rng.choice(ports))
+                octets, stride = strangers(rng, self._packets), 0
             else:
-                octets, stride = junk(rng, packets)
-                rng.choice(stand).fire(octets[:60_000] if stride else octets, rng.choice(ports), stride)
-        await trio.lowlevel.checkpoint()
+                octets, stride = junk(rng, self._packets)
+            rng.choice(self._stand).fire(octets[:60_000] if stride else octets, rng.choice(self._ports), stride)
+
+    async def drizzle(self) -> None:
+        for _ in range(50):
+            self.volley()
+            await trio.sleep(0.01)
