@@ -18,7 +18,11 @@ from deploy.codes import EXIT_FAILED
 from deploy.output import command, log, print_json, warn
 from deploy.record import need_arrow
 from pgm.errors import ProcessError, UsageError
+from pgm.net.cores import stream_of
+from pgm.net.open import resolve
 from pgm.parameters import ROWS, Parameters
+from pgm.topology.node_plan import Role
+from pgm.topology.url import is_url
 from pgm.units import format_octets
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 _WRITE_ROWS = 1000
 _SHOW_S = 0.5
+_PARAMETERS = tuple(name for name in ROWS if name.startswith("archive_"))
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -174,7 +179,7 @@ def archive(
 @click.option(
     "--listen", default="127.0.0.1:3057", show_default=True, metavar="HOST:PORT", help="Where; port 0 takes a free one."
 )
-@click.option("--node", default="", help="The name it gives itself.")
+@click.option("--node", default="", help="The name it gives itself to clients.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate as PEM: then clients use grpc+tls://.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key as PEM.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with the token that clients must show.")
@@ -199,7 +204,7 @@ def archive(
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A parameter: archive_streams, archive_client_streams, archive_poll_ivl.",
+    help=f"A parameter: {', '.join(_PARAMETERS)}. May be repeated.",
 )
 @command
 def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_json: bool, **options: Any) -> None:
@@ -212,6 +217,7 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     It reads what a recorder writes, while it is written or afterwards; docs/archive.md describes requests and answers. With
     --publish what clients put is sent as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
     """
+    _require_address(listen)
     archives = _open(directory)
     with ExitStack() as stack, _signals_waiting():
         publish, where = _publisher(stack, options)
@@ -277,6 +283,15 @@ def _serve(
     return service.end()
 
 
+def _require_address(listen: str) -> None:
+    host, colon, port = listen.rpartition(":")
+    if not (host and colon and port.isdecimal() and int(port) < 1 << 16):
+        raise UsageError(
+            f"--listen {listen}: no address to listen on",
+            remedy="write HOST:PORT, as in 0.0.0.0:3057; port 0 is a free one",
+        )
+
+
 def _certificate(certificate: Path | None, key: Path | None) -> tuple[bytes, bytes] | None:
     if certificate is None and key is None:
         return None
@@ -289,8 +304,8 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
     values: dict[str, Any] = {}
     for text in overrides:
         key, equals, value = text.partition("=")
-        if not equals or key not in ROWS or not key.startswith("archive_"):
-            known = ", ".join(name for name in ROWS if name.startswith("archive_"))
+        if not equals or key not in _PARAMETERS:
+            known = ", ".join(_PARAMETERS)
             raise UsageError(
                 f"--set {text}: no parameter of the range service", remedy=f"as in archive_streams=8; there are {known}"
             )
@@ -300,18 +315,27 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
 
 def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | None, Where | None]:
     """What puts messages into a stream, and where that is; None without --publish."""
-    if options["publish"] is None:
+    target = options["publish"]
+    if target is None:
+        for key in ("publish_node", "publish_stream", "publish_state"):
+            if options[key] is not None:
+                raise UsageError(
+                    f"--{key.replace('_', '-')} goes with --publish",
+                    remedy="as in: pgm serve archive --publish tree.toml --publish-node exchange",
+                )
         return None, None
+    if options["publish_node"] is None and not is_url(target):
+        raise UsageError(f"{target} has many nodes", remedy="say which source publishes: --publish-node NODE")
     from pgm import blocking
     from pgm.wire.formats import tsi_text
 
-    source = stack.enter_context(
-        blocking.open_source(options["publish"], node=options["publish_node"], stream=options["publish_stream"])
-    )
+    plan = resolve(target, options["publish_node"], Role.SOURCE, {})
+    name = stream_of(plan, options["publish_stream"]).name
+    source = stack.enter_context(blocking.open_source(plan, stream=name))
 
     def publish(stream: str, values: Sequence[bytes]) -> None:
-        if stream and options["publish_stream"] not in (None, stream):
-            raise UsageError(f"{stream!r} is not published here", remedy=f"put into {options['publish_stream']!r}")
+        if stream not in ("", name) and not is_url(target):  # an address gives its stream no name of its own
+            raise UsageError(f"{stream!r} is not published here", remedy=f"put into {name!r}")
         if values:
             source.send_batch(list(values))
 

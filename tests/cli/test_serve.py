@@ -1,0 +1,56 @@
+"""`pgm serve`: what it is asked for that cannot be, and that nothing it is told is passed over."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.archive import _publisher
+from pgm.errors import UsageError
+from pgm.parameters import ROWS
+from tests.cli.command import invoked
+from tests.net.places import Place, one_segment
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--publish-node", "source"], "--publish-node goes with --publish"),
+        (["--publish-stream", "s"], "--publish-stream goes with --publish"),
+        (["--publish-state", "state.json"], "--publish-state goes with --publish"),
+        (["--publish", "tree.toml"], "--publish-node NODE"),
+        (["--listen", "nonsense"], "HOST:PORT"),
+        (["--listen", ":3057"], "HOST:PORT"),
+        (["--listen", "127.0.0.1:65536"], "HOST:PORT"),
+        (["--set", "archive_rows=5"], "archive_streams"),
+        (["--tls-cert", "cert.pem"], "go together"),
+    ],
+)
+def test_what_goes_together_and_what_is_no_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    monkeypatch.setattr("signal.sigwait", lambda _: pytest.fail("it serves"))
+    invoked("serve", tmp_path, *arguments).complains(2, says)
+
+
+def test_its_help_names_every_parameter_that_it_takes() -> None:
+    said = invoked("serve", "--help").out
+    assert all(name in said for name in ROWS if name.startswith("archive_"))
+
+
+def test_what_is_put_into_another_stream_than_the_sources_is_not_published(tmp_path: Path) -> None:
+    """Though nobody has said by --publish-stream which that is."""
+    file = tmp_path / "tree.toml"
+    file.write_text(one_segment(Place.new()))
+    options = {"publish": str(file), "publish_node": "source", "publish_stream": None, "publish_state": None}
+    with ExitStack() as stack:
+        publish, where = _publisher(stack, options)
+        assert publish is not None
+        assert where is not None
+        with pytest.raises(UsageError, match="'trades' is not published here"):
+            publish("trades", [b"lost its way"])
+        publish("s", [b"one"])
+        publish("", [b"two"])
+        assert where()[1] == 2
