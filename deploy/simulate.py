@@ -14,7 +14,7 @@ import attrs
 import click
 
 from deploy.codes import EXIT_FAILED
-from deploy.output import command, print_json
+from deploy.output import command, print_json, warn
 from deploy.roles import build_core
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
@@ -117,7 +117,9 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
     help="How many nodes a pattern stands for; may be repeated.",
 )
 @click.option("--loss", metavar="SHARE", help="Random loss on every last hop, instead of the file's.")
-@click.option("--burst-loss", metavar="SHARE", help="Loss in bursts of mean 8 packets on every last hop.")
+@click.option(
+    "--burst-loss", metavar="SHARE", help="Loss in bursts of mean 8 packets on every last hop, instead of the file's."
+)
 @click.option("--uplink-loss", metavar="SHARE", help="Random loss between the tiers, instead of the file's.")
 @click.option("--delay", default="50us", show_default=True, help="Way from a segment to a node.")
 @click.option(
@@ -131,7 +133,7 @@ def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 @click.option(
     "--telemetry",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
+    help="Write protocol events as Parquet files into this folder, for `pgm report`; an empty one, or both runs are added up.",
 )
 @command
 def sim(
@@ -162,6 +164,7 @@ def sim(
     locally" came from a repairer of the own subnet, "from above" from a higher tier, "late" by itself after it was
     missed. Exits with 1 if anything did not arrive once and in order.
     """
+    _look_for_others(telemetry)
     plans = plan_all(load_checked(file), parse_counts(counts))
     last_hop = _last_hop(loss, burst_loss)
     uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
@@ -193,6 +196,11 @@ def sim(
         _print(report)
     if not report["ok"]:
         sys.exit(EXIT_FAILED)
+
+
+def _look_for_others(telemetry: Path | None) -> None:
+    if telemetry is not None and any(telemetry.glob("*.parquet")):
+        warn(f"{telemetry} has telemetry of another run: a report of it adds up both")
 
 
 _MOST_ROWS = 24  # of a table; the rest is summed up or left to --json

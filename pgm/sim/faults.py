@@ -32,6 +32,7 @@ class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         self.healed_at_ns = 0  # when the last fault that heals will have healed
+        self.begun_at_ns = 0  # when all will have happened
 
     def add(self, fault: Fault) -> None:
         """Schedule a fault; it hits every stream of a source. Raises `UsageError` for an unknown kind or node."""
@@ -42,6 +43,8 @@ class Faults:
             raise UsageError(f"there is no node {fault.node!r}", remedy="name a node of the tree")
         for name in names:
             self._add(fault, name)
+
+        self.begun_at_ns = max(self.begun_at_ns, fault.at_ns)
 
     def _add(self, fault: Fault, name: str) -> None:
         if fault.kind == "crash":

@@ -61,7 +61,7 @@ def simulate(
 
     Every source offers `messages` of `size` octets at `rate` messages a second (0: half of its txw_max_rte), closes, and
     the tree comes to rest. `delay` is the way from a segment to a node in ns, `wiring` replaces it for nodes by
-    name, plans inject their own losses, `faults` happen besides. Raises `InvariantBroken` when an
+    name, plans inject their own losses, `faults` happen besides, all of them. Raises `InvariantBroken` when an
     invariant does not hold or there is no rest within `limit` ns of virtual time. `telemetry` is a folder for the events
     of all nodes; `checkers` watch besides the usual ones.
     """
@@ -79,9 +79,12 @@ def simulate(
     for fault in faults:
         schedule.add(fault)
     calm_ns = 2 * max(_patience(plan) for plan in plans.values())
-    _run(world, max(schedule.healed_at_ns, _START_NS), calm_ns, limit, progress)
-    if events is not None:
-        events.finish()
+    busy_ns = max(schedule.begun_at_ns, schedule.healed_at_ns, _START_NS)
+    try:
+        _run(world, busy_ns, calm_ns, limit, progress)
+    finally:  # what led to an invariant that does not hold is what telemetry is looked at for
+        if events is not None:
+            events.finish()
     return account(world)
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from pgm.telemetry.events import arrow_schema
-from tests.cli.command import pgm
+from tests.cli.command import invoked, pgm
 from tests.net.lab import ROOT
 
 
@@ -61,3 +61,9 @@ def test_a_report_without_spark_says_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert "pip install 'pgm-repair-network[spark]'" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_simulation_says_that_its_rows_come_to_those_of_another(tmp_path: Path) -> None:
+    line = ("sim", ROOT / "deploy/topologies/on-lan.toml", "--messages", "10", "--telemetry", tmp_path / "events")
+    assert "adds up both" not in invoked(*line).err
+    assert "adds up both" in invoked(*line).err

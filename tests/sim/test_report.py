@@ -93,6 +93,14 @@ def test_faults_happen_and_are_survived():
     assert report["repairers"][0]["rdata"] < report["totals"]["repaired"]
 
 
+def test_a_fault_that_comes_late_happens_all_the_same():
+    """A run is not over before it, though nobody has anything left to do."""
+    faults = [Fault("crash", "receiver-1", 100 * SECOND)]
+    report = simulate(tree().plans, build_core, messages=100, rate=2000, faults=faults)
+    assert report["virtual_seconds"] >= 100
+    assert report["ok"]
+
+
 def test_source_of_several_streams_is_several_sources():
     plans = tree().plans
     both = (StreamPlan("quotes", 7500), StreamPlan("news", 7501))

@@ -13,6 +13,7 @@ from deploy.roles import build_core
 from deploy.simulate import with_losses
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
+from pgm.sim.invariant import InvariantBroken
 from pgm.sim.report import Report, simulate
 from pgm.sim.telemetry import TelemetryChecker
 from pgm.sim.trees import Tree
@@ -20,6 +21,7 @@ from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.schema import KINDS
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
+from pgm.units import SECOND
 from tests.sim.worlds import finish, lossy, make_world, parameters, traffic
 
 TWO_SUBNETS = Path("deploy/topologies/two-subnets.toml")
@@ -72,6 +74,14 @@ def test_telemetry_changes_nothing(tmp_path: Path) -> None:
         simulate(plans, build_core, seed=5, messages=1000, telemetry=telemetry) for telemetry in ("", str(tmp_path))
     ]
     assert reports[0] == reports[1]
+
+
+def test_a_run_that_fails_has_its_telemetry_written(tmp_path: Path) -> None:
+    plans = plan_all(load_checked(TWO_SUBNETS), {"north-*": 2, "south-*": 2})
+    with pytest.raises(InvariantBroken, match="no rest"):
+        simulate(plans, build_core, seed=5, messages=1000, telemetry=str(tmp_path), limit=SECOND // 2)
+    rows = pyarrow.dataset.dataset(tmp_path, schema=arrow_schema()).to_table()
+    assert set(rows["node"].to_pylist()) == set(plans)
 
 
 def test_the_loss_and_the_lag_of_each_line_are_told(tmp_path: Path) -> None:
