@@ -152,7 +152,10 @@ class ParityReceiver:
         end, left = self._arrivals.end, []
         for group in self._holes:
             spans = self._recovery.arrived(group + self._actual(group), min(end, group + self.size))
-            self._counters.skipped_sqns += sum(high - low for low, high in spans)
+            for low, high in spans:
+                self._counters.skipped_sqns += high - low
+                if self._counters.watch is not None:
+                    self._counters.watch.skipped(self._path.tsi, low, high)
             self._skipped += spans
             if end < group + self.size:
                 left.append(group)

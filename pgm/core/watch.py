@@ -39,6 +39,9 @@ class Watch(Protocol):
     def filled(self, kind: PacketType, peer: Nla) -> None:
         """What arrived last came as this type from this sender."""
 
+    def skipped(self, tsi: Tsi, first: int, end: int) -> None:
+        """Of what was found missing, these were never sent: a group of parity ended before them."""
+
     def gave_up(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
         """These will not be asked for any more."""
 

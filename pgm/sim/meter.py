@@ -59,6 +59,9 @@ class RepairMeter(Checker):
     def filled(self, kind: PacketType, peer: Nla) -> None:
         """By what does not matter."""
 
+    def skipped(self, tsi: Tsi, first: int, end: int) -> None:
+        """Nobody waits for these."""
+
     def gave_up(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
         """The account has it."""
 

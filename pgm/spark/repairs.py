@@ -63,15 +63,16 @@ _COUNTED = ("missing", "repaired", "local", "late", "lost", "nak_sqns", "suppres
 def shares(events: DataFrame, *keys: str) -> DataFrame:
     """What became of losses at receivers: keys, missing, repaired, local, late, lost, nak_sqns, suppressed, and shares of them.
 
+    What turned out never to have been sent was not missing.
     `local_share` of the repaired came from the own segment's caches; `suppressed_share` of the requests were not made
     since somebody else had asked.
     """
     table = (
-        of_kind(events, "gap", "repaired", "late", "lost", "nak_sent", "suppressed")
+        of_kind(events, "gap", "skipped", "repaired", "late", "lost", "nak_sent", "suppressed")
         .where("role = 'receiver'")
         .groupBy(*keys)
         .agg(
-            _sum_of("gap").alias("missing"),
+            (_sum_of("gap") - _sum_of("skipped")).alias("missing"),
             _sum_of("repaired").alias("repaired"),
             F.coalesce(F.sum(F.when(F.col("local"), F.col("count"))), F.lit(0)).alias("local"),
             _sum_of("late").alias("late"),

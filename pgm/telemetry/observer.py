@@ -159,6 +159,10 @@ class Observer:
         kind = "ncf_timeout" if found.state_name == "WAIT_NCF" else "rdata_timeout"
         self._tell(tsi, found, kind, found.since_ns, now_ns)
 
+    def skipped(self, tsi: Tsi, first: int, end: int) -> None:
+        """A gap that was none."""
+        self._add("skipped", self._up, tsi, first, end - first)
+
     def mended(self, tsi: Tsi, first: int, end: int) -> None:
         """An aggregator has got what it missed."""
         self._add("repaired", self._up, tsi, first, end - first, cause="MENDED")

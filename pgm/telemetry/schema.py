@@ -54,6 +54,7 @@ KINDS: dict[str, tuple[str, str]] = {
         "Missing, then arrived as RDATA of `peer`: `value_us` since found, `cause` is the state until then.",
     ),
     "late": ("all but sources", "Missing, then arrived as ODATA: reordered, or recovered by the relay above."),
+    "skipped": ("receivers, repairers", "Found missing, and never sent: a group of parity ended before it."),
     "gave_up": ("all but sources", "Will not be asked for any more: `value_us` since found."),
     "lost": ("receivers", "Reported to the application as lost, `cause` says why."),
     "nak_sent": ("all but sources", "Asked for, of `peer`."),

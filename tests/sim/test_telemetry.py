@@ -103,7 +103,9 @@ def test_what_a_repairer_rebuilds_by_parity_is_told_as_repaired(tmp_path: Path) 
     tree.repairer("relay", "core", "floor", parents=("source",))
     tree.receiver("receiver", "floor", "relay")
     checker = TelemetryChecker(tmp_path, Parameters())
-    world = make_world(tree, traffic(600, burst=20), wirings={"relay": lossy(0.05)}, more=(checker,))
+    world = make_world(
+        tree, traffic(600, burst=20), wirings={"relay": lossy(0.05), "receiver": lossy(0.05)}, more=(checker,)
+    )
     finish(world)
     checker.finish()
     rows = pyarrow.dataset.dataset(tmp_path, schema=arrow_schema()).to_table()
@@ -111,4 +113,8 @@ def test_what_a_repairer_rebuilds_by_parity_is_told_as_repaired(tmp_path: Path) 
     assert counters.parity_packets_in > 10
     assert total(rows, "repaired", "relay") == counters.repaired_sqns > 10
     assert total(rows, "late", "relay") == counters.late_sqns
+    assert total(rows, "skipped", "relay") == counters.skipped_sqns > 0
     assert total(rows, "gap", "relay") == counters.repaired_sqns + counters.late_sqns + counters.skipped_sqns
+    counters = world.nodes["receiver"].counters[0]
+    assert total(rows, "skipped", "receiver") == counters.skipped_sqns > 0
+    assert total(rows, "gap", "receiver") == counters.repaired_sqns + counters.late_sqns + counters.skipped_sqns

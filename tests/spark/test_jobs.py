@@ -14,10 +14,13 @@ from deploy.simulate import with_losses
 from pgm.core.channel import Channel
 from pgm.core.effects import Send
 from pgm.impairments import Impairment
+from pgm.parameters import Parameters
 from pgm.sim import report as sim_report
 from pgm.sim.checker import Checker
 from pgm.sim.node import Node
 from pgm.spark import events, fit, losses, repairs, summary, timers
+from pgm.telemetry.events import EventLog
+from pgm.telemetry.schema import Event
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
 from pgm.wire.formats import Nla, PacketType
@@ -118,6 +121,15 @@ def test_repairs_add_up_to_the_account(simulated: tuple[DataFrame, Truth, sim_re
         assert doubled[side]["repairs"] == sent[f"{side}-repairer"] + sent[f"{side}-relay"]
         assert 1 <= doubled[side]["repair_ratio"] < 1.2
     assert repairs.crying_babies(table).count() == 0
+
+
+def test_what_was_never_sent_was_not_missing(spark: SparkSession, tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "desk", Parameters(), in_background=False)
+    for kind, first, count in (("gap", 1, 10), ("repaired", 1, 6), ("late", 7, 1), ("skipped", 8, 3)):
+        log.add(Event(1_000_000 + first, "desk", "receiver", "lan", kind, "tsi", first, count))
+    log.close()
+    [row] = repairs.shares(events.read(spark, tmp_path)).collect()
+    assert (row["missing"], row["repaired"], row["late"]) == (7, 6, 1)
 
 
 def test_timers_are_judged(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
