@@ -64,13 +64,26 @@ class Row:
 
     def read(self, value: object) -> int | float | bool | str:
         """Turn what the file says into what the cores read. Raises `UnitError` with a remedy."""
-        parsed = self._parse(value)
-        if not isinstance(parsed, str) and not self.low <= parsed <= self.high:
+        return self._bounded(self._parse(value))
+
+    def take(self, value: object) -> int | float | bool | str:
+        """The same of what a program says, which may be a number as well: of nanoseconds, of octets (a second), a share.
+
+        Raises `UnitError`.
+        """
+        if self.unit not in _READ or isinstance(value, bool):
+            return self.read(value)
+        if isinstance(value, int) or (isinstance(value, float) and self.unit is Unit.FRACTION):
+            return self._bounded(value)
+        return self.read(value)
+
+    def _bounded(self, value: float | bool | str) -> int | float | bool | str:
+        if not isinstance(value, str) and not self.low <= value <= self.high:
             raise UnitError(
-                f"{self.key} = {self.spell(parsed)} is out of range",
+                f"{self.key} = {self.spell(value)} is out of range",
                 remedy=f"choose from {self.spell(self.low)} to {self.spell(self.high)}",
             )
-        return parsed
+        return value
 
     def _parse(self, value: object) -> int | float | bool | str:
         if self.unit is Unit.SWITCH:

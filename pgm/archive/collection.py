@@ -81,4 +81,7 @@ class Archives:
         for error in self.damage:
             raise error
         where = "" if request.node is None else f" of node {request.node!r}"
-        raise UnknownSession(f"nothing is held of session {request.tsi}{where}", remedy="ask for the holdings")
+        raise UnknownSession(
+            f"nothing is held of session {request.tsi}{where}",
+            remedy="see what is held: pgm archive ls, or the action holdings",
+        )

@@ -91,7 +91,10 @@ class ArchiveReader:
         if not found:
             self._raise_damage()
             epoch = "" if epoch_us is None else f" with epoch_us {epoch_us}"
-            raise UnknownSession(f"nothing is held of session {tsi}{epoch}", remedy="ask for the holdings")
+            raise UnknownSession(
+                f"nothing is held of session {tsi}{epoch}",
+                remedy="see what is held: pgm archive ls, or the action holdings",
+            )
         if len(found) > 1:
             epochs = ", ".join(str(one.session.epoch_us) for one in found)
             raise BadRequest(f"there are several sessions of {tsi}", remedy=f"name one by its epoch_us: {epochs}")

@@ -42,6 +42,21 @@ from pgm.wire.formats import Tsi
 
 Target: TypeAlias = str | Path | Topology | NodePlan
 
+# Arguments that may be misspelt, and then look like parameters.
+_NAMES = (
+    "node",
+    "stream",
+    "subscribe",
+    "subjects",
+    "start",
+    "on_loss",
+    "slow",
+    "on_notice",
+    "answer",
+    "seed",
+    "busy_poll",
+    "cpu",
+)
 _ANSWERS = ("no", "if-free", "yes")
 _SYSTEM_RANDOM = random.SystemRandom()
 
@@ -72,8 +87,8 @@ def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
     values: dict[str, Any] = {}
     for key, value in parameters.items():
         if key not in ROWS:
-            raise UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, ROWS))
-        values[key] = ROWS[key].read(value) if isinstance(value, str) else value
+            raise UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *_NAMES]))
+        values[key] = ROWS[key].take(value)
     return attrs.evolve(plan.parameters, **values)
 
 

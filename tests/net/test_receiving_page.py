@@ -28,12 +28,12 @@ def output_of(example: str, folder: Path, place: Place) -> list[str]:
 
 
 def test_events(tmp_path: Path, place: Place) -> None:
-    lines = output_of(examples()[0], tmp_path, place)
+    lines = output_of(examples()[1], tmp_path, place)
     assert lines[0].startswith("opened - ")
     assert lines[-1].startswith("closed-fin - ")
 
 
 def test_a_slow_application(tmp_path: Path, place: Place) -> None:
-    lines = output_of(examples()[1], tmp_path, place)
+    lines = output_of(examples()[0], tmp_path, place)
     assert lines[0].startswith("too slow: overrun Take messages faster")
     assert lines[-1] == "the last ones, up to 999: True"

@@ -88,7 +88,7 @@ def draw(tallies: dict[str, Tally]) -> str:
     axis.bar([at - 0.2 for at in places], unasked, 0.4, color=COLOURS[2], label="parity sent unasked")
     axis.bar([at - 0.2 for at in places], repairs, 0.4, bottom=unasked, color=COLOURS[0], label="repairs")
     axis.bar([at + 0.2 for at in places], naks, 0.4, color=COLOURS[1], label="NAKs of all receivers")
-    axis.set_xticks(list(places), list(tallies))
+    axis.set_xticks(list(places), [mode.replace(", ", ",\n") for mode in tallies])
     axis.set_ylabel("for 100 packets of data")
     axis.legend(frameon=False)
     return svg(figure)

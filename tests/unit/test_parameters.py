@@ -118,3 +118,41 @@ def test_profiles_follow_the_round_trip():
     for key in ("nak_bo_ivl", "nak_rpt_ivl", "nak_rdata_ivl"):
         assert near[key] < far[key]
         assert far[key] > 200 * MILLISECOND
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "taken"),
+    [
+        ("nak_bo_ivl", "20ms", 20_000_000),
+        ("nak_bo_ivl", 20_000_000, 20_000_000),
+        ("rxw_bytes", 1 << 20, 1 << 20),
+        ("rdata_share", 0.5, 0.5),
+        ("nak_ncf_retries", 3, 3),
+        ("private_options", False, False),
+        ("nagging_policy", "lower", "lower"),
+    ],
+)
+def test_a_program_may_give_numbers(key, value, taken):
+    assert ROWS[key].take(value) == taken
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("nak_bo_ivl", 20),
+        ("nak_bo_ivl", -5),
+        ("nak_bo_ivl", 0.02),
+        ("rxw_bytes", True),
+        ("rxw_bytes", None),
+        ("rdata_share", 1.5),
+        ("rdata_share", float("nan")),
+        ("nak_ncf_retries", "3"),
+        ("private_options", 1),
+        ("nagging_policy", "weep"),
+    ],
+)
+def test_but_only_such_as_can_be(key, value):
+    with pytest.raises(UnitError) as caught:
+        ROWS[key].take(value)
+    assert key in caught.value.message
+    assert caught.value.remedy
