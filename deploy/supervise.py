@@ -38,6 +38,7 @@ class Child:
     tail: deque[str] = attrs.field(factory=lambda: deque(maxlen=_TAIL_LINES))
     result: dict[str, Any] | None = None  # what it printed as JSON at its end
     error: dict[str, Any] | None = None
+    was_gone: bool = False  # before it was asked to end
 
     @property
     def has_failed(self) -> bool:
@@ -136,6 +137,8 @@ class Supervisor:
         """Ask a node to end, wait, and insist."""
         if child.process.returncode is None:
             child.process.send_signal(signal.SIGTERM)
+        else:
+            child.was_gone = True
         with trio.move_on_after(_STOP_S):
             await child.done.wait()
             return

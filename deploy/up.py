@@ -49,7 +49,12 @@ async def run_tree(
         finally:
             supervisor.kill_all()
         nursery.cancel_scope.cancel()
-        failed = [child.node for child in supervisor.children.values() if child.has_failed]
+        may_go = set(sources) if messages else set()  # who has sent all
+        failed = [
+            child.node
+            for child in supervisor.children.values()
+            if child.has_failed or (child.was_gone and child.node not in may_go)
+        ]
         results = {child.node: child.result for child in supervisor.children.values() if child.result}
         return {"nodes": [results[name] for name in plans if name in results], "failed": failed}
 
