@@ -141,7 +141,7 @@ def draw(outcomes: dict[str, Outcome]) -> str:
     axis.set_xlabel("second")
     axis.set_ylabel("repairs a second on the subnet")
     axis.set_ylim(bottom=0)
-    axis.legend(frameon=False)
+    axis.legend(frameon=False, loc="lower center", ncols=3)
     return svg(figure)
 
 
