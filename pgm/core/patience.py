@@ -36,6 +36,11 @@ class Patience:
         return max(self.least_ns, min(self.ceiling_ns, self._factor * self._base_ns))
 
     @property
+    def is_measured(self) -> bool:
+        """Whether any answer has come."""
+        return self._mean_ns > 0
+
+    @property
     def _base_ns(self) -> int:
         """The same for what was not waited for in vain."""
         measured = self._mean_ns + _DEVIATIONS * self._deviation_ns

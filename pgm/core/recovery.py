@@ -236,6 +236,7 @@ class Recovery:
         found = self.missing.discard_each(spans)
         if found and now_ns is not None and self._counters.watch is not None:
             self._counters.watch.arrived(self._tsi, found, now_ns)
+        was_measured = self.data_patience.is_measured
         for (state, promised_ns, data_retries), neighbours in itertools.groupby(found, _PROMISE):
             some = list(neighbours)
             if state is RepairState.BACK_OFF:
@@ -243,9 +244,21 @@ class Recovery:
             self._outstanding -= sum([one.end - one.first for one in some])
             if state is RepairState.WAIT_DATA and now_ns is not None:
                 self.data_patience.answered(now_ns - promised_ns, is_repeated=data_retries > 0, times=len(some))
+        if now_ns is not None and not was_measured and self.data_patience.is_measured:
+            self._hasten(now_ns)
         if now_ns is not None and now_ns < self._look_at_ns < NEVER and self._has_worthwhile_room:
             self._look_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
         return [(one.first, one.end) for one in found]
+
+    def _hasten(self, now_ns: int) -> None:
+        """Wait for what was promised before any repair had come as long as for what is promised from now on.
+
+        Else the first repair that is lost holds up delivery for all of nak_rdata_ivl, and with it whatever comes meanwhile.
+        """
+        sooner_ns = self.data_patience.floor_ns - self.data_patience.ivl_ns
+        for found in self.missing:
+            if sooner_ns > 0 and found.state is RepairState.WAIT_DATA and found.deadline_ns != NEVER:
+                self.missing.arm(found, max(now_ns, found.deadline_ns - sooner_ns))
 
     def give_up_before(self, sqn: int) -> list[Span]:
         """End the recovery of everything below `sqn` (RCV-11)."""

@@ -6,7 +6,8 @@ second it must have asked or been told.
 
 * After a NAK of its own, or of another receiver, it waits NAK_RPT_IVL.
 * After an NCF it waits NAK_RDATA_IVL; a NAK heard while it does so starts that wait anew. Once repairs were measured that
-  interval follows what they take: the session says how long it is now, and has to stay between its bounds.
+  interval follows what they take: the session says how long it is now, and has to stay between its bounds. What was promised before
+  the first repair came then waits no longer either.
 * A wait that is over leads to a NAK within NAK_BO_IVL; a new gap within `reorder_ivl` + NAK_BO_IVL, or `ab_hold_ivl` where
   there are several lines. While answers are late
   a wait may last up to `nak_max_ivl`.
@@ -52,6 +53,7 @@ class _Wait:
     ask_by_ns: int = NEVER
     is_promised: bool = False
     promised_until_ns: int = -NEVER
+    promised_ns: int = 0  # when that wait began, or began anew
 
 
 @attrs.define
@@ -65,6 +67,7 @@ class _Ear:
     resumed_ns: int = -1  # when the process last went on after a stop ...
     slept_from_ns: int = 0  # ... which no timer was served since
     busy_ns: int = -NEVER  # when more was missing than may be asked for at a time
+    longest_data_ivl: int = 0  # by which it may wait for what was promised since that interval last shrank
     late_ns: int = -NEVER  # when it last waited longer than the parameters say, since answers are late
     waits: dict[int, _Wait] = attrs.field(factory=dict)
     due: list[tuple[int, int]] = attrs.field(factory=list)  # (ask_by_ns, sqn), stale entries included
@@ -224,6 +227,8 @@ class NakRhythm(Checker):
         may_wait_for_data = served_ns <= wait.promised_until_ns
         data_ivl = ear.data_ivl
         if wait.is_promised:
+            wait.promised_ns = now_ns
+            ear.longest_data_ivl = max(ear.longest_data_ivl, data_ivl)
             self._wait(ear, sqn, wait, data_ivl, data_ivl)
         else:
             least = min(limits.nak_rpt_ivl, data_ivl) if may_wait_for_data else limits.nak_rpt_ivl
@@ -237,8 +242,19 @@ class NakRhythm(Checker):
         wait.is_promised = True
         data_ivl = ear.data_ivl
         self._wait(ear, sqn, wait, data_ivl, data_ivl)
-        wait.promised_until_ns = self.world.now_ns + data_ivl
+        wait.promised_ns = self.world.now_ns
+        ear.longest_data_ivl = max(ear.longest_data_ivl, data_ivl)
+        wait.promised_until_ns = wait.promised_ns + data_ivl
         ear.heard.append((sqn, data_ivl))
+
+    def _hastened(self, ear: _Ear) -> None:
+        """The first repair shows what repairs take: what was promised before waits no longer than that."""
+        ivl = ear.data_ivl
+        if ivl < ear.longest_data_ivl:
+            for wait in ear.waits.values():
+                if wait.is_promised:
+                    wait.not_before_ns = min(wait.not_before_ns, max(self.world.now_ns, wait.promised_ns + ivl))
+        ear.longest_data_ivl = ivl
 
     def _measured(self, ear: _Ear) -> None:
         """A repair in the same train may have changed the interval before or after it was used: both readings stand."""
@@ -294,6 +310,8 @@ class NakRhythm(Checker):
                 self._find(ear)
             if ear.heard or ear.leaves:
                 self._measured(ear)
+            if ear.waits:
+                self._hastened(ear)
             if ear.is_busy:
                 ear.busy_ns = self.world.now_ns
             if ear.is_patient:

@@ -173,6 +173,23 @@ def test_a_source_that_leaves_is_asked_as_often_as_the_parameters_say():
         assert made.deadline_ns <= now + FLOOR
 
 
+def test_what_was_promised_before_the_first_repair_waits_no_longer_than_what_is_promised_after_it():
+    """Else the first repair that is lost holds up delivery for nak_rdata_ivl, whatever the others take."""
+    made = recovering()
+    for sqn in (10, 20, 30):
+        made.detect(sqn, sqn + 1, SECOND, at_once=True)
+    made.handle_deadline(made.deadline_ns, may_give_up=True)
+    promised = SECOND + 2 * MS
+    made.confirmed([(10, 11), (20, 21)], promised)
+    assert [found.deadline_ns for found in made.missing][:2] == [promised + 200 * MS] * 2
+    waits_for_ncf = made.missing.at(30).deadline_ns
+    made.arrived(10, 11, promised + 3 * MS)
+    assert made.missing.at(20).deadline_ns == promised + 40 * MS
+    assert made.missing.at(30).deadline_ns == waits_for_ncf
+    made.handle_deadline(promised + 40 * MS, may_give_up=True)
+    assert made.missing.at(20).data_retries == 1
+
+
 def test_repairs_that_come_at_once_are_asked_for_again_soon():
     made = recovering()
     now = SECOND
