@@ -272,7 +272,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
                 before, has_looked = self.counters.received_octets, True
                 spinner.turn()
                 inbox.left_octets = max(OCTETS_BETWEEN_READS, self.counters.received_octets - before)
-            if driver.thread != spinner.thread:
+            if not driver.is_turned:
                 driver.require_usable()  # a handler has closed it
             message, inbox.alone = inbox.alone, None
             if message is not None:

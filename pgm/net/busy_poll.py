@@ -276,7 +276,7 @@ class BusyPollDriver(Doing):
         self.spinner.turn()
 
     @property
-    def _is_turned(self) -> bool:
+    def is_turned(self) -> bool:
         """Whether it was neither closed nor torn, as by a handler in the midst of a turn."""
         return self.thread == self.spinner.thread
 
@@ -315,10 +315,10 @@ class BusyPollDriver(Doing):
                 try:
                     self._hear(link, arrival)
                 except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held
-                    if self._is_turned and link.holds(sock):
+                    if self.is_turned and link.holds(sock):
                         self.read(link, sock, gathers=False)
                     raise
-            if not (self._is_turned and link.holds(sock)):
+            if not (self.is_turned and link.holds(sock)):
                 break
         return is_single
 
@@ -344,7 +344,7 @@ class BusyPollDriver(Doing):
     def serve(self, now_ns: int) -> None:
         """Send what was held up, then serve the core's deadline for as long as it has come."""
         for _ in range(_DEADLINES_IN_A_ROW):
-            if not self._is_turned:
+            if not self.is_turned:
                 return
             if self.held and not self._send_held():
                 return
@@ -368,7 +368,7 @@ class BusyPollDriver(Doing):
                 self.perform(self._handle_deadline(now_ns))
         finally:  # also where a notice's handler raises
             self.spinner.expect_change()
-        if self._is_turned:
+        if self.is_turned:
             self.spinner.turn_if_due(now_ns)
 
     def send_now(self, send: Send) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ from tests.interop.zmq_stream import (
     open_stream,
     scenes,
 )
-from tests.net.lab import ROOT
+from tests.net.pages import blocks, page
 
 pytestmark = [pytest.mark.network, needs_zeromq]
 
@@ -218,17 +217,10 @@ def test_their_addresses_without_udp(pair: Pair, scene_of: SceneOf) -> None:
     assert receiver.messages == [line(b"hello"), *sent]
 
 
-def blocks(language: str) -> list[str]:
-    """The blocks of the page on ZeroMQ in one language."""
-    return re.findall(
-        rf"^```{language}\n(.*?)^```$", (ROOT / "docs" / "zeromq.md").read_text(), re.DOTALL | re.MULTILINE
-    )
-
-
 def test_the_examples_of_the_page_do_what_it_says(scene_of: SceneOf) -> None:
     """Source and receivers as they stand in docs/zeromq.md, on the interface that the hosts here have."""
     scene = scene_of(TO_THEM)
-    publish, receive, theirs = (block.replace("eth0", "up") for block in blocks("python"))
+    publish, receive, theirs = (block.replace("eth0", "up") for block in blocks(page("zeromq.md"), "python"))
     group = "239.192.1.1"
     theirs = theirs.replace("10.1.0.12", scene.yard.seat(LATE, "up").address)
 
@@ -250,7 +242,7 @@ def test_the_examples_of_the_page_do_what_it_says(scene_of: SceneOf) -> None:
 
 
 def test_the_tree_of_the_page_is_a_tree(tmp_path: Path) -> None:
-    (tmp_path / "quotes.toml").write_text(blocks("toml")[0])
+    (tmp_path / "quotes.toml").write_text(blocks(page("zeromq.md"), "toml")[0])
     topology = load_checked(tmp_path / "quotes.toml")
     assert topology.streams["quotes"].framing == "zeromq"
     assert topology.nodes["relay"].is_relay

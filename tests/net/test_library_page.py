@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import attrs
 
 import pgm
-from tests.net.lab import ROOT
+from tests.net.pages import PATIENCE_S, blocks, page, placed, started
 from tests.net.places import Place
 
-PATIENCE_S = 60
-PAGE = (ROOT / "docs" / "library.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = page("library.md")
 
 
 def test_the_examples_do_what_the_page_says(place: Place, tmp_path: Path) -> None:
-    [tree] = blocks("toml")
-    tree = (
-        tree.replace("127.0.80.", f"{place.net}.")
-        .replace("239.192.80.1", place.group())
-        .replace("3080", f"{place.port}")
-    )
+    [tree] = blocks(PAGE, "toml")
+    tree = placed(tree, place, "127.0.80", "239.192.80.1", 3080)
     (tmp_path / "tree.toml").write_text(tree)
-    *receivers, source = blocks("python")
+    *receivers, source = blocks(PAGE, "python")
 
-    def start(code: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-        )
-
-    running = [start(code) for code in receivers]
+    running = [started(tmp_path, "-c", code) for code in receivers]
     try:
         for one in running:
             assert one.stdout is not None
             assert one.stdout.readline() == "listening\n"
-        running.append(start(source))
+        running.append(started(tmp_path, "-c", source))
         trio, threads, busy, sent = [one.communicate(timeout=PATIENCE_S)[0] for one in running]
     finally:
         for one in running:

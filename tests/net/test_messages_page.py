@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.net.lab import ROOT
+from tests.net.pages import PATIENCE_S, blocks, page, placed, started
 from tests.net.places import Place
 
-PATIENCE_S = 60
-PAGE = (ROOT / "docs" / "messages.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = page("messages.md")
 
 
 def test_the_examples_do_what_the_page_says(place: Place, tmp_path: Path) -> None:
-    [tree] = blocks("toml")
-    tree = (
-        tree.replace("127.0.0.", f"{place.net}.")
-        .replace("239.192.77.1", place.group())
-        .replace("3077", f"{place.port}")
-    )
+    [tree] = blocks(PAGE, "toml")
+    tree = placed(tree, place, "127.0.0", "239.192.77.1", 3077)
     (tmp_path / "tree.toml").write_text(tree)
-    source, *receivers = blocks("python")
+    source, *receivers = blocks(PAGE, "python")
     # Two examples are the same node, whose address only one process can have.
     receivers[2] = receivers[2].replace('node="desk-1"', 'node="desk-3"')
     (tmp_path / "tree.toml").write_text(
         tree.replace(f"{place.net}.11", f"{place.net}.12").replace("count = 2", "count = 3")
     )
 
-    def start(code: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-        )
-
-    running = [start(code) for code in receivers]
+    running = [started(tmp_path, "-c", code) for code in receivers]
     try:
         for one in running:
             assert one.stdout is not None
             assert one.stdout.readline() == "listening\n"
-        sender = start(source)
+        sender = started(tmp_path, "-c", source)
         running.append(sender)
         each, many, values, sent = [one.communicate(timeout=PATIENCE_S)[0] for one in running]
     finally:
