@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from typing import Protocol
 
 import attrs
@@ -83,28 +84,36 @@ class Injector:
         self._enter = min(1.0, leave * share / (1 - share)) if share < 1 else 1.0
         self._bad = False
         self._run = 0  # packets until the chain changes its state
-        self._ahead: Lost = np.zeros(0, np.bool_)
-        self._at = 0
-        self.clear = 0  # packets from here on to which nothing happens, as far as drawn
+        self._drawn = self.seen  # packets whose fate is known
+        self._lost_ahead: deque[int] = deque()  # which of those that have not come are lost
+
+    @property
+    def clear(self) -> int:
+        """Packets from here on to which nothing happens, as far as drawn."""
+        return (self._lost_ahead[0] if self._lost_ahead else self._drawn) - self.seen
 
     def draw(self, count: int) -> Lost | None:
         """True for each of the next `count` packets that is lost, or None where none is."""
-        self.seen += count
-        if count <= self.clear:
-            self.clear -= count
-            self._at += count
+        places = self.draw_places(count)
+        if not places:
             return None
-        if len(self._ahead) - self._at < count:
+        lost: Lost = np.zeros(count, np.bool_)
+        lost[places] = True
+        return lost
+
+    def draw_places(self, count: int) -> list[int]:
+        """Which of the next `count` packets are lost, by their place among them."""
+        begin, ahead = self.seen, self._lost_ahead
+        end = self.seen = begin + count
+        if end > self._drawn:
             drawn = self._draw_ahead(max(_BLOCK, count))
-            self._ahead, self._at = np.concatenate([self._ahead[self._at :], drawn]), 0
-        taken = self._ahead[self._at : self._at + count]
-        self._at += count
-        rest = self._ahead[self._at :]
-        first = int(rest.argmax()) if len(rest) else 0
-        self.clear = first if len(rest) and rest[first] else len(rest)
-        lost = int(np.count_nonzero(taken))
-        self.lost += lost
-        return taken if lost else None
+            ahead += (drawn.nonzero()[0] + self._drawn).tolist()
+            self._drawn += len(drawn)
+        places: list[int] = []
+        while ahead and ahead[0] < end:
+            places.append(ahead.popleft() - begin)
+        self.lost += len(places)
+        return places
 
     def _draw_ahead(self, count: int) -> Lost:
         impairment = self.impairment

@@ -14,9 +14,9 @@ class LooseWindow(ReceiveWindow):
     delivered or reported lost exactly once, as in order.
     """
 
-    def hold_on(self, data: Data, first: int, now_ns: int) -> bool:
+    def hold_on(self, data: Data, first: int, now_ns: int) -> list[Effect] | None:
         """Nothing waits for what is missing."""
-        return False
+        return None
 
     def take_behind(self, some: Scattered, first: int, now_ns: int) -> list[Effect] | None:
         """Each piece is delivered by itself."""

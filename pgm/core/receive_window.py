@@ -97,42 +97,44 @@ class ReceiveWindow:
         counters.delivered_octets += octets - data.count * data.payload_at
         return Deliver(self._tsi, run)
 
-    def hold_on(self, data: Data, first: int, now_ns: int) -> bool:
-        """Keep what comes behind all that is known while what is next in order is missing, and there is room; says whether it did.
+    def hold_on(self, data: Data, first: int, now_ns: int) -> list[Effect] | None:
+        """Keep what comes behind all that is known, and deliver what may be now: nothing while what is next in order is missing.
 
-        The same as `add` and `advance`, which delivers nothing then, in a fraction of their calls; nothing was taken where
-        it is not so plain.
+        The same as `add` and `advance` in a fraction of their calls; None, and nothing was taken, where it is not so plain.
         """
         arrivals, missing = self.arrivals, self._recovery.missing
         if (
             first < arrivals.end
             or self.kept is not None
             or len(missing) >= self._parameters.rxw_gaps
-            or missing.at(self.next_sqn) is None
             or self._held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
         ):
-            return False
+            return None
         if first > arrivals.end:
             self._recovery.detect(arrivals.end, first, now_ns)
         arrivals.end = first + data.count
         self._held.add(data.run(first))
         self._counters.received_packets += data.count
         self._counters.received_octets += data.count * data.stride
-        return True
+        return self._advance_behind_room()
+
+    def _advance_behind_room(self) -> list[Effect]:
+        """`advance`, where more is held than before: something only if what is next waits for the application's room alone."""
+        is_waiting = self._room.octets > 0 and self._recovery.missing.at(self.next_sqn) is None
+        return self.advance() if is_waiting else []
 
     def take_behind(self, some: Scattered, first: int, now_ns: int) -> list[Effect] | None:
         """`pass_on` and `hold_on` for pieces that lie behind all that is known, the first packet at sqn `first`; None, and nothing was taken, where one of them would not."""
-        arrivals, missing, spans = self.arrivals, self._recovery.missing, some.spans
-        is_next, is_caught_up = first == self.next_sqn == arrivals.end, self.next_sqn == arrivals.end
+        arrivals, spans = self.arrivals, some.spans
         if (
             first < arrivals.end
             or self.kept is not None
-            or len(missing) + len(spans) > self._parameters.rxw_gaps
-            or not (is_caught_up or missing.at(self.next_sqn) is not None)
+            or len(self._recovery.missing) + len(spans) > self._parameters.rxw_gaps
             or self._held.pinned_octets + some.data.buffer.nbytes > self._parameters.rxw_bytes
-            or (is_next and spans[0][1] * some.data.stride > self._room.octets)
         ):
             return None
+        has_room = spans[0][1] * some.data.stride <= self._room.octets
+        is_next = has_room and first == self.next_sqn == arrivals.end
         effects: list[Effect] = []
         packets = some.count
         runs = [some.spread_run(first)] if some.spread(packets // _ROOM_SHARE) else some.runs(first)
@@ -154,7 +156,7 @@ class ReceiveWindow:
         self._held.extend(runs)
         self._counters.received_packets += packets
         self._counters.received_octets += packets * some.data.stride
-        return effects
+        return effects or self._advance_behind_room()
 
     def fill(self, some: Scattered, first: int, now_ns: int) -> int | None:
         """`add` for pieces of what is known, the first packet at sqn `first`, as long as all of them may be held; returns how many had been missing."""

@@ -47,6 +47,14 @@ class ShortReceive(SessionView):
         is_ending = self._state is not _OPEN or self.path.fin_lead is not None
         return is_ending or self._parity is not None or self.feedback.is_wanted
 
+    def _leaves_behind(self, trail: int) -> bool:
+        """Whether the source's window ends, or would by this trail, behind something that has not come: that is given up then."""
+        trail, window = max(trail, self.path.trail), self.window
+        if trail <= window.next_sqn:
+            return False
+        oldest = self._recovery.missing.oldest
+        return trail > window.arrivals.end or (oldest is not None and oldest.first < trail)
+
     def passable(self, wire_sqn: int, wire_trail: int, octets: int) -> Passable | None:
         """A plain ODATA of so many octets, header included, where it is next and nothing but its delivery comes of it; else None."""
         path = self.path
@@ -79,7 +87,7 @@ class ShortReceive(SessionView):
             return None
         first, trail = path.place(data.wire_sqn, data.wire_trail)
         last = first + some.spans[-1][1] - 1
-        if path.is_jump(last) or max(trail, path.trail) > window.next_sqn:
+        if path.is_jump(last) or self._leaves_behind(trail):
             return None
         is_repair = data.type is PacketType.RDATA
         effects: list[Effect] | None
@@ -106,18 +114,18 @@ class ShortReceive(SessionView):
         window, path = self.window, self.path
         delivered = window.pass_on(data, first)
         if delivered is None:
-            may_hold = max(trail, path.trail) <= window.next_sqn
-            if not (may_hold and window.hold_on(data, first, now_ns)):
+            held = None if self._leaves_behind(trail) else window.hold_on(data, first, now_ns)
+            if held is None:
                 return None
         path.heard_at_ns = now_ns
         self._asker.parents.heard(peer)
         path.saw(first + data.count - 1, trail)
-        return () if delivered is None else (delivered,)
+        return held if delivered is None else (delivered,)
 
     def take_repair(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
         """Take RDATA, all of it known and not delivered, where nothing but deliveries comes of that; else None, and nothing was taken."""
         path, window = self.path, self.window
-        if self._has_sequels or max(trail, path.trail) > window.next_sqn:
+        if self._has_sequels or self._leaves_behind(trail):
             return None
         taken = window.repair(data, first, now_ns)
         if taken is None:

@@ -158,14 +158,17 @@ class Link(Reads):
         destination: tuple[str | int, ...],
     ) -> bool | None:
         """What `_send_once` does, for what is not lost on the way out."""
-        lost = None if self.outgoing is None else self.outgoing.draw(-(-len(octets) // stride))
-        if lost is None:
+        packets = -(-len(octets) // stride)
+        lost = () if self.outgoing is None else self.outgoing.draw_places(packets)
+        if not lost:
             return self._send_once((octets,), ancillary, destination)
-        gone = [at * stride for at in lost.nonzero()[0].tolist()]
-        self.counters.injected_losses += len(gone)
-        edges = zip([0, *[at + stride for at in gone]], [*gone, len(octets)], strict=True)
-        left = [octets[low:high] for low, high in edges if low < high]
-        return not left or self._send_once(left, ancillary, destination)
+        self.counters.injected_losses += len(lost)
+        left, begin = [], 0
+        for place in lost:
+            left.append(octets[begin : place * stride])
+            begin = (place + 1) * stride
+        left.append(octets[begin:])
+        return len(lost) == packets or self._send_once(left, ancillary, destination)
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
         """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""

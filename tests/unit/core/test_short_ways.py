@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pgm.core.effects import Deliver, Send, alone
+from pgm.core.effects import Deliver, LossCause, Send, alone
 from pgm.core.receive_window import ReceiveWindow
 from pgm.core.session import ReceiverSetup
 from pgm.core.short_receive import ShortReceive
@@ -256,18 +256,17 @@ one_by_one = st.tuples(st.just("single"), st.just(0), st.just(0))
     first=st.sampled_from([0, 1000, (1 << 32) - 9]),
     has_epoch=st.booleans(),
     takes=st.booleans(),
-    small=st.booleans(),
+    small=st.sampled_from([{}, {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400}, {"inbox_bytes": 120}]),
     at_once=st.sampled_from([2, 5, 1008]),
 )
 def test_what_comes_in_order_is_delivered_as_anything_else(history, first, has_epoch, takes, small, at_once):
-    limits = {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400} if small else {}
-    limits["nak_max_outstanding"] = at_once  # more may be missing than may be asked for at a time
+    limits = {**small, "nak_max_outstanding": at_once}  # more may be missing than may be asked for at a time
     told = []
     for kind, is_short in ((Waiting, True), (Reader, True), (Reader, False)):
         with pytest.MonkeyPatch.context() as patch:
             if not is_short:
                 patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
-                patch.setattr(ReceiveWindow, "hold_on", lambda *_: False)
+                patch.setattr(ReceiveWindow, "hold_on", lambda *_: None)
                 patch.setattr(ReceiveWindow, "repair", lambda *_: None)
                 patch.setattr(ShortReceive, "take_scattered", lambda *_: None)
             reader = kind(ReceiverSetup(SEGMENT, parents=(REPAIRER,)), payload=payload, takes=takes, **limits)
@@ -393,7 +392,7 @@ def test_fragments_that_come_next_are_taken_as_anything_else(first, arriving, in
         short = said(cores[0], octets, now, is_alone=False, stride=len(octets) // count)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ReceiveWindow, "pass_on", lambda *_: None)
-            patch.setattr(ReceiveWindow, "hold_on", lambda *_: False)
+            patch.setattr(ReceiveWindow, "hold_on", lambda *_: None)
             assert short == said(cores[1], octets, now, is_alone=False, stride=len(octets) // count)
         agree(cores, now)
         sqn += ahead + count
@@ -446,8 +445,37 @@ def test_what_comes_behind_a_gap_takes_the_short_way(monkeypatch):
     """A train of which nothing is missing."""
     reader = Reader()
     taken = answers_of(monkeypatch, "hold_on", reader, [(5, 0), (5, 0b1), (5, 0), (5, 0)])
-    assert taken == [False, True, True], "the first one behind a gap is taken the long way"
+    assert taken == [[], [], []], "also the first one behind a gap"
     assert reader.core.counters.missing_sqns == 1
+
+
+@pytest.mark.parametrize("way", ["hold_on", "take_behind"])
+def test_what_comes_while_the_application_is_behind_takes_the_short_way(monkeypatch, way):
+    """What is next in order waits for room alone: as much as there is room for is delivered, and the rest is held."""
+    octets = len(data_packet(0, payload(0)))
+    reader = Reader(takes=False, inbox_bytes=5 * octets)
+    lost = 0b1000 if way == "take_behind" else 0
+    taken = answers_of(monkeypatch, way, reader, [(3, 0), (6, lost), (6, lost)])
+    assert [[deliver.run.count for deliver in found] for found in taken] == [[2], []]
+    assert reader.next_sqn() == 5
+    reader.grant()
+    assert reader.next_sqn() == (6 if lost else 10), "the first hole, or as much as there is room for"
+
+
+def test_a_trail_that_leaves_nothing_behind_is_no_reason_for_the_long_way(monkeypatch):
+    """An application that is far behind has what the source has no more; what is missing there is given up."""
+    taken = []
+    short = ShortReceive.take_scattered
+    monkeypatch.setattr(ShortReceive, "take_scattered", lambda *what: taken.append(short(*what)) or taken[-1])
+    reader = joined(takes=False, inbox_bytes=10 * len(data_packet(0, payload(0))))
+    first = reader.next_sqn()
+    reader.hear(data_train(range(first, first + 9), trail=first))
+    for trail, begin in ((first + 5, first + 10), (first + 9, first + 20), (first + 12, first + 30)):
+        reader.hear(data_train([begin, begin + 2], trail=trail))
+    assert [found is None for found in taken] == [False, False, True]
+    reader.grant(1 << 20)
+    fates = [reader.fates[TSI][sqn] for sqn in range(first + 8, first + 13)]
+    assert fates == [payload(first + 8), LossCause.WINDOW, payload(first + 10), LossCause.WINDOW, payload(first + 12)]
 
 
 def test_a_train_with_holes_takes_the_short_way(monkeypatch):
