@@ -228,7 +228,7 @@ class Parameters:
 
     # Answering NAKs (RFC 5.2, 5.3)
     rdata_hold_ivl: int = _ivl(MILLISECOND, _SERVERS, "5.3", "Delay of RDATA that collects NAKs: about the round trip of the subnet. What is a full train by itself is not held, and the last 1 ms is not waited for where data leave meanwhile.", high=SECOND)
-    rdata_ignore_ivl: int = _ivl(20 * MILLISECOND, _SERVERS, "5.3", "After a repair, NAKs for the same sqn are confirmed and not served again for this long. Below every receiver's nak_rdata_ivl.", high=SECOND)
+    rdata_ignore_ivl: int = _ivl(10 * MILLISECOND, _SERVERS, "5.3", "After a repair, NAKs for the same sqn are confirmed and not served again for this long: ten subnet round trips, in which a NAK that crossed it arrives. Below every receiver's nak_rdata_ivl.", high=SECOND)
     rdata_share: float = _row(Unit.FRACTION, 0.25, _SERVERS, "5.1.3", "Share of txw_max_rte that repairs may take on each segment.", low=0.001, high=1.0)
     ncf_ivl: int = _ivl(5 * MILLISECOND, _PARENTS, "5.2", "Least interval between NCFs for identical NAKs; the first goes at once.", high=SECOND)
 
@@ -238,7 +238,7 @@ class Parameters:
     ab_hold_ivl: int = _ivl(10 * MILLISECOND, ("receiver", "repairer"), "-", "The same where several lines bring a stream: how long a gap waits for the line that is behind, unless all have passed it. Longer than lines differ.", high=60 * SECOND)
     nak_rpt_ivl: int = _ivl(50 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for an NCF before the NAK is repeated.", low=MILLISECOND, high=60 * SECOND)
     nak_rdata_ivl: int = _ivl(200 * MILLISECOND, ("receiver", "repairer"), "6.3", "Wait for RDATA after an NCF: covers a parent that must ask its own parent first.", low=MILLISECOND, high=60 * SECOND)
-    nak_rdata_min_ivl: int = _ivl(40 * MILLISECOND, ("receiver", "repairer"), "6.3", "What nak_rdata_ivl may shrink to while repairs come sooner than it says, since repairs get lost too: twice rdata_ignore_ivl, so that no repeat is taken for an echo. As long as nak_rdata_ivl or longer: it does not shrink.", low=MILLISECOND)
+    nak_rdata_min_ivl: int = _ivl(20 * MILLISECOND, ("receiver", "repairer"), "6.3", "What nak_rdata_ivl may shrink to while repairs come sooner than it says, since repairs get lost too: twice rdata_ignore_ivl, so that no repeat is taken for an echo. As long as nak_rdata_ivl or longer: it does not shrink.", low=MILLISECOND)
     nak_max_ivl: int = _ivl(SECOND, _ASKERS, "6.3", "What nak_rpt_ivl and nak_rdata_ivl may grow to while answers take longer than they say. Soon enough after an outage, rare enough for a parent that is overloaded.", low=MILLISECOND, high=60 * SECOND)
     nak_ncf_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without an NCF before the packet is given up.", low=1, high=10_000)
     nak_data_retries: int = _count(50, ("receiver", "repairer"), "6.3", "Repeats without RDATA before the packet is given up.", low=1, high=10_000)
@@ -249,7 +249,7 @@ class Parameters:
 
     # Receive window and sessions
     rxw_bytes: int = _octets(256 * MIB, _RECORDERS, "3.4", "Most octets that wait for a gap or for the application, per session; parity that waits is counted too, and is all that a repairer counts. A second of 2 Gbit/s.", low=64 * KIB)
-    rxw_warm_bytes: int = _octets(0, _RECEIVER, "-", "Octets for what is received whose memory is touched at the start, as warm_bytes of a source: what waits behind a gap for the first time then costs no page faults, of which 4 MiB take 1 to 6 ms.", low=0, high=64 * GIB)
+    rxw_warm_bytes: int = _octets(64 * MIB, _RECEIVER, "-", "Octets for what is received whose memory is touched at the start, rxw_bytes at most, as warm_bytes of a source: what waits behind the first gaps does not wait for page faults too, of which 1 MiB takes 0.1 to 0.5 ms. What comes at 1 GB/s until a repair has come that was lost once. 0 takes memory when it is needed: enough for slow streams.", low=0, high=64 * GIB)
     rxw_warm_ivl: int = _ivl(100 * MILLISECOND, _RECEIVER, "-", "While rx_bulk_rte or more comes steadily, memory for what comes in so much time, rxw_bytes at most, is touched piece by piece before it is needed: what waits behind the first gaps does not wait for page faults as well. 0: none is. About what repairs take.", high=10 * SECOND)
     join_from: str = _row(Unit.CHOICE, "now", _RECEIVER, "-", "Where a late joiner begins: now, with the oldest that repairers hold, with the last of it (join_sqns or join_secs), or with the packet join_sqns. The nearest repairer that holds enough serves it, never the source.", choices=("now", "oldest", "last", "sqn"))
     join_sqns: int = _count(1000, _RECEIVER, "-", "Packets before now that a late joiner begins with, or the sqn of the first one, as join_from says. Without batches and large messages a packet is a message.", high=1 << 62)
@@ -411,6 +411,7 @@ def _timers(inputs: ProfileInputs, *, floor: int) -> dict[str, Any]:
     rpt = max(5 * floor, 3 * inputs.rtt + 4 * floor)
     rdata = max(20 * floor, 6 * inputs.rtt + 10 * floor)
     retries = max(3, min(10_000, inputs.repair_budget // (rpt + bo // 2)))
+    ignore = min(SECOND, max(floor, inputs.rtt))
     return {
         "nak_bo_ivl": bo,
         "nak_bo_ivl_default": bo,
@@ -418,11 +419,11 @@ def _timers(inputs: ProfileInputs, *, floor: int) -> dict[str, Any]:
         "reorder_ivl": max(MILLISECOND, inputs.rtt // 4),
         "nak_rpt_ivl": rpt,
         "nak_rdata_ivl": rdata,
-        "nak_rdata_min_ivl": rdata // 5,
+        "nak_rdata_min_ivl": 2 * ignore,
         "nak_ncf_retries": retries,
         "nak_data_retries": max(3, min(10_000, inputs.repair_budget // rdata)),
         "rdata_hold_ivl": min(SECOND, max(MILLISECOND, inputs.rtt // 4)),
-        "rdata_ignore_ivl": min(SECOND, rdata // 10),
+        "rdata_ignore_ivl": ignore,
         "ne_nak_rpt_ivl": 6 * rpt,
         "ne_nak_rdata_ivl": 10 * rdata,
         "nak_elim_ivl": rdata // 2,
@@ -455,7 +456,6 @@ def lossy(inputs: ProfileInputs) -> dict[str, Any]:
         "txw_secs": 30 * SECOND,
         "rdata_share": 0.5,
         "parent_patience": 6,
-        "rdata_ignore_ivl": 10 * MILLISECOND,
     }
 
 

@@ -71,8 +71,6 @@ _TAKES = (
 # The limit on repairs lifted, and on what is asked for at a time.
 _LIFTED: dict[str, int | float | str] = {"txw_max_rte": 125_000_000_000, "rdata_share": 1.0}
 
-_WARM: dict[str, int | float | str] = {"rxw_warm_bytes": 64 << 20}  # as the source's window: page faults are not repair
-
 
 async def repair(settings: Settings) -> list[Row]:
     """Rows of all contenders and parts."""
@@ -185,7 +183,7 @@ async def _burst(contender: Contender, place: Place, settings: Settings) -> Row:
     job = settings.job(place, SIZE, rate=_BURST_RATE, messages=count + _AROUND, watch=True, quiet_s=_QUIET_S)
     # Asked for at a time: what the receiver's socket buffer takes, since the source now answers as fast as it can.
     at_once = min(2 * count, round(_TAKES * settings.rcvbuf) // (SIZE + DATA_HEADER_OCTETS))
-    lifted = attrs.evolve(job, parameters=_LIFTED, receiver_parameters=_WARM | {"nak_max_outstanding": at_once})
+    lifted = attrs.evolve(job, parameters=_LIFTED, receiver_parameters={"nak_max_outstanding": at_once})
     raw_job = settings.job(place, SIZE, messages=count)
     try:
         runs = [await _burst_once(contender, lifted, count) for _ in range(settings.runs)]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
-from pgm.core.arena import READING_OCTETS, Arena
+from pgm.core.arena import Arena
 from pgm.core.effects import Closed, Lost, Notice, Opened, alone
 from pgm.core.fragments import LargeMessage, Messages
 from pgm.core.receiver import ReceiverCore
@@ -31,6 +31,7 @@ from pgm.net.objects import ObjectItem, object_of
 from pgm.net.open import Target, new_tsi, resolve
 from pgm.net.policies import Policies
 from pgm.net.rate_setting import checked_rate
+from pgm.net.reads import receiving_arena
 from pgm.net.receiver import OCTETS_BETWEEN_READS, REPORTING, Inbox
 from pgm.net.starting import start_parameters
 from pgm.telemetry.observer import observing
@@ -373,9 +374,7 @@ def open_receiver(
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     with pinned(cpu):
-        links = open_links(
-            plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed, is_for_one=True
-        )
+        links = open_links(plan, receiving_arena(plan.parameters), seed, is_for_one=True)
         with closed_on_error(links):
             core = receiver_core(
                 plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())

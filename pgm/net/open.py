@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
-from pgm.core.arena import READING_OCTETS, Arena
+from pgm.core.arena import Arena
 from pgm.core.effects import Notice
 from pgm.errors import ProcessError, UsageError
 from pgm.net.answering import start_answering
@@ -26,6 +26,7 @@ from pgm.net.lead import Lead
 from pgm.net.link import close_links, closed_on_error, open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.policies import Policies
+from pgm.net.reads import receiving_arena
 from pgm.net.receiver import Inbox, Receiver
 from pgm.net.source import Outbox, Source
 from pgm.net.starting import start_parameters
@@ -208,7 +209,7 @@ async def open_receiver(
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    links = open_links(plan, Arena(READING_OCTETS, warm_octets=plan.parameters.rxw_warm_bytes), seed, is_for_one=True)
+    links = open_links(plan, receiving_arena(plan.parameters), seed, is_for_one=True)
     with closed_on_error(links):
         core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
         inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)

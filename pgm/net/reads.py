@@ -15,7 +15,7 @@ from ctypes import get_errno
 import attrs
 import numpy as np
 
-from pgm.core.arena import ROOM, Arena
+from pgm.core.arena import READING_OCTETS, ROOM, Arena
 from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
 from pgm.impairments import Injector
@@ -24,6 +24,7 @@ from pgm.net.many import MOST, Found, ManyReads
 from pgm.net.raw import Ancillary, strip_header
 from pgm.net.single import CONTROL_WORD, SingleReads, receive_message
 from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
+from pgm.parameters import Parameters
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
 from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, Octets, Train
 
@@ -43,6 +44,11 @@ _FEW = 8
 def _spelled(host: str) -> Nla:
     """An IPv6 address as all else spells it, without the scope that the kernel adds."""
     return str(ipaddress.ip_address(host.partition("%")[0]))
+
+
+def receiving_arena(parameters: Parameters) -> Arena:
+    """What a receiver reads to, as much of it touched as `rxw_warm_bytes` says."""
+    return Arena(READING_OCTETS, warm_octets=min(parameters.rxw_warm_bytes, parameters.rxw_bytes))
 
 
 @attrs.define
