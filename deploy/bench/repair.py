@@ -185,9 +185,11 @@ async def _burst(contender: Contender, place: Place, settings: Settings) -> Row:
     at_once = min(2 * count, round(_TAKES * settings.rcvbuf) // (SIZE + DATA_HEADER_OCTETS))
     lifted = attrs.evolve(job, parameters=_LIFTED, receiver_parameters={"nak_max_outstanding": at_once})
     raw_job = settings.job(place, SIZE, messages=count)
+    runs, raw = [], []
     try:
-        runs = [await _burst_once(contender, lifted, count) for _ in range(settings.runs)]
-        raw = [await transfer(RawGso(), raw_job) for _ in range(settings.runs)]
+        for _ in range(settings.runs):  # by turns
+            runs.append(await _burst_once(contender, lifted, count))
+            raw.append(await transfer(RawGso(), raw_job))
     except ProcessError as error:
         return row | {"why_not": error.message}
     took = statistics.median(run["repair_s"] for run in runs)

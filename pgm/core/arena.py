@@ -18,7 +18,7 @@ from pgm.wire.train import Octets
 
 ROOM = 64 * KIB  # a read always gets this much: the longest train
 CHUNK_OCTETS = 4 * MIB
-READING_OCTETS = MIB  # of chunks that are read into and soon free again: two or three of them stay in a second cache
+READING_OCTETS = 2 * MIB  # of chunks that are read into and soon free again: two of the longest reads
 _PAGE_OCTETS = 4 * KIB  # the smallest there are: one octet of each is enough to have it
 _BLOCKS = 4  # of those that are used again: an application that has one while the next is filled needs two
 _BLOCK_STEP = 64 * KIB  # blocks of nearly the same size are of one size

@@ -26,7 +26,7 @@ from pgm.net.single import CONTROL_WORD, SingleReads, receive_message
 from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
 from pgm.parameters import Parameters
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
-from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, Octets, Train
+from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, Octets, Train
 
 _INT = struct.Struct("=i")
 _U32 = struct.Struct("=I")
@@ -36,6 +36,8 @@ _TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # the f
 BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NOTHING_THERE = BUSY | {errno.EINTR}
 _MOST_APART = 8  # NCFs among the data of one call: of so many more NAKs than losses need, each may cut it
+_LEAST_CHUNK = 4 * ROOM  # of what a receiver reads to: for a read, one gathered behind it, and room for what is missing
+_WINDOW_CHUNKS = 8  # that a window holds at least, where chunks may be so small
 # Datagrams of the first call for many, and of one behind which a train was found. Each may be a train of 64 KB, to be copied twice.
 _FEW = 8
 
@@ -47,8 +49,9 @@ def _spelled(host: str) -> Nla:
 
 
 def receiving_arena(parameters: Parameters) -> Arena:
-    """What a receiver reads to, as much of it touched as `rxw_warm_bytes` says."""
-    return Arena(READING_OCTETS, warm_octets=min(parameters.rxw_warm_bytes, parameters.rxw_bytes))
+    """What a receiver reads to, as much of it touched as `rxw_warm_bytes` says. A packet that waits keeps a whole chunk: a small window has small ones."""
+    chunk_octets = max(_LEAST_CHUNK, min(READING_OCTETS, parameters.rxw_bytes // _WINDOW_CHUNKS))
+    return Arena(chunk_octets, warm_octets=min(parameters.rxw_warm_bytes, parameters.rxw_bytes))
 
 
 @attrs.define
@@ -221,7 +224,7 @@ class Reads:
         """
         length, stride = first.octets, first.stride
         end = chunk.nbytes - self._room_behind
-        most = min(MAX_CONVOY_OCTETS - ROOM, MAX_CONVOY_PACKETS * stride - stride, end - at - ROOM)
+        most = min(MAX_READ_OCTETS - ROOM, MAX_READ_PACKETS * stride - stride, end - at - ROOM)
         view = chunk.data
         was_single = first.octets == stride
         while length <= most:
@@ -255,7 +258,7 @@ class Reads:
     ) -> tuple[int, bool]:
         """Read on where packets come one by one, many by a call: the same as `_gather`."""
         stride = first.stride
-        most = min(MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS * stride, len(room)) - stride
+        most = min(MAX_READ_OCTETS, MAX_READ_PACKETS * stride, len(room)) - stride
         while length <= most:
             asked = min(self._asks_many, (most - length) // stride + 1)
             found = many.read(sock, asked)

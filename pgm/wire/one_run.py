@@ -23,7 +23,7 @@ from pgm.wire.options import Fragment
 
 Octets = npt.NDArray[np.uint8]
 
-MOST_ROWS = 1024  # that are looked at together
+MOST_ROWS = 1024  # that are looked at together: packets of the longest read
 _FRAGMENT_HEAD = DATA_HEADER_OCTETS + FRAGMENT_OCTETS
 _KIND_AT, _OFFSET_AT = DATA_HEADER_OCTETS + 4, DATA_HEADER_OCTETS + 12  # of OPT_FRAGMENT behind OPT_LENGTH
 _OPTIONS_BEGIN = b"\0\4" + FRAGMENT_OCTETS.to_bytes(2, "big")  # OPT_LENGTH, where OPT_FRAGMENT is all that follows

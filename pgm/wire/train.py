@@ -49,10 +49,13 @@ _NAK_TYPES = frozenset(map(int, (PacketType.NAK, PacketType.NNAK, PacketType.NCF
 # One send of at most 64 KB with all its headers: a longer one is cut into single packets by the device (gso_max_size).
 MAX_TRAIN_OCTETS = 65_400
 MAX_TRAIN_PACKETS = 64  # UDP_MAX_SEGMENTS of older kernels
-# Trains that are worked on together where they lie one behind the other: what a call of numpy or of a core costs beside
-# its octets is paid once for all of them, and the octets still fit a processor's second cache.
+# Trains that leave together where they lie one behind the other: what a call of numpy or of a core costs beside its
+# octets is paid once for all of them, and the octets still fit a processor's second cache.
 MAX_CONVOY_OCTETS = 8 * MAX_TRAIN_OCTETS
 MAX_CONVOY_PACKETS = 8 * MAX_TRAIN_PACKETS
+# Trains that are read together where so many wait: that pays where some of their packets are lost, though no cache holds them.
+MAX_READ_OCTETS = 16 * MAX_TRAIN_OCTETS
+MAX_READ_PACKETS = 16 * MAX_TRAIN_PACKETS
 
 
 def packets_a_train(stride: int) -> int:

@@ -22,11 +22,11 @@ from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
 from pgm.parameters import Parameters
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
-from pgm.units import MIB
+from pgm.units import KIB, MIB, parse_octets
 from pgm.wire.formats import TYPE_AT, PacketType
 from pgm.wire.options import NO_OPTIONS, NakList
 from pgm.wire.packets import Nak, Spm, encode
-from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_PACKETS, Scattered
+from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, MAX_TRAIN_PACKETS, Scattered
 from tests.net.listening import PATIENCE_S
 from tests.net.places import Place, one_segment
 from tests.reference import DATA_PORT, TSI, data_packet
@@ -109,14 +109,14 @@ def test_own_echoes_are_left_out_of_what_another_on_our_address_sends(link: Link
 
 
 def test_trains_are_bounded(link: Link, place: Place) -> None:
-    sent = packets([50] * 700) + packets([9000] * 50)
+    sent = packets([50] * (MAX_READ_PACKETS + 200)) + packets([9000] * 150)
     with sender(place.address(1)) as one:
         for packet in sent:
             one.sendto(packet, (link.plan.group, link.plan.port))
     found = read_all(link)
     assert [packet for _, _, cut in found for packet in cut] == sent
-    assert max(len(cut) for _, _, cut in found) == MAX_CONVOY_PACKETS
-    assert max(sum(map(len, cut)) for _, _, cut in found) <= MAX_CONVOY_OCTETS
+    assert max(len(cut) for _, _, cut in found) == MAX_READ_PACKETS
+    assert max(sum(map(len, cut)) for _, _, cut in found) <= MAX_READ_OCTETS
 
 
 def test_trains_that_follow_each_other_are_one(place: Place) -> None:
@@ -293,9 +293,18 @@ def test_room_for_many_packets_is_taken_as_far_as_they_reach(place: Place) -> No
 
 async def test_the_memory_of_a_receiver_may_be_warm_from_the_start(place: Place) -> None:
     """So that what waits behind its first gap meets no page faults."""
-    for octets, chunks in (("0B", 1), ("8MiB", 9)):
+    for octets, chunks in (("0B", 1), ("8MiB", 5)):
         async with pgm.open_receiver(place.url(), rxw_warm_bytes=octets) as receiver:
             assert receiver.links[0]._arena.chunks == chunks
+
+
+async def test_a_small_window_has_small_chunks_and_no_more_memory_than_it_may_hold(place: Place) -> None:
+    """A packet that waits keeps a whole chunk."""
+    for window, octets in (("64KiB", 256 * KIB), ("4MiB", 512 * KIB), ("32MiB", 2 * MIB)):
+        async with pgm.open_receiver(place.url(), rxw_bytes=window) as receiver:
+            arena = receiver.links[0]._arena
+            assert arena.left_octets == octets
+            assert arena.octets <= octets + parse_octets(window)
 
 
 async def test_a_packet_that_was_read_is_not_waited_for(place: Place) -> None:

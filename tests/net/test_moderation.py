@@ -81,7 +81,7 @@ async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
     place: Place, ivl: str, is_taken: bool
 ) -> None:
     """As much as comes in `rxw_warm_ivl`, `rxw_bytes` at most: twelve MiB here. The messages themselves need two."""
-    much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB"}
+    much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB", "rxw_warm_bytes": "0B"}
     rows = np.zeros((500, 1000), np.uint8)
     source_url = place.url(fin_quiet_ivl="50ms", rate="160Mbit/s")
     async with pgm.open_receiver(place.url(), **much) as receiver, pgm.open_source(source_url) as source:
@@ -97,7 +97,7 @@ async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
 
 @pytest.mark.parametrize(("ivl", "is_taken"), [("1s", True), ("0ms", False)])
 def test_who_spins_takes_it_too(place: Place, ivl: str, is_taken: bool) -> None:
-    much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB"}
+    much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB", "rxw_warm_bytes": "0B"}
     rows = np.zeros((500, 1000), np.uint8)
     source_url = place.url(fin_quiet_ivl="50ms", rate="160Mbit/s")
     with (
