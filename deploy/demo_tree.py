@@ -120,6 +120,7 @@ repair_budget = "30s"      # as long as the window
 
 [parameters]
 rx_rest_ivl = "20ms"       # each wakes for what came in that time
+rxw_warm_bytes = "0B"      # and takes memory when it needs it
 txw_burst_ivl = "20ms"
 txw_min_rte = "{least}"    # where they do not get enough of the cores, the source slows down
 txw_yield_share = "1%"
