@@ -123,12 +123,10 @@ class Supervisor:
     async def _read_result(self, child: Child) -> None:
         assert child.process.stdout is not None
         async for line in lines_of(child.process.stdout):
-            try:
-                value = json.loads(line)
-            except json.JSONDecodeError:
+            value = object_in(line)
+            if value is None:
                 self._on_log(child.node, line)
-                continue
-            if "error" in value:
+            elif "error" in value:
                 child.error = value["error"]
             else:
                 child.result = value
@@ -188,6 +186,15 @@ async def heed_signals(
             if stop.is_set() or not is_running.is_set():
                 raise SystemExit(SIGNALLED + number)
             stop.set()
+
+
+def object_in(line: str) -> dict[str, Any] | None:
+    """The JSON object that a line is; None for any other line, one of other JSON included."""
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 async def lines_of(stream: trio.abc.ReceiveStream) -> AsyncIterator[str]:

@@ -40,6 +40,7 @@ _LOCAL_NS = MILLISECOND // 2  # from a segment to a node where no line of `rtt` 
 _CACHE_MARGIN = 4  # times what was enough in simulations
 _LEAST_CACHE = 2 * SECOND  # of what is written
 _LEAST_DELAY_NS = MILLISECOND // 20
+_PICTURE = ".svg"
 
 
 @click.command()
@@ -105,6 +106,7 @@ def tune(
     It needs pip install 'pgm-repair-network[spark]' and Java 17 or later.
     """
     pictures.require_matplotlib()
+    check_out(out)
     topology = load_checked(file)
     with spark_session("pgm tune", master, quick=True) as spark:
         started = time.monotonic()
@@ -115,13 +117,21 @@ def tune(
     head = _head(found, file, telemetry, usage.runs, how["seed"])
     out.write_text(tuned_text(place.text, topology, chosen, head, _reasons(found, all_knobs) | why))
     load_checked(out)
-    picture = out.with_suffix(".svg")
+    picture = out.with_suffix(_PICTURE)
     picture.write_text(_picture(found))
     seconds = time.monotonic() - started
     if as_json:
         print_json(_as_json(found, usage, seconds, out))
     else:
         _print(found, usage, seconds, out, picture)
+
+
+def check_out(out: Path) -> None:
+    """Raise `UsageError`, before an hour of simulations, where their result could not be written."""
+    if out.suffix == _PICTURE:
+        raise UsageError(f"--out {out} is where the picture goes", remedy="name it .toml")
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"--out: {out.parent} is no folder", remedy="make it, or write to another place")
 
 
 def _tuned(
@@ -264,19 +274,20 @@ def _effect(key: str, is_shorter: bool) -> str:
     return effects[key, is_shorter]
 
 
-def _gain(ours: float, theirs: float) -> str:
+def gain(ours: float, theirs: float) -> str:
+    """How one figure differs from another, in words."""
     if theirs <= 0:
-        return "as before"
+        return "as before" if ours <= 0 else "none before"
     change = 100 * (ours / theirs - 1)
     return f"{change:+.0f} %"
 
 
 def _compared(best: Outcome, file: Outcome) -> list[str]:
     return [
-        f"mean wait for a repair {file.mean_ms:.1f} -> {best.mean_ms:.1f} ms ({_gain(best.mean_ms, file.mean_ms)})",
-        f"99 % of the repairs within {file.p99_ms:.0f} -> {best.p99_ms:.0f} ms ({_gain(best.p99_ms, file.p99_ms)})",
-        f"packets that repairing takes, for each one missed {file.traffic:.2f} -> {best.traffic:.2f} ({_gain(best.traffic, file.traffic)})",
-        f"NAKs at the source, for each one missed {file.source_naks:.3f} -> {best.source_naks:.3f} ({_gain(best.source_naks, file.source_naks)})",
+        f"mean wait for a repair {file.mean_ms:.1f} -> {best.mean_ms:.1f} ms ({gain(best.mean_ms, file.mean_ms)})",
+        f"99 % of the repairs within {file.p99_ms:.0f} -> {best.p99_ms:.0f} ms ({gain(best.p99_ms, file.p99_ms)})",
+        f"packets that repairing takes, for each one missed {file.traffic:.2f} -> {best.traffic:.2f} ({gain(best.traffic, file.traffic)})",
+        f"NAKs at the source, for each one missed {file.source_naks:.3f} -> {best.source_naks:.3f} ({gain(best.source_naks, file.source_naks)})",
     ]
 
 

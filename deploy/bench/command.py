@@ -31,12 +31,14 @@ from deploy.bench.repair import repair
 from deploy.bench.scale import scale
 from deploy.bench.settings import SIZES, Row, Settings, allowed_buffer
 from deploy.bench.throughput import throughput
+from deploy.bench.tree import MOST_SIMULATED
 from deploy.bench.view import compared, remarks, shown
 from deploy.output import command, print_json
 from deploy.supervise import heed_signals
 from deploy.tables import console
 from pgm.errors import UnitError, UsageError
 from pgm.net.nurseries import open_plain_nursery
+from pgm.parameters import ROWS
 from pgm.units import parse_fraction, parse_octets, parse_rate
 
 BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
@@ -92,6 +94,14 @@ def _read_all(
     return tuple(_read(parse, context, param, part.strip()) for part in value.split(","))
 
 
+def _rates(context: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    found = _read_all(parse_rate, context, param, value)
+    row = ROWS["txw_max_rte"]
+    if any(not row.low <= rate <= row.high for rate in found):
+        raise click.BadParameter(f"rates from {row.spell(row.low)} to {row.spell(row.high)}", param=param)
+    return found
+
+
 def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]) -> None:
     """Raise `UsageError` before anything is measured."""
     if picture is not None:
@@ -101,6 +111,8 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
             raise UsageError(f"{picture.parent} is no folder", remedy="make it, or draw to another place")
     if any(size < NUMBER_OCTETS for size in options["sizes"]):
         raise UsageError(f"messages carry a number of {NUMBER_OCTETS} octets", remedy="raise --sizes")
+    if any(count > MOST_SIMULATED for count in options["simulated"]):
+        raise UsageError(f"at most {MOST_SIMULATED:,} receivers are simulated", remedy="lower --simulated")
     for name in names:
         if name == "files":
             chosen_for_files(options["contenders"])
@@ -170,7 +182,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 )
 @click.option(
     "--rates",
-    callback=partial(_read_all, parse_rate),
+    callback=_rates,
     default="1Mbit/s,100Mbit/s,1Gbit/s,4Gbit/s",
     show_default=True,
     help="What a source is told to keep, in pacing.",
@@ -192,7 +204,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 )
 @click.option(
     "--uftp-rates",
-    callback=partial(_read_all, parse_rate),
+    callback=_rates,
     default="800Mbit/s,1600Mbit/s,3200Mbit/s",
     show_default=True,
     help="What uftp is tried with, in files; the best counts.",

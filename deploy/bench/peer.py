@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,11 +13,14 @@ from typing import Any
 import attrs
 import trio
 
-from deploy.supervise import lines_of
+from deploy.supervise import lines_of, object_in
 from pgm.errors import ProcessError
 from pgm.net.nurseries import open_plain_nursery
+from pgm.units import KIB
 
 _TAIL_LINES = 20  # of what it said on standard error, kept for when it fails
+# CPUCLOCK_SCHED of the kernel: with a process's number, negated, the clock of its CPU time, in ns and not in ticks.
+_SCHEDULED = 2
 _END_S = 5.0  # a process that was told to end and does not is killed
 
 
@@ -30,13 +33,11 @@ class Usage:
 
     @classmethod
     def of(cls, pid: int) -> Usage:
-        """Of a running process, all its threads together. CPU time is in ns in the kernel, not in ticks."""
-        cpu_ns = 0
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            cpu_ns += int((task / "schedstat").read_text().split()[0])
+        """Of a running process, all its threads together, those that have ended too. Raises `OSError` where it is gone."""
+        cpu_ns = time.clock_gettime_ns(~pid << 3 | _SCHEDULED)
         status = Path(f"/proc/{pid}/status").read_text()
         peak = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")), "0")
-        return cls(cpu_ns / 1e9, int(peak) * 1024)
+        return cls(cpu_ns / 1e9, int(peak) * KIB)
 
 
 class Peer:
@@ -50,7 +51,9 @@ class Peer:
 
     @property
     def usage(self) -> Usage:
-        """What it has used so far."""
+        """What it has used so far. Raises `ProcessError` if it has ended, since it did not do all that it was to do."""
+        if self.process.returncode is not None:
+            raise self._failure(f"ended with code {self.process.returncode}")
         return Usage.of(self.process.pid)
 
     async def tell(self, word: str) -> None:
@@ -83,9 +86,13 @@ class Peer:
             async with self._send_event:
                 assert self.process.stdout is not None
                 async for line in lines_of(self.process.stdout):
+                    said = object_in(line)
+                    if said is None or "event" not in said:
+                        self._tail.append(line)
+                        continue
                     try:
-                        self._send_event.send_nowait(json.loads(line))
-                    except (json.JSONDecodeError, trio.WouldBlock):
+                        self._send_event.send_nowait(said)
+                    except trio.WouldBlock:
                         self._tail.append(line)
 
     async def _read_errors(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from deploy.bench.place import Place
-from deploy.supervise import Supervisor
+from deploy.supervise import Child, Supervisor
 from pgm.net.nurseries import open_plain_nursery
 from pgm.parameters import Parameters
 from pgm.units import MIB
@@ -63,6 +63,19 @@ def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().reco
         path.unlink()
 
 
+async def heard_or_ended(closed: trio.Event, desk: Child) -> None:
+    """Wait until the desk has heard the end, or has ended without."""
+    async with open_plain_nursery() as nursery:
+
+        async def ended() -> None:
+            await desk.done.wait()
+            closed.set()
+
+        nursery.start_soon(ended)
+        await closed.wait()
+        nursery.cancel_scope.cancel()
+
+
 async def run_tree(
     folder: Path,
     file: Path,
@@ -91,7 +104,7 @@ async def run_tree(
             assert source.process.stdin is not None
             began = trio.current_time()
             await source.process.stdin.send_all(b"go\n")
-            await closed.wait()
+            await heard_or_ended(closed, desk)
             seconds = trio.current_time() - began
             await desk.done.wait()
             await source.done.wait()

@@ -93,7 +93,7 @@ async def _sent_to(sender: Peer, receivers: list[Peer], job: Job) -> Row:
         "lost": sum(sent["messages"] - count for count in delivered),
         "cpu_s": round(sender_cpu + sum(cpu), 3),
         "cpu_us_per_packet_each": round(each * 1e6, 3),
-        "source_nak_sqns": 0,
+        "source_nak_sqns": sent["counters"].get("nak_sqns_in", 0),
         "wall_s": round(sent["seconds"], 3),
     }
 

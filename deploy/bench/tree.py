@@ -10,6 +10,7 @@ from pgm.units import format_rate
 _RATE = 125_000_000  # octets a second; senders are told another when they open
 _RECEIVERS_OF_SUBNET = 50
 _SUBNETS_OF_REGION = 10
+MOST_SIMULATED = 100_000  # receivers: relays of more regions would outgrow the network of the source
 
 _HEAD = """\
 version = 1
@@ -123,14 +124,13 @@ def three_tiers(folder: Path, receivers: int) -> Path:
             )
         )
     for subnet in range(subnets):
-        region, place = divmod(subnet, _SUBNETS_OF_REGION)
+        (region, place), (high, low) = divmod(subnet, _SUBNETS_OF_REGION), divmod(subnet, 256)
+        net = f"10.{2 + high}.{low}"
         above = f"region-{region}"
         name = f"subnet-{subnet}"
-        parts.append(
-            _tier(name, f"239.194.0.{subnet}", f"10.2.{subnet}", above, f"10.1.{region}.{20 + place}", f"relay-{above}")
-        )
+        parts.append(_tier(name, f"239.194.{high}.{low}", net, above, f"10.1.{region}.{20 + place}", f"relay-{above}"))
         count = min(_RECEIVERS_OF_SUBNET, receivers - subnet * _RECEIVERS_OF_SUBNET)
-        more = f'count = {count}\naddresses = "10.2.{subnet}.100-10.2.{subnet}.{99 + count}"\n'
+        more = f'count = {count}\naddresses = "{net}.100-{net}.{99 + count}"\n'
         receiver = _RECEIVER.format(name=f'"receiver-{subnet}-*"', segment=name, parent=f"relay-{name}", more=more)
         parts.append(receiver)
     return _written(folder / f"three-tiers-{receivers}.toml", "".join(parts))

@@ -177,9 +177,11 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     said = []
     for row in rows:
         what = f"{row['title']}, {row['size']:,} octets" if "size" in row else str(row["title"])
-        what += "".join(f", {row[key]}" for key in ("part", "layout") if key in row)
+        what += "".join(f", {row[key]}" for key in ("part", "layout", "rate") if key in row)
         if "why_not" in row:
-            said.append(f"{what}: took no part: {row['why_not'].splitlines()[0]}")
+            first, *more = row["why_not"].splitlines()
+            last = f": {more[-1].strip()}" if more else ""  # of what a process said, which is why it ended
+            said.append(f"{what}: took no part: {first}{last}")
         elif row.get("limited_by"):
             said.append(f"{what}: {row['limited_by']}")
     return said

@@ -225,6 +225,11 @@ def test_what_cannot_be_measured_is_said_first(tmp_path: Path) -> None:
     pgm("bench", "throughput", "--contenders", "raw-trio").complains(2, "takes part in throughput")
     pgm("bench", "--sizes", "4").complains(2, "number", "raise --sizes")
     pgm("bench", "--plot", str(tmp_path / "nowhere" / "out.png")).complains(2, "no folder")
+    pgm("bench", "scale", "--simulated", "100001").complains(2, "at most 100,000", "lower --simulated")
+    for rate in ("0bit/s", "100bit/s"):
+        refused = pgm("bench", "pacing", "--rates", f"1Mbit/s,{rate}")
+        assert refused.code == 2
+        assert "rates from 8kbit/s" in refused.err
     pgm("bench", "--plot", str(tmp_path / "out.txt")).complains(2, "out.txt", "name it .png, .svg or .pdf")
     pgm("bench", "relay", "--contenders", "openpgm").complains(2, "takes part in relay", "ours-trio")
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")

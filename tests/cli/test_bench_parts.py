@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,16 +16,21 @@ import trio
 from deploy.bench.command import BENCHMARKS
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.limits import limited_by
+from deploy.bench.peer import running
 from deploy.bench.peers.arrivals import Arrivals
 from deploy.bench.peers.messages import PROBE, Maker, Tally
 from deploy.bench.peers.pace import Pace
 from deploy.bench.plot import DRAWN
 from deploy.bench.ratios import ratios_of
+from deploy.bench.recorded_tree import heard_or_ended
 from deploy.bench.search import Maximum, Search
+from deploy.bench.tree import MOST_SIMULATED, three_tiers
 from deploy.bench.trial import Outcome, Role
 from deploy.bench.turns import Searcher, by_turns
-from deploy.bench.view import FIELDS
+from deploy.bench.view import FIELDS, remarks
+from deploy.supervise import Child, object_in
 from pgm.errors import ProcessError
+from pgm.topology.load import load_checked
 
 SIZE = 1000
 
@@ -321,3 +330,69 @@ def test_ratios_are_of_ours_to_others() -> None:
         {"contender": "ours-trio", "size": 1400, "mb_per_s": 5.0},
     ]
     assert ratios_of(rows, "mb_per_s") == {"70": {"ours-trio/openpgm": 3.0, "ours-busy-poll/openpgm": 6.0}}
+
+
+_WORKER = """
+import threading, time
+def work():
+    while time.thread_time() < 0.2: pass
+one = threading.Thread(target=work)
+one.start(), one.join()
+print('7'), print('{}'), print('{"event": "done"}', flush=True)
+input()
+raise SystemExit(3)
+"""
+
+
+def test_what_a_process_has_used_is_also_that_of_threads_which_have_ended() -> None:
+    """What it prints besides objects with an event is kept for when it fails; one that has ended has no figures."""
+
+    async def watched() -> None:
+        async with running("worker", [sys.executable, "-c", _WORKER], dict(os.environ)) as peer:
+            await peer.until("done", 30)
+            assert peer.usage.cpu_s >= 0.2
+            assert peer.usage.peak_octets > 1 << 20
+            await peer.tell("go")
+            with pytest.raises(ProcessError, match=r"code 3\n  7\n  {}"):
+                await peer.until("more", 30)
+            with pytest.raises(ProcessError, match="code 3"):
+                _ = peer.usage
+
+    trio.run(watched)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"), [('{"a": 1}', {"a": 1}), ("{}", {}), ("7", None), ("[1]", None), ("{", None)]
+)
+def test_lines_that_are_no_objects_are_told_from_those_that_are(line: str, found: object) -> None:
+    assert object_in(line) == found
+
+
+def test_a_desk_that_ends_without_having_heard_the_end_is_not_waited_for() -> None:
+    async def wait(has_heard: bool) -> None:
+        closed, desk = trio.Event(), Child("desk", cast("trio.Process", None))
+        (closed if has_heard else desk.done).set()
+        with trio.fail_after(5):
+            await heard_or_ended(closed, desk)
+
+    trio.run(wait, True)
+    trio.run(wait, False)
+
+
+def test_who_took_no_part_says_what_it_ended_with() -> None:
+    row = {
+        "title": "pgm, trio",
+        "size": 1400,
+        "rate": "100bit/s",
+        "why_not": "ours-trio (send) ended with code 1\n  a\n  b: c",
+    }
+    assert remarks([row]) == [
+        "pgm, trio, 1,400 octets, 100bit/s: took no part: ours-trio (send) ended with code 1: b: c"
+    ]
+    assert remarks([row | {"why_not": "not here"}])[0].endswith("took no part: not here")
+
+
+@pytest.mark.parametrize("receivers", [51, 13_000, MOST_SIMULATED])
+def test_a_simulated_tree_of_any_size_is_a_valid_one(tmp_path: Path, receivers: int) -> None:
+    topology = load_checked(three_tiers(tmp_path, receivers))
+    assert sum(node.count or 0 for node in topology.nodes.values() if node.role.value == "receiver") == receivers

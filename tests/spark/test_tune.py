@@ -11,11 +11,12 @@ from pyspark.sql import SparkSession
 
 from deploy.roles import build_core
 from deploy.simulate import with_losses
-from deploy.tune import cache_lines, delays_of, shapes_of, with_caches
+from deploy.tune import cache_lines, check_out, delays_of, gain, shapes_of, with_caches
 from deploy.tune_file import tuned_text
 from deploy.tune_search import Found, Score, Search, front, value_of
 from deploy.tune_space import child_of, draw, knobs, sound
 from deploy.tune_trial import Candidate, Outcome, Place, Trial, applied, run
+from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.sim.report import simulate
 from pgm.spark.sweep import Sweep
@@ -153,6 +154,23 @@ def test_caches_that_are_enough_are_written_with_a_margin_where_no_table_of_a_no
     assert "keep packets for 900ms repair as well as with the file's caches; 450ms does worse" in text
     assert with_caches(enough, own) == with_caches(nothing, free) == (Candidate(), {})
     assert cache_lines(nothing) == []
+
+
+def test_a_result_that_could_not_be_written_is_said_before_the_search(tmp_path: Path) -> None:
+    check_out(tmp_path / "tuned.toml")
+    check_out(Path("tuned.toml"))
+    with pytest.raises(UsageError, match="no folder"):
+        check_out(tmp_path / "nowhere" / "tuned.toml")
+    with pytest.raises(UsageError, match="picture"):
+        check_out(tmp_path / "tuned.svg")
+
+
+def test_a_figure_that_was_nothing_before_is_not_said_to_be_as_before() -> None:
+    assert [gain(ours, theirs) for ours, theirs in ((1.0, 2.0), (0.0, 0.0), (0.1, 0.0))] == [
+        "-50 %",
+        "as before",
+        "none before",
+    ]
 
 
 def test_repairers_keep_packets_for_as_long_as_the_candidate_says() -> None:
