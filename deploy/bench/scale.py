@@ -61,7 +61,9 @@ async def _processes(count: int, settings: Settings) -> Row:
             sender = await stack.enter_async_context(running("sender", here, environment()))
             await sender.until("ready", _START_S)
             row = await _sent_to(sender, receivers, job)
-        settings.say(f"{count} receivers: {row['cpu_us_per_packet_each']} us of CPU for each packet delivered")
+        settings.say(
+            f"{count} receiver{'s' * (count > 1)}: {row['cpu_us_per_packet_each']} us of CPU for each packet delivered"
+        )
         return row | {"path": place.kind, "mtu": place.mtu}
 
 

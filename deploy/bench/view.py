@@ -178,6 +178,8 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         what = f"{row['title']}, {row['size']:,} octets" if "size" in row else str(row["title"])
         what += "".join(f", {row[key]}" for key in ("part", "layout", "rate") if key in row)
+        if row.get("benchmark") == "messages":  # whose rows differ by nothing else
+            what += f", MTU {row['mtu']:,}"
         if "why_not" in row:
             first, *more = row["why_not"].splitlines()
             last = f": {more[-1].strip()}" if more else ""  # of what a process said, which is why it ended

@@ -379,7 +379,7 @@ def test_a_desk_that_ends_without_having_heard_the_end_is_not_waited_for() -> No
     trio.run(wait, False)
 
 
-def test_who_took_no_part_says_what_it_ended_with() -> None:
+def test_remarks_say_of_which_row_they_are_and_what_a_process_ended_with() -> None:
     row = {
         "title": "pgm, trio",
         "size": 1400,
@@ -389,6 +389,8 @@ def test_who_took_no_part_says_what_it_ended_with() -> None:
     assert remarks([row]) == [
         "pgm, trio, 1,400 octets, 100bit/s: took no part: ours-trio (send) ended with code 1: b: c"
     ]
+    of_jumbo = {"benchmark": "messages", "title": "pgm", "size": 70, "mtu": 9000, "limited_by": "its sender"}
+    assert remarks([of_jumbo]) == ["pgm, 70 octets, MTU 9,000: its sender"]
     assert remarks([row | {"why_not": "not here"}])[0].endswith("took no part: not here")
 
 
