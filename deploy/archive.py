@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -273,7 +274,8 @@ def _serve(
         )
     except (ArrowException, OSError) as error:
         raise ProcessError(
-            f"{listen} cannot be listened on: {error}", remedy="another process has it, or it is no address"
+            f"{listen} cannot be listened on: {_why_not(listen) or error}",
+            remedy="another process has it, or it is no address of this machine: see ss -ltnp, and take another --listen",
         ) from None
     location = f"{scheme}://{listen.rpartition(':')[0]}:{service.port}"
     if as_json:
@@ -281,6 +283,19 @@ def _serve(
     log("ready", f"serves {archives.directory} on {location}")
     signal.sigwait(_ENDING)
     return service.end()
+
+
+def _why_not(listen: str) -> str:
+    """Why an address cannot be listened on, as the kernel says it, since gRPC does not; empty where it can."""
+    host, _, port = listen.rpartition(":")
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(where)
+            probe.listen()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _require_address(listen: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -33,6 +34,16 @@ def test_what_goes_together_and_what_is_no_address(
 ) -> None:
     monkeypatch.setattr("signal.sigwait", lambda _: pytest.fail("it serves"))
     invoked("serve", tmp_path, *arguments).complains(2, says)
+
+
+def test_an_address_that_is_taken_or_not_of_this_machine_is_told_with_the_reason(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        invoked("serve", tmp_path, "--listen", taken).complains(
+            1, f"{taken} cannot be listened on: Address already in use"
+        )
+    elsewhere = "192.0.2.1:3057"
+    invoked("serve", tmp_path, "--listen", elsewhere).complains(1, f"{elsewhere} cannot be listened on: Cannot assign")
 
 
 def test_its_help_names_every_parameter_that_it_takes() -> None:
