@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from deploy.tune_search import Found, Score
 
 _LEAST_MISSED = 60  # packets in one run: fewer say nothing
+_TELL_S = 15.0  # between lines about a step that takes long, where there is no terminal: a log stays short
 _MOST_MESSAGES = 20_000
 _LOCAL_NS = MILLISECOND // 2  # from a segment to a node where no line of `rtt` is crossed
 _CACHE_MARGIN = 4  # times what was enough in simulations
@@ -418,7 +419,7 @@ def _print(found: Found, usage: Any, seconds: float, out: Path, picture: Path) -
 
 @contextlib.contextmanager
 def _line(is_quiet: bool) -> Iterator[Callable[[str], None]]:
-    """What is going on: one line that changes on a terminal, a line for each step elsewhere."""
+    """What is going on: one line that changes on a terminal, elsewhere a line for each step and more for a long one."""
     if is_quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
@@ -427,12 +428,18 @@ def _line(is_quiet: bool) -> Iterator[Callable[[str], None]]:
         with Console(stderr=True).status("starting") as status:
             yield status.update
     else:
-        said = set()
+        yield paced(warn, time.monotonic)
 
-        def say(what: str) -> None:
-            step = what.partition(":")[0]
-            if step not in said:
-                said.add(step)
-                warn(what)
 
-        yield say
+def paced(tell: Callable[[str], None], now: Callable[[], float]) -> Callable[[str], None]:
+    """What tells of `STEP` or `STEP: HOW FAR` at once where the step is new, and of the same step each `_TELL_S` seconds of `now`."""
+    step, until = "", 0.0
+
+    def say(what: str) -> None:
+        nonlocal step, until
+        name = what.partition(":")[0]
+        if name != step or now() >= until:
+            step, until = name, now() + _TELL_S
+            tell(what)
+
+    return say

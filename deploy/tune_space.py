@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 
@@ -50,7 +51,8 @@ def knobs(topology: Topology, delays: dict[str, int]) -> list[Knob]:
             if (segment, key) in found or key in node.parameters:
                 continue
             now = value_of(settings, key)
-            least = max(_LEAST[key], round(2 * delays[segment] * _LEAST_TRIPS[key]), int(ROWS[key].low))
+            answered = rounded_up(2 * delays[segment] * _LEAST_TRIPS[key])
+            least = max(_LEAST[key], answered, int(ROWS[key].low))
             values = {max(least, rounded(now * factor)) for factor in _FACTORS} | {now}
             found[segment, key] = Knob(segment, key, now, tuple(sorted(values)))
     return list(found.values())
@@ -66,10 +68,21 @@ def _said_by(node: Node) -> Iterator[tuple[str, str]]:
 
 def rounded(value: float) -> int:
     """Two digits, as people write intervals."""
+    step = _step_of(value)
+    return max(1, round(value / step)) * step
+
+
+def rounded_up(value: float) -> int:
+    """Two digits and not below `value`, for what is a lower bound."""
+    step = _step_of(value)
+    return max(1, math.ceil(value / step)) * step
+
+
+def _step_of(value: float) -> int:
     step = MICROSECOND
     while step * 100 <= value:
         step *= 10
-    return max(1, round(value / step)) * step
+    return step
 
 
 def draw(rng: random.Random, all_knobs: list[Knob]) -> Candidate:

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from deploy.roles import build_core
 from deploy.simulate import with_losses
-from deploy.tune import cache_lines, check_out, delays_of, gain, shapes_of, with_caches
+from deploy.tune import cache_lines, check_out, delays_of, gain, paced, shapes_of, with_caches
 from deploy.tune_file import tuned_text
 from deploy.tune_search import Found, Score, Search, front, value_of
-from deploy.tune_space import child_of, draw, knobs, sound
+from deploy.tune_space import child_of, draw, knobs, rounded_up, sound
 from deploy.tune_trial import Candidate, Outcome, Place, Trial, applied, run
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
@@ -201,3 +201,27 @@ def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     where = attrs.evolve(place(60), counts=(("device-*", 3),))
     by_file = [run(Trial(where, Candidate(), seed)).missed for seed in range(8)]
     assert done.json["file"]["missed"] / done.json["file"]["runs"] > 1.4 * sum(by_file) / len(by_file)
+
+
+def test_a_long_step_tells_how_far_it_is_and_a_log_stays_short() -> None:
+    told: list[str] = []
+    seconds = [0.0]
+    say = paced(told.append, lambda: seconds[0])
+    for at in range(100):
+        seconds[0] = at / 2
+        say(f"any settings: {at} of 100 simulations")
+    say("caches")
+    assert told == [*(f"any settings: {at} of 100 simulations" for at in (0, 30, 60, 90)), "caches"]
+
+
+def test_bounds_by_measured_round_trips_are_written_with_two_digits() -> None:
+    assert [rounded_up(value) for value in (48_686_016, 48_000_000, 100_000_000, 1)] == [
+        49_000_000,
+        48_000_000,
+        100_000_000,
+        1_000,
+    ]
+    topology = load_checked(HALL)
+    delays = dict.fromkeys(topology.segments, 12171504)
+    least = {knob.key: knob.values[0] for knob in knobs(topology, delays)}
+    assert (least["nak_rpt_ivl"], least["nak_rdata_ivl"]) == (49_000_000, 74_000_000)
