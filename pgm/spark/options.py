@@ -64,9 +64,12 @@ def _count(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    found = float(text)
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
     if not 0 <= found <= 1e6:
-        raise ValueError("it is no number of seconds")
+        raise ValueError("it is no number of seconds, such as 10")
     return found
 
 

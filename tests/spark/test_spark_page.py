@@ -79,7 +79,9 @@ def test_the_live_program_counts_while_the_demo_runs(spark: SparkSession, tmp_pa
             program = _blocks("python")[1].replace("3057", port).replace("    ", "")
             program = program.replace('format("console")', 'format("memory").queryName("live")')
             names: dict[str, object] = {}
-            exec(program.replace("query.awaitTermination(30)\n", ""), names)
+            program, ending = program.split("query.awaitTermination(")
+            assert ending.endswith("query.stop()\n")
+            exec(program, names)
             query = names["query"]
             counts: dict[str, int] = {}
             until = time.monotonic() + _PATIENCE_S
