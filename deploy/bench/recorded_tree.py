@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from deploy.bench.place import Place
-from deploy.supervise import Child, Supervisor
+from deploy.supervise import Supervisor
 from pgm.net.nurseries import open_plain_nursery
 from pgm.parameters import Parameters
 from pgm.units import MIB
@@ -63,17 +63,16 @@ def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().reco
         path.unlink()
 
 
-async def heard_or_ended(closed: trio.Event, desk: Child) -> None:
+async def heard_or_ended(heard: trio.Event, ended: trio.Event) -> None:
     """Wait until the desk has heard the end, or has ended without."""
     async with open_plain_nursery() as nursery:
 
-        async def ended() -> None:
-            await desk.done.wait()
-            closed.set()
+        async def wait(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
 
-        nursery.start_soon(ended)
-        await closed.wait()
-        nursery.cancel_scope.cancel()
+        nursery.start_soon(wait, heard)
+        nursery.start_soon(wait, ended)
 
 
 async def run_tree(
@@ -104,7 +103,7 @@ async def run_tree(
             assert source.process.stdin is not None
             began = trio.current_time()
             await source.process.stdin.send_all(b"go\n")
-            await heard_or_ended(closed, desk)
+            await heard_or_ended(closed, desk.done)
             seconds = trio.current_time() - began
             await desk.done.wait()
             await source.done.wait()

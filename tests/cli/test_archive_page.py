@@ -11,15 +11,11 @@ from pathlib import Path
 from pgm.archive.schema import COLUMNS
 from pgm.topology.load import loads
 from tests.cli.command import environment, invoked, pgm
-from tests.net.lab import ROOT
+from tests.net.pages import blocks, page
 from tests.net.places import Place
 from tests.net.processes import Process
 
-PAGE = (ROOT / "docs/archive.md").read_text()
-
-
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+PAGE = page("archive.md")
 
 
 def test_every_column_is_told_of() -> None:
@@ -29,14 +25,16 @@ def test_every_column_is_told_of() -> None:
 
 def test_the_topology_of_the_page_is_read() -> None:
     place = Place.new()
-    text = f'version = 1\nname = "page"\n[streams.s]\ndata_port = 7500\n{place.segment("lan")}\n{_blocks("toml")[0]}'
+    text = (
+        f'version = 1\nname = "page"\n[streams.s]\ndata_port = 7500\n{place.segment("lan")}\n{blocks(PAGE, "toml")[0]}'
+    )
     node = loads(text).nodes["floor-2-repairer"]
     assert node.record is not None
     assert node.record.directory == "/var/lib/pgm/floor-2"
 
 
 def test_the_commands_and_the_program_of_the_page(tmp_path: Path) -> None:
-    demo, ls, verify, cat, serve = (shlex.split(line)[1:] for line in _blocks("sh")[0].splitlines())
+    demo, ls, verify, cat, serve = (shlex.split(line)[1:] for line in blocks(PAGE, "sh")[0].splitlines())
     done = pgm(*[str(tmp_path / word) if word == "archives" else word for word in demo], "--json")
     assert done.code == 0, done
     for words in (ls, verify):
@@ -50,7 +48,7 @@ def test_the_commands_and_the_program_of_the_page(tmp_path: Path) -> None:
     try:
         service.line_with("ready:")
         (port,) = re.findall(r"ready: .*:(\d+)$", service.log)
-        program = _blocks("python")[0].replace("3057", port)
+        program = blocks(PAGE, "python")[0].replace("3057", port)
         told = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=False
         )

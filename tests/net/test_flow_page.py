@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.net.pages import blocks, page
 from tests.net.places import Place
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "flow-control.md"
+PAGE = page("flow-control.md")
 SECONDS = 60
 
 
 def block(language: str) -> str:
     """The only example in a language."""
-    [found] = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    [found] = blocks(PAGE, language)
     return found
 
 

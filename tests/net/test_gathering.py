@@ -24,6 +24,7 @@ from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
 from pgm.units import KIB, MIB, parse_octets
 from pgm.wire.formats import TYPE_AT, PacketType
+from pgm.wire.one_run import MOST_ROWS
 from pgm.wire.options import NO_OPTIONS, NakList
 from pgm.wire.packets import Nak, Spm, encode
 from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, MAX_TRAIN_PACKETS, Scattered
@@ -116,6 +117,7 @@ def test_trains_are_bounded(link: Link, place: Place) -> None:
     found = read_all(link)
     assert [packet for _, _, cut in found for packet in cut] == sent
     assert max(len(cut) for _, _, cut in found) == MAX_READ_PACKETS
+    assert MAX_READ_PACKETS <= MOST_ROWS, "packets of one longer read would not be looked at together"
     assert max(sum(map(len, cut)) for _, _, cut in found) <= MAX_READ_OCTETS
 
 

@@ -19,17 +19,18 @@ from tests.net.elements import running
 from tests.net.lab import ROOT
 from tests.net.listening import taking
 from tests.net.opened import messages_of_sizes
+from tests.net.pages import blocks, page
 from tests.net.places import Place
 from tests.net.processes import streaming
 
 PATIENCE_S = 60
 FIVE = 'loss = { loss = "5%" }'
 LINE_OF_DESK = 'parents = ["exchange"]\nlines = [{'
-PAGE = (ROOT / "docs" / "ab-feeds.md").read_text()
+PAGE = page("ab-feeds.md")
 
 
 def block(language: str, number: int = 0) -> str:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[number]
+    return blocks(PAGE, language)[number]
 
 
 @pytest.fixture

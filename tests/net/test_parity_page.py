@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.net.lab import ROOT
+from tests.net.pages import blocks, page
 from tests.net.places import Place
 
 PATIENCE_S = 60
-PAGE = (ROOT / "docs" / "parity.md").read_text()
+PAGE = page("parity.md")
 
 
 def block(language: str) -> str:
-    [found] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    [found] = blocks(PAGE, language)
     return found
 
 

@@ -15,21 +15,17 @@ from pyspark.sql import SparkSession
 from pgm.spark import register
 from pgm.spark.options import as_markdown
 from tests.cli.command import pgm
-from tests.net.lab import ROOT
+from tests.net.pages import blocks, page
 from tests.net.processes import Process
 
-PAGE = (ROOT / "docs/spark.md").read_text()
+PAGE = page("spark.md")
 MESSAGES = 2000
 _PATIENCE_S = 90.0
 _BOTH = {"subnet-1": MESSAGES, "subnet-2": MESSAGES}
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
 def _commands(archives: Path) -> tuple[list[str], list[str]]:
-    demo, serve = (shlex.split(line)[1:] for line in _blocks("sh")[0].splitlines())
+    demo, serve = (shlex.split(line)[1:] for line in blocks(PAGE, "sh")[0].splitlines())
     named = {"archives": str(archives), "127.0.0.1:3057": "127.0.0.1:0"}
     return [named.get(word, word) for word in demo], [named.get(word, word) for word in serve]
 
@@ -59,7 +55,7 @@ def test_the_program_prints_what_was_sent(
     done = pgm(*demo, "--json")
     assert done.code == 0, done
     with _serving(serve) as port:
-        program = _blocks("python")[0].replace("3057", port)
+        program = blocks(PAGE, "python")[0].replace("3057", port)
         assert len([line for line in program.splitlines() if line]) == 5
         capsys.readouterr()
         exec(program, {})  # a running session is taken
@@ -76,7 +72,7 @@ def test_the_live_program_counts_while_the_demo_runs(spark: SparkSession, tmp_pa
     with _serving(serve) as port:
         running = Process("demo", [*demo, "--json"])
         try:
-            program = _blocks("python")[1].replace("3057", port).replace("    ", "")
+            program = blocks(PAGE, "python")[1].replace("3057", port).replace("    ", "")
             program = program.replace('format("console")', 'format("memory").queryName("live")')
             names: dict[str, object] = {}
             program, ending = program.split("query.awaitTermination(")
