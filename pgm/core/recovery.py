@@ -122,7 +122,8 @@ class Recovery:
         Gaps that are found while a back-off runs share its end, so that one NAK lists them (RCV-33). That end is as
         random for them: nobody else backs off at the same times. One that was drawn of a longer NAK_BO_IVL is not shared.
         """
-        leaves_at_ns = now_ns + self.settle_ivl if at_once else self._leaving_at(now_ns)
+        settled_ns = now_ns + self.settle_ivl
+        leaves_at_ns = settled_ns if at_once else self._leaving_at(settled_ns)
         for low, high in self.missing.uncovered(first, end):
             found = self.missing.add(Missing(low, high, found_at_ns=now_ns))
             self._counters.missing_sqns += high - low
@@ -134,15 +135,14 @@ class Recovery:
         """The same for gaps that lie in order behind all that is missing, while nobody watches."""
         if not spans:
             return
-        leaves_at_ns, before = self._leaving_at(now_ns), self.missing.sqns
+        leaves_at_ns, before = self._leaving_at(now_ns + self.settle_ivl), self.missing.sqns
         self.missing.extend([Missing(first, end, deadline_ns=leaves_at_ns, found_at_ns=now_ns) for first, end in spans])
         self._counters.missing_sqns += self.missing.sqns - before
 
-    def _leaving_at(self, now_ns: int) -> int:
-        """When the back-off of a gap found now is over."""
-        settled_ns = now_ns + self.settle_ivl
-        if not settled_ns <= self._leaves_at_ns <= settled_ns + self.nak_bo_ivl:
-            self._leaves_at_ns = settled_ns + self._nak_rb_ivl()
+    def _leaving_at(self, begins_ns: int) -> int:
+        """When a back-off that begins then is over: with the one that runs, where that is one it could have drawn."""
+        if not begins_ns <= self._leaves_at_ns <= begins_ns + self.nak_bo_ivl:
+            self._leaves_at_ns = begins_ns + self._nak_rb_ivl()
         return self._leaves_at_ns
 
     def hurry(self, first: int, end: int, now_ns: int, *, is_relied_on: bool = False) -> None:
@@ -302,7 +302,8 @@ class Recovery:
         """What waited in vain, of what is due, backs off again or is given up. Returns what waits on, and the interval of each."""
         waiting: list[Missing] = []
         late: list[Patience] = []
-        back_off = self._nak_rb_ivl()  # shared by what falls due together, so that it fits one NAK list
+        # Shared by what falls due together and with gaps found lately, so that it fits one NAK list. One over now is drawn anew.
+        back_off = self._leaving_at(now_ns) - now_ns
         for found in due:
             if found.state is RepairState.BACK_OFF:
                 continue
