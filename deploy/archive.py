@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ import click
 from deploy.codes import EXIT_FAILED
 from deploy.output import command, log, print_json, warn
 from deploy.record import need_arrow
-from pgm.errors import ProcessError, UsageError
+from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.cores import stream_of
 from pgm.net.open import resolve
 from pgm.parameters import ROWS, Parameters
@@ -44,8 +46,24 @@ def _open(directory: Path) -> Archives:
     return Archives(directory)
 
 
-def _ls(directory: Path, as_json: bool) -> int:
+def _open_found(directory: Path) -> Archives:
+    """The same, where there must be something: what is sound or empty else may be the wrong directory."""
+    from pgm.archive.errors import ArchiveError
+
     archives = _open(directory)
+    if not archives.readers:
+        raise ArchiveError(
+            _nothing_in(directory), remedy="name the directory that was given to a recorder, or the one above"
+        )
+    return archives
+
+
+def _nothing_in(directory: Path) -> str:
+    return f"{directory} holds no archive, or nothing was recorded there yet"
+
+
+def _ls(directory: Path, as_json: bool) -> int:
+    archives = _open_found(directory)
     holdings = archives.holdings()
     if as_json:
         print_json(
@@ -55,7 +73,7 @@ def _ls(directory: Path, as_json: bool) -> int:
         from deploy.tables import Column, console, table
 
         terminal = console()
-        heads = ("session", "stream", "source", "node", "segment", "oldest", "next sqn", "rows", "size", "until")
+        heads = ("session", "stream", "source", "node", "segment", "oldest", "next sqn", "rows", "size", "until (UTC)")
         columns = [Column(head, rank) for head, rank in zip(heads, (0, 0, 2, 1, 3, 0, 0, 4, 5, 6), strict=True)]
         terminal.print(table("Held", columns, [_row(one) for one in holdings], terminal.width))
         for error in archives.damage:
@@ -72,9 +90,9 @@ def _row(one: Holding) -> list[str]:
 
 def _verify(directory: Path, as_json: bool) -> int:
     """Read every batch, with its checksum, and see that sessions have no gaps."""
+    archives = _open_found(directory)
     from pgm.archive.segment import SegmentFile
 
-    archives = _open(directory)
     batches = rows = octets = 0
     problems = [error.message for error in archives.damage]
     shown = 0.0
@@ -113,30 +131,54 @@ def _corrupt() -> type[Any]:
 
 def _cat(directory: Path, as_json: bool, tsi: str | None, node: str | None, first: int | None, end: int | None) -> int:
     """Write the messages of a session, or its rows as JSON."""
+    if first is not None and end is not None and first >= end:
+        raise UsageError(
+            f"--first {first} --end {end}: nothing lies between them", remedy="--end is the sqn behind the last wanted"
+        )
+    archives = _open_found(directory)
     from pgm.archive.requests import RangeRequest
 
-    archives = _open(directory)
-    if tsi is None:
-        known = sorted({one.tsi for one in archives.holdings()})
-        if len(known) != 1:
-            raise UsageError(
-                f"{directory} holds {len(known)} sessions", remedy=f"name one with --tsi: {', '.join(known)}"
-            )
-        tsi = known[0]
-    for batch in archives.read(RangeRequest(tsi, first=first, end=end, node=node)).batches():
+    tsi = tsi or _only_session(directory, archives)
+    wanted = archives.read(RangeRequest(tsi, first=first, end=end, node=node))
+    rows = 0
+    for batch in wanted.batches():
+        rows += batch.num_rows
         for at in range(0, batch.num_rows, _WRITE_ROWS):
-            rows = batch.slice(at, _WRITE_ROWS).to_pylist()
-            if as_json:
-                for row in rows:
-                    print_json(
-                        row | {"value": None if row["value"] is None else row["value"].decode("utf-8", "replace")}
-                    )
-            else:
-                for row in rows:
-                    if row["lost"] is not None:
-                        warn(f"sqns {row['sqn']} to {row['sqn'] + row['count'] - 1} are lost: {row['lost']}")
-                _write(b"".join(row["value"] + b"\n" for row in rows if row["lost"] is None))
+            _cat_rows(batch.slice(at, _WRITE_ROWS).to_pylist(), as_json)
+    if not rows:
+        held = ", ".join(f"{one.oldest} to {one.next_sqn - 1}" for one in archives.holdings() if one.tsi == tsi)
+        warn(f"nothing of session {tsi} is in this range; held are the sqns {held}")
     return 0
+
+
+def _only_session(directory: Path, archives: Archives) -> str:
+    known = sorted({one.tsi for one in archives.holdings()})
+    if len(known) == 1:
+        return known[0]
+    for error in archives.damage:
+        raise error
+    raise UsageError(f"{directory} holds {len(known)} sessions", remedy=f"name one with --tsi: {', '.join(known)}")
+
+
+def _cat_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            print_json(row | _value_as_json(row["value"]))
+        return
+    for row in rows:
+        if row["lost"] is not None:
+            warn(f"sqns {row['sqn']} to {row['sqn'] + row['count'] - 1} are lost: {row['lost']}")
+    _write(b"".join(row["value"] + b"\n" for row in rows if row["lost"] is None))
+
+
+def _value_as_json(value: bytes | None) -> dict[str, str | None]:
+    """A message as text; where it is none, the octets beside what can be read of it."""
+    if value is None:
+        return {"value": None}
+    try:
+        return {"value": value.decode()}
+    except UnicodeDecodeError:
+        return {"value": value.decode(errors="replace"), "value_base64": base64.b64encode(value).decode()}
 
 
 def _write(octets: bytes) -> None:
@@ -164,7 +206,8 @@ def archive(
     pgm archive cat archive --first 1000 --end 2000 > messages
 
     `ls` says what it holds of which session, `verify` reads all of it and checks every checksum, `cat` writes messages, a line each.
-    `cat --json` writes rows, one object a line. Exits with 1 if anything is damaged; the message names file and place.
+    `cat --json` writes rows, one object a line; a message that is no text is there as `value_base64`, too. Exits with 1 if anything is
+    damaged; the message names file and place.
     """
     if action == "ls":
         code = _ls(directory, as_json)
@@ -259,6 +302,8 @@ def _serve(
     if token == "":
         raise UsageError(f"{options['token_file']} is empty", remedy="put a long random word into it")
     scheme = "grpc" if certificate is None else "grpc+tls"
+    if reason := _why_not(listen):  # before gRPC complains of it in its own words
+        raise _not_listening(listen, reason)
     try:
         service = RangeService(
             archives,
@@ -273,16 +318,22 @@ def _serve(
             files=options["files"],
         )
     except (ArrowException, OSError) as error:
-        raise ProcessError(
-            f"{listen} cannot be listened on: {_why_not(listen) or error}",
-            remedy="another process has it, or it is no address of this machine: see ss -ltnp, and take another --listen",
-        ) from None
+        raise _not_listening(listen, _why_not(listen) or str(error)) from None
     location = f"{scheme}://{listen.rpartition(':')[0]}:{service.port}"
     if as_json:
         print_json({"location": location, "directory": str(archives.directory)})
+    if not archives.readers:
+        warn(f"{_nothing_in(archives.directory)}: what comes there will be served")
     log("ready", f"serves {archives.directory} on {location}")
     signal.sigwait(_ENDING)
     return service.end()
+
+
+def _not_listening(listen: str, reason: str) -> ProcessError:
+    return ProcessError(
+        f"{listen} cannot be listened on: {reason}",
+        remedy="another process has it, or it is no address of this machine: see ss -ltnp, and take another --listen",
+    )
 
 
 def _why_not(listen: str) -> str:
@@ -291,6 +342,7 @@ def _why_not(listen: str) -> str:
     try:
         family, _, _, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended are no hindrance
             probe.bind(where)
             probe.listen()
     except OSError as error:
@@ -312,7 +364,16 @@ def _certificate(certificate: Path | None, key: Path | None) -> tuple[bytes, byt
         return None
     if certificate is None or key is None:
         raise UsageError("a certificate and its key go together", remedy="give --tls-cert and --tls-key")
-    return certificate.read_bytes(), key.read_bytes()
+    octets = certificate.read_bytes(), key.read_bytes()
+    try:
+        # A key that wants a password gets none: gRPC could not ask for it either.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=bytes)
+    except ssl.SSLError as error:
+        raise UsageError(
+            f"{certificate} and {key} are no certificate with its key: {error.reason or error}",
+            remedy="both are PEM, the key without a password, the server's own certificate first, then those it was signed with",
+        ) from None
+    return octets
 
 
 def _parameters(overrides: Sequence[str]) -> Parameters:
@@ -324,7 +385,10 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
             raise UsageError(
                 f"--set {text}: no parameter of the range service", remedy=f"as in archive_streams=8; there are {known}"
             )
-        values[key] = ROWS[key].read(int(value) if value.isdigit() else value)
+        try:
+            values[key] = ROWS[key].read(int(value) if value.isdigit() else value)
+        except UnitError as error:
+            raise UsageError(f"--set {text}: {error.message}", remedy=error.remedy) from None
     return attrs.evolve(Parameters(), **values)
 
 

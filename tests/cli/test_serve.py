@@ -26,6 +26,7 @@ from tests.net.places import Place, one_segment
         (["--listen", ":3057"], "HOST:PORT"),
         (["--listen", "127.0.0.1:65536"], "HOST:PORT"),
         (["--set", "archive_rows=5"], "archive_streams"),
+        (["--set", "archive_poll_ivl=soon"], "--set archive_poll_ivl=soon: 'soon' is not a duration"),
         (["--tls-cert", "cert.pem"], "go together"),
     ],
 )
@@ -44,6 +45,23 @@ def test_an_address_that_is_taken_or_not_of_this_machine_is_told_with_the_reason
         )
     elsewhere = "192.0.2.1:3057"
     invoked("serve", tmp_path, "--listen", elsewhere).complains(1, f"{elsewhere} cannot be listened on: Cannot assign")
+
+
+def test_what_is_no_certificate_is_not_blamed_on_the_address(tmp_path: Path) -> None:
+    (wrong := tmp_path / "wrong.pem").write_text("nothing of a certificate\n")
+    invoked("serve", tmp_path, "--listen", "127.0.0.1:0", "--tls-cert", wrong, "--tls-key", wrong).complains(
+        2, f"{wrong} and {wrong} are no certificate with its key"
+    )
+
+
+def test_a_directory_in_which_nothing_lies_yet_is_served_and_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorder may be started behind it; a wrong path is seen all the same."""
+    monkeypatch.setattr("signal.sigwait", lambda _: None)
+    done = invoked("serve", tmp_path, "--listen", "127.0.0.1:0")
+    assert done.code == 0
+    assert f"{tmp_path} holds no archive, or nothing was recorded there yet" in done.err
 
 
 def test_its_help_names_every_parameter_that_it_takes() -> None:
