@@ -456,10 +456,10 @@ class RepairerSession:
         effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
         effects += self.brakes.handle_deadline(now_ns)
         if self._recovery.deadline_ns <= now_ns:
-            naks, given_up = self._asker.ask(self._setup.up, now_ns)
+            naks, step = self._asker.ask(self._setup.up, now_ns)
             effects += naks
-            self.history.given_up(given_up)
-            self._forget_given_up(given_up)
+            self.history.given_up(step.given_up)
+            self._forget_given_up([*step.given_up, *step.crowded_out])
         effects += self._spm_request.handle_deadline(
             self.path.tsi, self.path.data_port, self._setup.up, self._source, now_ns
         )

@@ -140,8 +140,8 @@ class Asker:
         self.history_end = 0  # ... which is what lies before this sqn
         self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
 
-    def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], list[Span]]:
-        """Do what the recovery's timers want; returns NAKs and the spans that were given up."""
+    def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], Step]:
+        """Do what the recovery's timers want; returns NAKs, and what they come from."""
         self.parents.before_asking(now_ns)
         is_alive = now_ns - self.path.heard_at_ns < self._parameters.stall_ivl
         step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.path.trail)
@@ -162,7 +162,7 @@ class Asker:
             effects = self._parity_naks(self.parity, step.asking, segment, parent)
         if self.restraint is not None and effects:
             effects += self.restraint.asked(self._counters.nak_sqns - before, self.path.lead, now_ns)
-        return [*history, *effects, *self.parents.take_change(self.path.tsi, now_ns)], step.given_up
+        return [*history, *effects, *self.parents.take_change(self.path.tsi, now_ns)], step
 
     def home_of(self, node: Nla, home: Segment) -> Segment:
         """The segment on which somebody above is asked."""

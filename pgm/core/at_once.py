@@ -12,6 +12,8 @@ from pgm.wire.naks import LIST_SQNS
 
 # The share of nak_max_outstanding that is left in the end: what was lost before the drops has to come while the source has it.
 _LEAST = 1 / 4
+# What may be asked for at a time is asked for in so many waves while there is more: each costs both ends as much as NAKs.
+_WAVES = 4
 
 
 class AtOnce:
@@ -23,6 +25,10 @@ class AtOnce:
         self._counters = counters
         self._drops = counters.socket_drops  # that are known
         self.sqns = self._most
+
+    def worthwhile(self, sqns: int) -> int:
+        """Room that is worth waiting for to ask for so many, some whole lists: asking for what each repair makes room for would cost a NAK per repair."""
+        return max(1, min(sqns, max(LIST_SQNS, self.sqns // _WAVES), self.sqns // 2))
 
     def begin_wave(self) -> None:
         """More is about to be asked for: look at what has been dropped since the last time."""

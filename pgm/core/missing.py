@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import attrs
 
 from pgm.core.ranges import Span, TimedRange, lists_of
@@ -36,6 +38,11 @@ class Missing(TimedRange):
         """Whether its back-off is over and it waits for room among what is asked for."""
         return self.state is RepairState.BACK_OFF and self.deadline_ns == NEVER
 
+    @property
+    def outstanding(self) -> int:
+        """Sqns of it that were asked for and may still come."""
+        return 0 if self.state is RepairState.BACK_OFF else self.count
+
     def is_like(self, other: Missing) -> bool:
         """Whether both are where the other is, about as often tried."""
         return (
@@ -47,11 +54,15 @@ class Missing(TimedRange):
 
 @attrs.define
 class Step:
-    """What a deadline asks for: the ranges to ask for, spans given up, which parents did not answer."""
+    """What a deadline asks for: the ranges to ask for, spans given up, which parents did not answer.
+
+    `crowded_out` is what went so that the table had a place for the part of a range that is asked for.
+    """
 
     asking: list[Missing]
     given_up: list[Span]
     unanswered: list[Nla | None]
+    crowded_out: list[Span] = attrs.field(factory=list)
 
     @property
     def spans(self) -> list[Span]:
@@ -62,3 +73,13 @@ class Step:
     def naks(self) -> list[list[int]]:
         """The same as one list of sqns for each NAK."""
         return lists_of(self.spans, LIST_SQNS)
+
+
+def parked_in(some: Iterable[Missing], room: int) -> list[Missing]:
+    """Those of some ranges that are parked, as many as `room` sqns hold."""
+    found: list[Missing] = []
+    for one in some:
+        if one.is_parked and one.count <= room:
+            found.append(one)
+            room -= one.count
+    return found

@@ -15,6 +15,7 @@ from pgm.core.arrivals import Arrivals
 from pgm.core.counters import Counters
 from pgm.core.effects import Deliver, Effect, LossCause, Lost
 from pgm.core.held_runs import HeldRuns
+from pgm.core.missing import Step
 from pgm.core.ranges import Range, RangeTable, Span
 from pgm.core.recovery import Recovery
 from pgm.core.run_store import RunStore
@@ -260,6 +261,15 @@ class ReceiveWindow:
     def skip(self, spans: list[Span]) -> None:
         """Go on behind these sqns without a word: they were not used."""
         self.give_up(spans, None)
+
+    def end_asking(self, step: Step, trail: int) -> bool:
+        """Stop waiting for what was asked for in vain or had to make room for it. Says whether there was any."""
+        for first, end in step.given_up:
+            source_has_from = min(max(first, trail), end)
+            self.give_up([(first, source_has_from)], LossCause.WINDOW)
+            self.give_up([(source_has_from, end)], LossCause.RETRIES)
+        self.give_up(step.crowded_out, LossCause.OVERLOAD)
+        return bool(step.given_up or step.crowded_out)
 
     def give_up(self, spans: list[Span], cause: LossCause | None) -> None:
         """Stop waiting for missing spans, empty ones aside.

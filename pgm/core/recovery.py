@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from pgm.core.at_once import AtOnce
 from pgm.core.counters import Counters
-from pgm.core.missing import Missing, Step
+from pgm.core.missing import Missing, Step, parked_in
 from pgm.core.patience import Patience
 from pgm.core.ranges import FIRST, Span, TimedRanges
 from pgm.core.rate import Bucket
@@ -25,8 +25,6 @@ from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.naks import LIST_SQNS
 
-# What may be asked for at a time is asked for in so many waves while there is more: each costs both ends as much as NAKs.
-_WAVES = 4
 _SEVERAL = 4  # lists, of which leaving out a part of one is no matter
 _OLD_TRIES = 3  # for what only caches can have: one may be lost, one may cross a change of parent
 _STATE, _PROMISE = operator.attrgetter("state"), operator.attrgetter("state", "promised_ns", "data_retries")
@@ -154,7 +152,7 @@ class Recovery:
         for found in self.missing.within(first, end):
             has_asked = found.state is RepairState.WAIT_NCF and found.asked is not None
             if is_relied_on and not has_asked:
-                self._outstanding -= self._is_outstanding(found.state, found)
+                self._outstanding -= found.outstanding
                 found.state = RepairState.BACK_OFF
             at_ns = max(now_ns, found.found_at_ns + self.settle_ivl)
             if found.state is RepairState.BACK_OFF and at_ns < found.deadline_ns:
@@ -287,7 +285,7 @@ class Recovery:
             due = self._in_order(due, trail)
         ready = [found for found in due if found.state is RepairState.BACK_OFF]
         waiting, in_vain = self._timed_out(due, step, now_ns, may_give_up, trail) if len(ready) < len(due) else ([], [])
-        step.asking = self._admitted(ready, now_ns, trail)
+        step.asking = self._admitted(ready, step, now_ns, trail)
         self._step(step.asking, RepairEvent.TIMER, now_ns)
         for patience in in_vain:
             patience.in_vain(now_ns)
@@ -347,7 +345,7 @@ class Recovery:
                 whole.append(one)
         return whole
 
-    def _admitted(self, ready: list[Missing], now_ns: int, trail: int) -> list[Missing]:
+    def _admitted(self, ready: list[Missing], step: Step, now_ns: int, trail: int) -> list[Missing]:
         """What may be asked for now, oldest first, of the ranges whose back-off is over; the rest is parked.
 
         Parked ranges have no timers: with tens of thousands of them, looking at each again and again would take all the
@@ -368,17 +366,18 @@ class Recovery:
         if sum([found.end - found.first for found in ready]) <= room:
             admitted, ready = ready, []
         for found in ready:
-            if room < self._worthwhile(found.count):
+            if room < self._at_once.worthwhile(found.count):
                 self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
                 break
             if found.count > room:
-                if self._is_full and (admitted or self._outstanding):
-                    self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                if self._is_full and not admitted and not self._outstanding:
+                    admitted = self._instead_of_part(found, room, step)
+                if self._is_full:
                     break  # what is asked for makes a place in the table, too
                 # Whole lists where there is room for several: what is left over would take a NAK of its own each time.
                 rest = (room + taken) % LIST_SQNS if room >= _SEVERAL * LIST_SQNS else 0
                 self.missing.within(found.first, found.first + room - rest)
-                self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
                 room = found.count
             room -= found.count
             taken += found.count
@@ -386,6 +385,18 @@ class Recovery:
         if self.budget is not None:
             self.budget.charge(sum(found.count for found in admitted), now_ns)
         return admitted
+
+    def _instead_of_part(self, found: Missing, room: int, step: Step) -> list[Missing]:
+        """What to ask for whole where the table has no place for a part of `found`, and nothing asked for will make one.
+
+        Nothing for now while only what still backs off is small enough. Where nothing is, the oldest other range makes the place.
+        """
+        worthwhile = self._at_once.worthwhile(room)
+        small = [one for one in self.missing if one.count <= (room if one.is_parked else worthwhile)]
+        if not small:
+            oldest = next(one for one in self.missing if one is not found)
+            step.crowded_out += self.arrived(oldest.first, oldest.end)
+        return parked_in(small, room)
 
     @property
     def _is_full(self) -> bool:
@@ -400,12 +411,7 @@ class Recovery:
 
     @property
     def _has_worthwhile_room(self) -> bool:
-        return self._room >= self._worthwhile(self.missing.sqns - self._outstanding)
-
-    def _worthwhile(self, sqns: int) -> int:
-        """Room that is worth waiting for, some whole lists: asking for what each repair makes room for would cost a NAK per repair."""
-        most = self._at_once.sqns
-        return max(1, min(sqns, max(LIST_SQNS, most // _WAVES), most // 2))
+        return self._room >= self._at_once.worthwhile(self.missing.sqns - self._outstanding)
 
     def _parked(self, trail: int) -> list[Missing]:
         """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""
@@ -466,10 +472,6 @@ class Recovery:
             return back_off or self._nak_rb_ivl()
         return (self.ncf_patience if name is Interval.NAK_RPT_IVL else self.data_patience).ivl_ns
 
-    @staticmethod
-    def _is_outstanding(state: RepairState, found: Missing) -> int:
-        return 0 if state is RepairState.BACK_OFF else found.count
-
     def _is_exhausted(self, found: Missing) -> bool:
         """Whether a count has exceeded its limit; OpenPGM stops one repeat earlier (RCV-37)."""
         return (
@@ -492,4 +494,4 @@ class Recovery:
 
     def _settle(self, found: Missing) -> None:
         """Account for a range that left the table."""
-        self._outstanding -= self._is_outstanding(found.state, found)
+        self._outstanding -= found.outstanding

@@ -490,11 +490,8 @@ class Session(ShortReceive):
             name = f"session {tsi_text(self.path.tsi)}"
             restraint = Restraint(name, self._recovery, self._parameters, self.path.lead, now_ns)
             self._restraint = self._asker.restraint = restraint
-        naks, given_up = self._asker.ask(segment, now_ns)
-        for first, end in given_up:
-            trail = min(max(first, self.path.trail), end)
-            self.window.give_up([(first, trail)], LossCause.WINDOW)
-            self.window.give_up([(trail, end)], LossCause.RETRIES)
+        naks, step = self._asker.ask(segment, now_ns)
+        has_given_up = self.window.end_asking(step, self.path.trail)
         if restraint is not None and restraint.wants_close:
             return [*naks, *self.end(CloseCause.NAGGING)]
-        return [*naks, *self._advance()] if given_up else naks
+        return [*naks, *self._advance()] if has_given_up else naks

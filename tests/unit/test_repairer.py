@@ -161,3 +161,25 @@ def test_what_children_asked_for_before_any_data_came_is_taken_in_once(first: in
     [session] = made.sessions
     assert merged((run.first, run.end) for run in session.cache.store) == [(8, 14)]
     assert made.counters.received_packets == 6
+
+
+@pytest.mark.rfc("SEC-01")
+def test_gaps_of_a_full_table_are_asked_for_in_parts_within_the_bound():
+    """Of sixteen gaps that are too large to be asked for whole one goes, and the others are asked for to their ends."""
+    settings = parameters(rxw_gaps=16, nak_max_outstanding=63)
+    made = RepairerCore(ElementSetup(UP, (LEFT,), parents=(SOURCE,)), settings, random.Random(1))
+    made.receive(train_of(spm_packet(1, 0, 0)), Channel(UP, True), SOURCE, SECOND)
+    ends = range(200, 3400, 200)
+    made.receive(data_train([0, *(end - 1 for end in ends)], size=20), Channel(UP, True), SOURCE, SECOND)
+    [session] = made.sessions
+    missing = session._recovery.missing
+    assert len(missing) == 16
+    wanted = set(range(1, 3200)) - {end - 1 for end in ends}
+    now, asked = SECOND, set()
+    while missing and now < 60 * SECOND:
+        now = made.deadline_ns
+        for nak in sent_control(made.handle_deadline(now), PacketType.NAK):
+            asked |= set(nak.sqns)
+            made.receive(data_train(nak.sqns, size=20, kind=PacketType.RDATA), Channel(UP, True), SOURCE, now)
+        assert len(missing) <= 16
+    assert wanted - asked == set(range(200, 399))

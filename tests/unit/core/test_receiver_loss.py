@@ -266,6 +266,28 @@ def test_gaps_are_bounded_however_they_are_revealed(how):
     assert reader.next_sqn() > 1300
 
 
+@pytest.mark.rfc("SEC-01", "SEC-03")
+def test_gaps_of_a_full_table_are_asked_for_in_parts_within_the_bound():
+    """Where nothing else makes a place for a part, one gap is lost, and said to be; the others are repaired."""
+    reader = joined(rxw_gaps=16, nak_max_outstanding=63)
+    first = reader.next_sqn()
+    ends = [first + 200 * number for number in range(1, 17)]
+    reader.hear(data_train([end - 1 for end in ends], trail=100))
+    [session] = reader.core.sessions
+    assert session.missing_ranges == 16
+    seen = len(reader.naks(first))
+    while reader.next_sqn() < ends[-1]:
+        reader.wait(10 * MS)
+        assert session.missing_ranges <= 16
+        naks = reader.naks(first)
+        for sqns in naks[seen:]:
+            reader.hear(ncf_packet(*sqns))
+            reader.hear(data_train(sqns, trail=100, kind=T.RDATA))
+            assert session.missing_ranges <= 16
+        seen = len(naks)
+    assert reader.lost() == dict.fromkeys(range(ends[0], ends[1] - 1), L.OVERLOAD)
+
+
 @pytest.mark.rfc("SEC-01")
 def test_octets_that_wait_for_the_first_spm_are_bounded():
     """Data may come at full rate before anything is known of the path."""

@@ -144,10 +144,11 @@ def happen(network: Network, what: str, one: int, other: int) -> None:
     takes=st.booleans(),
     below_trail=st.booleans(),
     small=st.booleans(),
+    at_once=st.sampled_from([1, 2, 5, 1008]),
 )
 @settings(max_examples=settings.default.max_examples * 4)
 def test_delivered_and_lost_are_what_was_sent(
-    history, first, has_epoch, joins, begins_with_spm, takes, below_trail, small
+    history, first, has_epoch, joins, begins_with_spm, takes, below_trail, small, at_once
 ):
     """`Reader` checks order and octets as it goes."""
     limits = {"rxw_bytes": 1200, "rxw_gaps": 4, "inbox_bytes": 400} if small else {}
@@ -157,6 +158,7 @@ def test_delivered_and_lost_are_what_was_sent(
         takes=takes,
         nak_ncf_retries=5,
         nak_data_retries=5,
+        nak_max_outstanding=at_once,
         **limits,
     )
     network = Network(reader, first, has_epoch=has_epoch, joins=joins)

@@ -184,6 +184,57 @@ def test_asking_for_a_part_does_not_cut_ranges_beyond_the_bound():
     assert len(made.missing) == 16
 
 
+def full_of(*counts, at_once=64):
+    """A recovery whose table is full, of gaps of so many sqns, a hundred apart at least."""
+    made = recovery(attrs.evolve(EXACT, rxw_gaps=len(counts), nak_max_outstanding=at_once))
+    first = 0
+    for count in counts:
+        made.detect(first, first + count, SECOND)
+        first += count + 100
+    return made
+
+
+@pytest.mark.rfc("SEC-03")
+def test_a_full_table_asks_for_what_need_not_be_cut_first():
+    """Nothing asked for would make a place for a part of the first gap; the small ones behind it do."""
+    made = full_of(1000, *[1] * 15)
+    asked = due(made, made.deadline_ns)
+    assert asked.spans == [(1100 + 101 * number, 1101 + 101 * number) for number in range(15)]
+    assert asked.crowded_out == []
+    assert len(made.missing) == 16
+    made.arrived(1100, 1101, made.deadline_ns)
+    assert due(made, made.deadline_ns).spans[0][0] == 0
+    assert len(made.missing) == 16
+
+
+@pytest.mark.rfc("SEC-03")
+def test_a_full_table_waits_for_the_back_off_of_what_need_not_be_cut():
+    """What was asked for whole and in vain comes again; until then nothing is cut or given up."""
+    made = full_of(1000, *[1000] * 14, 1)
+    assert due(made, made.deadline_ns).spans == [(16500, 16501)]
+    for _ in range(20):
+        step = due(made, made.deadline_ns)
+        assert (step.spans, step.crowded_out) in (([], []), ([(16500, 16501)], []))
+        assert len(made.missing) == 16
+
+
+@pytest.mark.rfc("SEC-01", "SEC-03")
+def test_a_full_table_of_large_gaps_gives_up_one_and_gets_the_rest():
+    """Parts of the oldest are asked for, one after the other: once there is a place there always is."""
+    made = full_of(*[1000] * 16)
+    crowded_out, arrived = [], 0
+    while made.missing:
+        step = due(made, made.deadline_ns)
+        crowded_out += step.crowded_out
+        assert len(made.missing) <= 16
+        assert sum(end - first for first, end in step.spans) <= 64
+        for first, end in step.spans:
+            made.arrived(first, end, made.deadline_ns)
+            arrived += end - first
+    assert crowded_out == [(1100, 2100)]
+    assert arrived == 15_000
+
+
 def test_the_trail_does_not_cut_ranges_beyond_the_bound():
     """A range that the trail reaches into counts as what only caches have then."""
     made = recovery(attrs.evolve(EXACT, rxw_gaps=16))
