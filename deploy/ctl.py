@@ -102,6 +102,8 @@ def ctl(
         except ProcessError:
             silent.append(name)
             continue
+        except UsageError as error:
+            raise UsageError(f"{name}: {error.message}", remedy=error.remedy) from None
         if as_json:
             print_json(answer)
         else:

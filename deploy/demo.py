@@ -275,7 +275,8 @@ def demo(
     number. ODATA is the stream, RDATA are repairs, an NCF tells a subnet that a packet has been asked for.
 
     Exits with 1 if a receiver misses, doubles, reorders or damages anything, or if the loss that was measured differs by more
-    than a fifth from what was asked (by more than three standard deviations, where packets are too few for that).
+    than a fifth from what was asked (by more than three standard deviations, where packets are too few for that; not held against it
+    where `pgm ctl demo` changed a setting meanwhile).
     """
     shape = DemoTree(**tree)
     if shape.record is not None:

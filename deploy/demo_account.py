@@ -37,14 +37,19 @@ def build_account(
         "repairers": by_role["repairer"],
         "receivers": receivers,
         "loss": _losses(tree, snapshots),
+        "settings_changed": sum(int(one["counters"].get("settings_changed", 0)) for one in snapshots.values()),
     }
     if recorded:
         keys = ("node", "segment", "directory", "messages", "lost", "octets")
-        account["recorders"] = [{key: row[key] for key in keys} for row in recorded]
+        account["recorders"] = [{key: row[key] for key in keys} for row in sorted(recorded, key=_node)]
     account["totals"] = _totals(account)
     account["problems"] = find_problems(account)
     account["ok"] = not account["problems"]
     return account
+
+
+def _node(row: Mapping[str, Any]) -> str:
+    return str(row["node"])
 
 
 def _receiver_row(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,7 +152,8 @@ def find_problems(account: Mapping[str, Any]) -> list[str]:
             problems.append(
                 f"{row['node']}: recorded {row['messages']} of {account['messages']}, lost {row['lost'] or 0}"
             )
-    for kind in ("last_hop", "uplink"):
+    # Losses that somebody changed from outside are no longer those that the demo was asked for.
+    for kind in () if account["settings_changed"] else ("last_hop", "uplink"):
         loss = account["loss"][kind]
         if abs(loss["measured"] - loss["asked"]) > loss["tolerance"] * loss["asked"]:
             problems.append(

@@ -100,6 +100,8 @@ def account_view(account: Mapping[str, Any], width: int) -> RenderableType:
         else "nothing had to be repaired",
         f"sqns NAKed at the source: {source:,}, by receivers: {asked:,} {ratio}",
     ]
+    if changed := account["settings_changed"]:
+        lines.append(f"settings changed while it ran: {changed}; so losses need not be those that were asked for")
     for row in account.get("recorders", ()):
         lines.append(f"{row['messages']:,} messages of {row['segment']} recorded in {row['directory']}")
     verdict = Text("everything arrived everywhere, in order, once", style="bold green")

@@ -6,8 +6,10 @@ those of other nodes; a request for such a parameter is answered with that reaso
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -29,6 +31,14 @@ from pgm.units import format_fraction, format_rate
 _OFF = "off"
 _LOSSES = ("loss", "burst_loss", "burst_length")
 _LONGEST = 60  # characters of what is quoted in an error
+_EXAMPLES = {  # of requests that have what is missing in one
+    "do": '{"do": "get"}',
+    "child": '{"do": "release", "child": "10.0.2.7"}',
+    "stream": '{"do": "get", "stream": "quotes"}',
+    "segment": '{"do": "set", "settings": {"loss": "1%"}, "segment": "floor-2"}',
+    "names": '{"do": "get", "names": ["rate"]}',
+    "settings": '{"do": "set", "settings": {"rate": "20Mbit/s"}}',
+}
 
 # setting -> which nodes have it, and what it is
 SETTINGS: Mapping[str, tuple[str, str]] = {
@@ -134,7 +144,8 @@ class Settings:
                 f"{self._plan.name} is {_a(self._plan.role.value)}, and a rate is a source's",
                 remedy="name the node that sends",
             )
-        rate = checked_rate(core, text)
+        with _named("rate", text):
+            rate = checked_rate(core, text)
 
         def make() -> None:
             core.set_rate(rate, self._driver.now_ns())
@@ -179,6 +190,7 @@ class Settings:
         core = self._driver.core
         if not isinstance(core, (SourceCore, ElementCore)):
             raise UsageError(f"{self._plan.name} is a receiver, and has no children", remedy="name the node it asks")
+        _require_address(child)
         sessions = core.release(child, self._driver.now_ns())
         if not sessions:
             crying = sorted(
@@ -265,16 +277,34 @@ def _spelled(impairment: Impairment) -> dict[str, str]:
     }
 
 
+@contextlib.contextmanager
+def _named(name: str, text: str) -> Iterator[None]:
+    """What is wrong with a value says of which setting it is."""
+    try:
+        yield
+    except UnitError as error:
+        raise UnitError(f"{name} = {text[:_LONGEST]}: {error.message}", remedy=error.remedy) from None
+
+
 def _read(name: str, text: str) -> float:
     value: object = text
-    if name == "burst_length":
-        try:
-            value = float(text)
-        except ValueError as error:
-            raise UnitError(
-                f"burst_length = {text[:_LONGEST]!r} is no number", remedy="write one, such as 8"
-            ) from error
-    return float(IMPAIRMENT_KEYS[name][0](value))
+    with _named(name, text):
+        if name == "burst_length":
+            try:
+                value = float(text)
+            except ValueError:
+                raise UnitError("this is no number", remedy="write one, such as 8") from None
+        return float(IMPAIRMENT_KEYS[name][0](value))
+
+
+def _require_address(child: str) -> None:
+    try:
+        ipaddress.ip_address(child)
+    except ValueError:
+        raise UsageError(
+            f"{child[:_LONGEST]!r} is no address",
+            remedy="write it as `pgm status --detail` does, as in: release 10.0.2.7",
+        ) from None
 
 
 def _told(change: _Change) -> str:
@@ -284,15 +314,13 @@ def _told(change: _Change) -> str:
 
 def _text(value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
-        raise UsageError(
-            f"{what} is missing or no text", remedy='as in {"do": "set", "settings": {"rate": "20Mbit/s"}}'
-        )
+        raise UsageError(f"{what} is missing or no text", remedy=f"as in {_EXAMPLES.get(what, _EXAMPLES['settings'])}")
     return value
 
 
 def _texts(value: object, what: str) -> list[str]:
     if not isinstance(value, list):
-        raise UsageError(f"{what} is no list", remedy='as in {"do": "get", "names": ["rate"]}')
+        raise UsageError(f"{what} is no list", remedy=f"as in {_EXAMPLES['names']}")
     return [_text(one, what) for one in value]
 
 

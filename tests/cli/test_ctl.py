@@ -117,7 +117,7 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
     ("node", "words", "code", "says"),
     [
         ("source", ("set", "rate=17Mbit/s"), 2, f"were made at the start for {RATE}"),
-        ("source", ("set", "rate=fast"), 2, "is not a rate"),
+        ("source", ("set", "rate=fast"), 2, "source: rate = fast: 'fast' is not a rate"),
         ("source", ("set", "rate=1Mbit/s", "txw_secs=1s"), 2, "get their size at the start"),
         ("source", ("set", "nak_bo_ivl=1ms"), 2, "timers of several nodes fit each other"),
         ("source", ("set", "so_rcvbuf=1MiB"), 2, "sockets are opened with it"),
@@ -127,9 +127,12 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
         ("source", ("get", "group"), 2, "there is no setting 'group'"),
         ("source", ("release", "10.0.0.1"), 2, "there is nobody to release"),
         ("source", ("release",), 2, "say whom to release"),
+        ("source", ("release", "desk-7"), 2, "'desk-7' is no address"),
         ("desk-1", ("set", "rate=1Mbit/s"), 2, "a rate is a source's"),
-        ("desk-1", ("set", "loss=200%"), 2, "more than everything"),
+        ("desk-1", ("set", "loss=200%"), 2, "loss = 200%: '200%' is more than everything"),
         ("desk-1", ("set", "burst_length=nan"), 2, "mean length of bursts"),
+        ("desk-1", ("set", "burst_length=0"), 2, "burst_length = 0: 0.0 is not a mean length of bursts"),
+        ("desk-1", ("set", "burst_length=long"), 2, "burst_length = long: this is no number"),
         ("desk-1", ("set", "loss=1%", "--segment", "roof"), 2, "is not on a segment 'roof'"),
         ("desk-1", ("release", "10.0.0.1"), 2, "name the node it asks"),
         ("desk-9", ("get",), 1, "these run: desk-1, source"),
@@ -145,6 +148,21 @@ def test_what_cannot_be_changed_says_why_and_changes_nothing(
 
 def _values(tree: Processes, node: str) -> object:
     return ask_control(control_path(tree.name, node), {"do": "get"})["settings"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "example"),
+    [
+        ({"do": "release"}, '"child": "10.0.2.7"'),
+        ({"do": "get", "stream": 7}, '"stream": "quotes"'),
+        ({"do": "set", "settings": {"rate": 7}}, '"rate": "20Mbit/s"'),
+        ({}, '{"do": "get"}'),
+    ],
+)
+def test_what_is_missing_in_a_request_is_shown_where_it_belongs(request_: dict[str, Any], example: str) -> None:
+    with pytest.raises(UsageError, match="is missing or no text") as caught:
+        SETTINGS_OF_A_SOURCE.answer(request_, "somebody")
+    assert example in caught.value.remedy
 
 
 @pytest.mark.parametrize("line", [b"\xff\n", b"[" * 4000 + b"\n", b"1\n", b"{}\n", b'{"do": 7}\n', b"x" * 5000, b"\n"])

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from deploy.demo_account import find_problems
 from deploy.demo_tree import DemoTree, demo_topology
+from deploy.demo_view import account_view
 from deploy.running import sockets_in, tree_folders
 from deploy.workload import digest
 from pgm.impairments import Impairment, Injector
@@ -132,6 +134,20 @@ def test_a_loss_must_be_within_a_fifth(account: dict[str, Any], share: float, is
     spoilt = copy.deepcopy(account)
     spoilt["loss"]["last_hop"].update(measured=0.0396 * share, tolerance=0.2)
     assert bool(find_problems(spoilt)) == is_wrong
+
+
+def test_losses_that_were_changed_meanwhile_are_told_and_not_held_against_it(account: dict[str, Any]) -> None:
+    """As by `pgm ctl demo --node 'receiver-*' set loss=30%`; what receivers got is judged all the same."""
+    changed = copy.deepcopy(account) | {"settings_changed": 2}
+    changed["loss"]["last_hop"].update(measured=0.3)
+    assert find_problems(changed) == []
+    screen = Console(width=120)
+    with screen.capture() as shown:
+        screen.print(account_view(changed, 120))
+    assert "settings changed while it ran: 2; so losses need not be those that were asked for" in shown.get()
+    changed["receivers"][0].update(lost=1)
+    assert find_problems(changed) == ["receiver-1-1: lost 1"]
+    assert account["settings_changed"] == 0
 
 
 def test_chance_alone_does_not_fail_a_demo() -> None:
