@@ -189,12 +189,30 @@ def _served(key: str) -> Callable[[Tree], Iterator[Finding]]:
     def find(tree: Tree) -> Iterator[Finding]:
         terms = _largest(tree, key)
         return _findings(
-            _Bound(terms[server.name], _Term(node, own, "nak_rdata_ivl"))
-            for node, own in _of_roles(tree, Role.RECEIVER, Role.REPAIRER)
-            for server in tree.servers_of(node)
+            _Bound(terms[server.name], _Term(node, own, "nak_rdata_ivl")) for node, own, server in _served_nodes(tree)
         )
 
     return find
+
+
+def _served_nodes(tree: Tree) -> Iterator[tuple[Node, Settings, Node]]:
+    """Who asks, and who may answer."""
+    for node, own in _of_roles(tree, Role.RECEIVER, Role.REPAIRER):
+        for server in tree.servers_of(node):
+            yield node, own, server
+
+
+def _repeats(tree: Tree) -> Iterator[Finding]:
+    ignored = _largest(tree, "rdata_ignore_ivl")
+
+    def first_repeat(node: Node, own: Settings) -> _Term:
+        waits = (_Term(node, own, key) for key in ("nak_rdata_min_ivl", "nak_rdata_ivl"))
+        return min(waits, key=lambda term: term.value)
+
+    return _findings(
+        _Bound(attrs.evolve(ignored[server.name], factor=2), first_repeat(node, own), may_equal=True)
+        for node, own, server in _served_nodes(tree)
+    )
 
 
 def _elimination(tree: Tree) -> Iterator[Finding]:
@@ -260,6 +278,13 @@ RULES = (
         "ignore",
         "`rdata_ignore_ivl` of whoever repairs < `nak_rdata_ivl` of those who ask, also through aggregators.",
         _served("rdata_ignore_ivl"),
+    ),
+    Rule(
+        "repeat",
+        "2 x `rdata_ignore_ivl` of whoever repairs <= `nak_rdata_min_ivl` and `nak_rdata_ivl` of those who ask, also through aggregators: "
+        "else the first repeat of a NAK is taken for an echo, and the packet comes one wait later.",
+        _repeats,
+        is_warning=True,
     ),
     Rule(
         "hold",
