@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -14,6 +15,8 @@ import click
 
 from deploy.codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from pgm.errors import PgmError, ProcessError, TopologyError, UnitError, UsageError
+
+_OPEN_FILES = (errno.EMFILE, errno.ENFILE)  # of the process, of the machine
 
 
 def print_json(value: Any, file: IO[str] | None = None) -> None:
@@ -89,7 +92,7 @@ def _end(error: BaseException, as_json: bool, file: IO[str] | None) -> NoReturn:
             fail(found, as_json=as_json, file=file)
         if isinstance(found, OSError):
             _drop_stdout()
-            fail(_refused(found), as_json=as_json, file=file)
+            fail(refused(found), as_json=as_json, file=file)
     raise error
 
 
@@ -115,10 +118,13 @@ def _drop_stdout() -> None:
         os.dup2(nowhere, sys.stdout.fileno())
 
 
-def _refused(error: OSError) -> PgmError:
+def refused(error: OSError) -> PgmError:
     """What the operating system refused outside of sockets: files and pipes, mostly."""
     what = f"{error.filename}: " if error.filename else ""
-    return ProcessError(f"{what}{error.strerror or error}", remedy="check the path, its permissions and the space left")
+    remedy = "check the path, its permissions and the space left"
+    if error.errno in _OPEN_FILES:
+        remedy = "raise the limit of open files: ulimit -n, in a unit LimitNOFILE"
+    return ProcessError(f"{what}{error.strerror or error}", remedy=remedy)
 
 
 def warn(text: str) -> None:

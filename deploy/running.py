@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from pgm.net.status import runtime_dir
 
 DEMO_PREFIX = "pgm-demo-"  # of the temporary folder of a demo
+OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of whoever looks: they say nothing of what is looked at
 
 
 def tree_folders(name: str | None = None) -> list[Path]:
@@ -38,10 +40,12 @@ def folder_of(name: str, sockets: str) -> Path:
 
 
 def sockets_in(folder: Path, sockets: str) -> list[Path]:
-    """The sockets of a kind in a folder, sorted; none if it has gone."""
+    """The sockets of a kind in a folder, sorted; none if it has gone. Raises OSError where this process has no room to look."""
     try:
         return sorted(folder.glob(sockets))
-    except OSError:
+    except OSError as error:
+        if error.errno in OWN_LIMITS:
+            raise
         return []
 
 

@@ -6,8 +6,8 @@ The table is bounded by `MOST_NODES`. Who has answered once and does not any mor
 from __future__ import annotations
 
 import enum
-import errno
 import re
+import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import attrs
 
-from deploy.running import folder_of, sockets_in, tree_folders
+from deploy.running import OWN_LIMITS, folder_of, sockets_in, tree_folders
 from pgm.errors import ProcessError, UsageError
 from pgm.net.status import ask_status
 from pgm.telemetry.snapshot import Snapshot
@@ -24,8 +24,8 @@ from pgm.topology.plan import plan_all
 
 MOST_NODES = 1024  # asked at once; those over it are counted
 GONE_KEPT_S = 600.0  # longer than an alarm takes to notice
-_ASKERS = 32  # threads: a node that hangs holds one of them for two seconds
-_OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_ASKERS = 32  # threads, each with a socket: a node that hangs holds one of them for two seconds
+_SHARE = 4  # of the files that this process may open, the part that they may take: the screen opens some as well
 _SOCKETS = "*.sock"
 _MOST_NAMES = 10  # in a message
 _ROLES = ("source", "aggregator", "repairer", "receiver")  # down the tree
@@ -141,13 +141,13 @@ class Nodes:
     def look(self) -> View:
         """Ask every node; returns when all have answered, or two seconds were too short for the last of them.
 
-        Raises `OSError` where this process has no room for more sockets.
+        Raises `OSError` where this process has no room for more files and sockets.
         """
         began = self._clock()
         folders = tree_folders() if self._folders is None else self._folders
         found = sorted({path for folder in folders for path in sockets_in(folder, _SOCKETS)})
         asked = found[:MOST_NODES]
-        with ThreadPoolExecutor(max(1, min(_ASKERS, len(asked)))) as pool:
+        with ThreadPoolExecutor(max(1, min(_most_askers(), len(asked)))) as pool:
             answers = dict(zip(asked, pool.map(_ask, asked), strict=True))
         now = self._clock()
         for path, answer in answers.items():
@@ -185,6 +185,11 @@ class Nodes:
                 del self._seen[path]
 
 
+def _most_askers() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _ASKERS if soft == resource.RLIM_INFINITY else min(_ASKERS, soft // _SHARE)
+
+
 def _order(node: Seen) -> tuple[str, int, list[tuple[int, str]]]:
     """By topology and role, and by name so that 10 stands behind 9."""
     role = _ROLES.index(node.role) if node.role in _ROLES else len(_ROLES)
@@ -200,7 +205,7 @@ def _ask(path: Path) -> Snapshot | State:
     try:
         snapshot = ask_status(path)
     except ProcessError as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _OWN_LIMITS:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in OWN_LIMITS:
             raise error.__cause__ from None  # it says nothing of the node
         return State.STUCK if isinstance(error.__cause__, TimeoutError) else State.GONE
     return snapshot if isinstance(snapshot, dict) and {"topology", "node", "role"} <= set(snapshot) else State.STUCK

@@ -16,14 +16,17 @@ from textual.coordinate import Coordinate
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
+from deploy.output import refused
 from deploy.status_detail import details
 from deploy.watch.figures import FIGURES, Value, lost_of, span
 from deploy.watch.listening import command_lines
 from deploy.watch.nodes import Nodes, Seen, State, View
+from pgm.errors import PgmError
 
 EVERY_S = 1.0  # nodes read their rates so often
 _PADDING = 2  # characters of a cell besides its text
 _LINES = 3  # of the screen besides the rows: headline, headings, keys
+_ASKING = "asking the nodes"
 _BAR = 2  # characters of the scroll bar
 _LEAST_EVENT = 24  # characters of the last event, or it is left out
 _STYLES = {State.UP: "", State.STUCK: "yellow", State.GONE: "dim red", State.ABSENT: "dim"}
@@ -131,6 +134,7 @@ class TopApp(App[None]):
     def __init__(self, nodes: Nodes) -> None:
         super().__init__()
         self.view: View | None = None
+        self._refusal: PgmError | None = None  # why nobody could be asked just now
         self._watched = nodes
         self._sorted_by: str | None = None  # None: the order of the tree
         self._falling = False
@@ -142,18 +146,21 @@ class TopApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """A line, the table, the keys."""
-        yield Static("asking the nodes", id="head")
+        yield Static(_ASKING, id="head")
         yield _Table(cursor_type="row", show_row_labels=False)
         yield Footer(show_command_palette=False)
 
-    def on_mount(self) -> None:
-        """Begin to ask."""
+    def on_ready(self) -> None:
+        """Begin to ask, now that there is something to show answers on."""
         self.run_worker(self._watch())
 
     async def _watch(self) -> None:
         while True:
             if not self._paused:
-                self.view = await asyncio.to_thread(self._watched.look)
+                try:
+                    self.view, self._refusal = await asyncio.to_thread(self._watched.look), None
+                except OSError as error:  # too many files are open, mostly, and perhaps not for long
+                    self._refusal = refused(error)
                 self.refresh_nodes()
             await asyncio.sleep(EVERY_S)
 
@@ -163,14 +170,19 @@ class TopApp(App[None]):
 
     def refresh_nodes(self) -> None:
         """Show the last view: here, and in the detail that lies above."""
+        self.screen_stack[0].query_one("#head", Static).update(self._headline())
         if self.view is None:
             return
-        self.screen_stack[0].query_one("#head", Static).update(self._headline(self.view))
         self._show_rows(self.view.nodes)
         if isinstance(self.screen, NodeScreen):
             self.screen.show(self.view)
 
-    def _headline(self, view: View) -> str:
+    def _headline(self) -> str:
+        if self._refusal is not None:
+            return f"the nodes cannot be asked now: {self._refusal.message}; {self._refusal.remedy}"
+        view = self.view
+        if view is None:
+            return _ASKING
         if not view.nodes:
             return "no node runs on this machine as this user; start one: pgm run FILE --node NAME, or pgm up FILE"
         counts = {state: sum(node.state is state for node in view.nodes) for state in State}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import pty
@@ -14,6 +15,8 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from fcntl import ioctl
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from rich.console import Console
@@ -26,6 +29,7 @@ from deploy.watch.listening import command_lines
 from deploy.watch.nodes import Nodes, Seen, State
 from deploy.watch.screen import NodeScreen, TopApp, chosen_columns, in_order
 from pgm import Message, blocking
+from pgm.errors import ProcessError
 from tests.cli.command import command, environment, invoked
 from tests.net.lab import ROOT
 from tests.net.places import Place, one_segment
@@ -146,6 +150,54 @@ async def _sort(pilot: Pilot[None], heads: list[str]) -> None:
     await until(pilot, lambda: names() == ["desk-1", "desk-2", "source"])
     await pilot.press("t")
     await until(pilot, lambda: names() == ["source", "desk-1", "desk-2"])
+
+
+@pytest.mark.usefixtures("tree")
+def test_without_room_for_files_it_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of open files is its own: no node is taken for gone, and none is forgotten."""
+    asyncio.run(_run_out_of_files(monkeypatch))
+
+
+async def _run_out_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = TopApp(Nodes())
+    async with app.run_test(size=(160, 50)) as pilot:
+        await until(pilot, lambda: len(rows(app)) >= 2)
+        seen = [row[0] for row in rows(app)]
+        head = app.query_one("#head", Static)
+        for missing in ("sockets", "files"):
+            with monkeypatch.context() as patch:
+                if missing == "sockets":
+                    patch.setattr("deploy.watch.nodes.ask_status", _no_answer)
+                else:
+                    patch.setattr("pathlib.Path.glob", _no_files)
+                await until(pilot, lambda: "cannot be asked now: Too many open files; raise" in shown(head))
+                await pilot.press("right", "left", "t")
+                assert [row[0] for row in rows(app)] == seen
+            await until(pilot, lambda: "up, " in shown(head))
+        assert not any(row[2].startswith("gone") for row in rows(app) if row[0] != "desk-2")
+        await pilot.press("q")
+    assert app.return_code == 0
+
+
+def _no_files(*_: object) -> NoReturn:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def _no_answer(path: Path) -> NoReturn:
+    try:
+        _no_files()
+    except OSError as error:
+        raise ProcessError(f"no answer from {path}") from error
+
+
+@pytest.mark.usefixtures("tree")
+def test_without_room_for_files_json_is_one_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.watch.nodes.ask_status", _no_answer)
+    found = invoked("top", "--json")
+    assert found.code == 1
+    error = found.json["error"]
+    assert "Too many open files" in error["message"]
+    assert "ulimit -n" in error["remedy"]
 
 
 def test_on_a_terminal_and_what_it_says_to_copy(tree: Processes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,3 +113,26 @@ def test_counters_of_a_stream_only_grow_while_its_sessions_come_and_go() -> None
     assert total(State.UP, 1, session("a", lost_sqns=1)) == 9, "a came again, from 0"
     assert total(State.UP, 1, session("a", "other", lost_sqns=1)) == 9
     assert total(State.UP, 2, session("a", lost_sqns=1)) == 1, "another process counts anew"
+
+
+def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds a socket, and whoever draws the picture opens files, too."""
+    (folder / "t").mkdir()
+    for number in range(20):
+        (folder / "t" / f"n{number}.sock").touch()
+    at_once, most, lock = 0, 0, threading.Lock()
+
+    def ask(path: Path) -> dict[str, Any]:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.005)  # the others would come meanwhile
+        with lock:
+            at_once -= 1
+        return snapshot("t", path.stem)
+
+    monkeypatch.setattr(watched, "ask_status", ask)
+    monkeypatch.setattr(watched.resource, "getrlimit", lambda _: (12, 12))
+    assert len(Nodes().look().snapshots) == 20
+    assert 1 <= most <= 3
