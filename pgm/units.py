@@ -19,6 +19,7 @@ NEVER = (1 << 63) - 1  # later than any instant a driver can pass
 KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
+FRACTIONS = 10**8  # shares of one that are told apart: a millionth of a per cent
 
 _TIMES = {"ns": 1, "us": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND}
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": KIB, "MiB": MIB, "GiB": GIB}
@@ -59,10 +60,12 @@ def parse_rate(text: str) -> int:
 
 
 def parse_fraction(text: str) -> float:
-    """Read "2%" into 0.02, within 0 to 100 %. Raises `UnitError`."""
+    """Read "2%" into 0.02, within 0 to 100 %; what is not 0 is a millionth of a per cent at least. Raises `UnitError`."""
     number, _ = _split(text, "percentage", ("%",), "2%")
     if number > 100:
         raise UnitError(f"{text!r} is more than everything", remedy='write a percentage up to "100%"')
+    if 0 < number * FRACTIONS < 100:
+        raise UnitError(f"{text!r} is too little to tell from none", remedy='write "0%", or "0.000001%" or more')
     return float(number / 100)
 
 

@@ -19,6 +19,7 @@ import attrs
 
 from deploy import ports
 from pgm.errors import ProcessError
+from pgm.units import FRACTIONS
 
 LOCALHOST = "127.0.0.1"
 ETHERNET_MTU = 1500
@@ -251,14 +252,19 @@ class Namespaces(Hosts):
             "add chain inet loss in { type filter hook prerouting priority -300 ; }",
         ]
         if share:
-            drawn = f"numgen random mod 10000 < {round(share * 10_000)}"
-            rules.append(f"add rule inet loss in iifname {receiver.interface} meta l4proto udp {drawn} drop")
+            rules.append(loss_rule(receiver.interface, share))
         for rule in rules:
             self.run(segment + 1, "nft", rule)
 
     def udp_statistics(self, host: int) -> dict[str, int]:
         """The kernel's UDP counters of a host, by name."""
         return _parse_udp(Path(f"/proc/{self._holders[host].pid}/net/snmp").read_text())
+
+
+def loss_rule(interface: str, share: float) -> str:
+    """What tells the kernel to lose a share of the datagrams that come in, as finely as shares are read."""
+    drawn = f"numgen random mod {FRACTIONS} < {round(share * FRACTIONS)}"
+    return f"add rule inet loss in iifname {interface} meta l4proto udp {drawn} drop"
 
 
 @contextmanager

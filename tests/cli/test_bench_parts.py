@@ -19,6 +19,7 @@ from deploy.bench.peer import running
 from deploy.bench.peers.arrivals import Arrivals
 from deploy.bench.peers.messages import PROBE, Maker, Tally
 from deploy.bench.peers.pace import Pace
+from deploy.bench.place import loss_rule
 from deploy.bench.plot import DRAWN
 from deploy.bench.ratios import ratios_of
 from deploy.bench.recorded_tree import heard_or_ended
@@ -30,6 +31,7 @@ from deploy.bench.view import FIELDS, remarks
 from deploy.supervise import object_in
 from pgm.errors import ProcessError
 from pgm.topology.load import load_checked
+from pgm.units import parse_fraction
 
 SIZE = 1000
 
@@ -397,3 +399,11 @@ def test_remarks_say_of_which_row_they_are_and_what_a_process_ended_with() -> No
 def test_a_simulated_tree_of_any_size_is_a_valid_one(tmp_path: Path, receivers: int) -> None:
     topology = load_checked(three_tiers(tmp_path, receivers))
     assert sum(node.count or 0 for node in topology.nodes.values() if node.role.value == "receiver") == receivers
+
+
+@pytest.mark.parametrize(
+    ("share", "drawn"),
+    [("1%", "100000000 < 1000000 "), ("0.004%", "100000000 < 4000 "), ("0.000001%", "100000000 < 1 ")],
+)
+def test_a_small_loss_is_not_rounded_to_none(share: str, drawn: str) -> None:
+    assert f"numgen random mod {drawn}" in loss_rule("up0", parse_fraction(share))

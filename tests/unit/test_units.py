@@ -104,6 +104,15 @@ def test_more_than_everything():
         parse_fraction("100.1%")
 
 
+def test_a_share_that_nothing_tells_from_none_is_an_error():
+    """Else a loss that was asked for would be rounded to none without a word."""
+    assert parse_fraction("0.000001%") == 1e-8
+    for text in ("0.0000009%", "0.000000000000001%"):
+        with pytest.raises(UnitError, match="too little to tell from none"):
+            parse_fraction(text)
+    assert parse_fraction("0.0000000%") == 0
+
+
 @given(value=quantities)
 @example((1 << 53) + 1)
 def test_durations_are_spelled_exactly(value):
