@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,14 @@ from tests.cli.command import PATIENCE_S, command, environment, marked
 from tests.net.places import Place, one_segment
 
 
-def until_fetched(pid: int) -> None:
-    """Wait until who started a process knows that it has ended."""
-    while Path(f"/proc/{pid}").exists():
-        time.sleep(0.01)
+def end(pid: int) -> None:
+    """Let a process end in good order. Behind this, whoever started it finds it ended."""
+    process = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        assert select.select([process], [], [], PATIENCE_S)[0], "it goes on"
+    finally:
+        os.close(process)
 
 
 @pytest.mark.parametrize("ended", ["desk-1", "source", ""])
@@ -32,8 +36,7 @@ def test_a_node_that_somebody_else_ends_is_named(tmp_path: Path, ended: str) -> 
             assert up.poll() is None
         if ended:
             [pid] = [one for one in mark.running() if f"--node\0{ended}\0" in Path(f"/proc/{one}/cmdline").read_text()]
-            os.kill(pid, signal.SIGTERM)
-            until_fetched(pid)
+            end(pid)
         up.send_signal(signal.SIGINT)
         _, said = up.communicate(timeout=PATIENCE_S)
         mark.until_nothing_runs()
