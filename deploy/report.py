@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +48,15 @@ def quiet_jvm() -> Iterator[None]:
         os.close(nowhere)
 
 
+def _interrupt_plainly() -> None:
+    """Let Ctrl-C end a command in silence. Spark's handler would ask the JVM something in the middle of another question, and its
+    connection log what became of both.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextlib.contextmanager
 def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[SparkSession]:
     """Spark for one command: a session that runs already, which goes on, or one of its own, which ends with it."""
@@ -56,6 +68,7 @@ def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[Sp
         return
     with quiet_jvm():
         spark = session.start(name, master=master, quick=quick)
+    _interrupt_plainly()
     try:
         yield spark
     finally:

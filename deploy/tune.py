@@ -17,10 +17,11 @@ from deploy import pictures
 from deploy.output import command, print_json, warn
 from deploy.report import spark_session
 from deploy.simulate import parse_counts
+from deploy.tables import Column, console, table
 from deploy.tune_file import tuned_text
 from deploy.tune_space import Knob, knobs, overrides_of
 from deploy.tune_trial import Candidate, Outcome, Place, Trial, run
-from pgm.errors import UsageError
+from pgm.errors import UnitError, UsageError
 from pgm.impairments import Impairment
 from pgm.parameters import ROWS
 from pgm.topology.load import load_checked
@@ -31,6 +32,7 @@ from pgm.units import MILLISECOND, SECOND, parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from rich.table import Table
 
     from deploy.tune_search import Found, Score
 
@@ -62,7 +64,7 @@ _PICTURE = ".svg"
 @click.option(
     "--beside",
     type=click.Path(path_type=Path),
-    help="A file with the same tree and other timers, to be compared as well.",
+    help="A file with the same tree and other timers, which are tried as well; a table compares all.",
 )
 @click.option(
     "--messages",
@@ -109,13 +111,14 @@ def tune(
     pictures.require_matplotlib()
     check_out(out)
     topology = load_checked(file)
+    other = None if beside is None else same_tree(file, topology, beside)
     with spark_session("pgm tune", master, quick=True) as spark:
         started = time.monotonic()
         with _line(as_json) as say:
-            result = _tuned(spark, file, topology, telemetry, beside, how, say)
+            result = _tuned(spark, file, topology, telemetry, other, how, say)
     found, place, all_knobs, usage = result
     chosen, why = with_caches(found, topology)
-    head = _head(found, file, telemetry, usage.runs, how["seed"])
+    head = _head(found, file, telemetry, usage.runs, how["seed"], beside)
     out.write_text(tuned_text(place.text, topology, chosen, head, _reasons(found, all_knobs) | why))
     load_checked(out)
     picture = out.with_suffix(_PICTURE)
@@ -124,7 +127,7 @@ def tune(
     if as_json:
         print_json(_as_json(found, usage, seconds, out))
     else:
-        _print(found, usage, seconds, out, picture)
+        _print(found, usage, seconds, out, picture, file, beside)
 
 
 def check_out(out: Path) -> None:
@@ -135,12 +138,27 @@ def check_out(out: Path) -> None:
         raise UsageError(f"--out: {out.parent} is no folder", remedy="make it, or write to another place")
 
 
+def same_tree(file: Path, topology: Topology, beside: Path) -> Topology:
+    """The topology of `beside`, whose nodes are those of `topology`. Raises `TopologyError`, and `UsageError` where they are not."""
+    other = load_checked(beside)
+    ours, theirs = (
+        {(one.name, one.role, one.places, one.parents) for one in tree.nodes.values()} for tree in (topology, other)
+    )
+    if ours != theirs:
+        names = ", ".join(sorted({name for name, *_ in ours ^ theirs}))
+        raise UsageError(
+            f"--beside {beside} has another tree than {file}: {names}",
+            remedy=f"copy {file}, and change nothing but its timers",
+        )
+    return other
+
+
 def _tuned(
     spark: SparkSession,
     file: Path,
     topology: Topology,
     telemetry: Path | None,
-    beside: Path | None,
+    other: Topology | None,
     how: dict[str, Any],
     say: Callable[[str], None],
 ) -> tuple[Found, Place, list[Knob], Any]:
@@ -160,8 +178,8 @@ def _tuned(
     place, seconds = _calibrated(place, how["messages"], say)
     all_knobs = knobs(topology, delays)
     known: list[Candidate] = []
-    if beside is not None:
-        all_knobs, candidate = _beside(all_knobs, load_checked(beside))
+    if other is not None:
+        all_knobs, candidate = with_timers_of(other, all_knobs)
         known.append(candidate)
     what = ["simulating"]
 
@@ -182,15 +200,14 @@ def _calibrated(place: Place, messages: int, say: Callable[[str], None]) -> tupl
         began = time.process_time()
         outcome = run(Trial(place, Candidate(), 0))
         seconds = time.process_time() - began
-        if messages or outcome.missed >= _LEAST_MISSED:
+        if outcome.missed and (messages or outcome.missed >= _LEAST_MISSED or place.messages >= _MOST_MESSAGES):
             return place, seconds
-        if place.messages >= _MOST_MESSAGES:
-            if not outcome.missed:
-                raise UsageError(
-                    "nothing is lost in this tree, so there is nothing to tune",
-                    remedy="give --telemetry of the real tree, or loss = {...} in the file",
-                )
-            return place, seconds
+        if messages or place.messages >= _MOST_MESSAGES:
+            raise UsageError(
+                f"nothing is lost in this tree in {place.messages:,} messages, so there is nothing to tune",
+                remedy="give --telemetry of the real tree, or loss = {...} in the file"
+                + ", or more --messages" * bool(messages),
+            )
         place = attrs.evolve(place, messages=min(_MOST_MESSAGES, 2 * place.messages))
 
 
@@ -211,7 +228,10 @@ def delays_of(topology: Topology, trips: dict[str, int], given: tuple[str, ...])
             raise UsageError(
                 f"there is no segment {name!r}", remedy=f"write SEGMENT=TIME with one of {', '.join(delays)}"
             )
-        delays[name] = parse_duration(text)
+        try:
+            delays[name] = parse_duration(text)
+        except UnitError as error:
+            raise UsageError(f"--delay {one}: {error.message}", remedy=error.remedy) from None
     return delays
 
 
@@ -227,7 +247,7 @@ def shapes_of(topology: Topology) -> list[str]:
     return found
 
 
-def _beside(all_knobs: list[Knob], other: Topology) -> tuple[list[Knob], Candidate]:
+def with_timers_of(other: Topology, all_knobs: list[Knob]) -> tuple[list[Knob], Candidate]:
     """What another file says of the same knobs, as a candidate; the knobs know its values then."""
     values: dict[tuple[str, str], int] = {}
     for node in other.nodes.values():
@@ -338,13 +358,14 @@ def with_caches(found: Found, topology: Topology) -> tuple[Candidate, dict[tuple
     return attrs.evolve(found.best.candidate, overrides=overrides), {(segment, "cache_secs"): why for segment in chosen}
 
 
-def _head(found: Found, file: Path, telemetry: Path | None, runs: int, seed: int) -> list[str]:
+def _head(found: Found, file: Path, telemetry: Path | None, runs: int, seed: int, beside: Path | None) -> list[str]:
     losses = f"the losses seen in {telemetry}" if telemetry is not None else "the losses that the file injects"
     best = found.best
     return [
         f"{file.name} with the timers that pgm tune chose: {runs} simulations with {losses}, seed {seed}.",
         f"Over {best.runs} last simulations, against the file as it was:",
         *(f"  {line}" for line in _compared(best.outcome, found.file.outcome)),
+        *(f"Its score, less is better: {best.value:.2f}, that of {beside} {_spelled(one)}." for one in found.known),
         f"The longest that any repair took was {best.outcome.worst_ms / 1000:.2g} s.",
         *cache_lines(found),
         *_shape_lines(found),
@@ -384,6 +405,26 @@ def _picture(found: Found) -> str:
     return pictures.svg(figure)
 
 
+def _spelled(score: Score) -> str:
+    return "out" if score.value == math.inf else f"{score.value:.2f}"
+
+
+_ROWS = (
+    Column("timers"), Column("mean wait"), Column("99 % within"), Column("packets per missed"),
+    Column("NAKs at source", 1), Column("lost", 2), Column("score"),
+)  # fmt: skip
+
+
+def comparison(found: Found, file: Path, beside: Path, width: int) -> Table:
+    """The file, the one beside it and what was chosen, all over the same seeds."""
+    rows = []
+    for name, score in ((f"{file}", found.file), *((f"{beside}", one) for one in found.known), ("chosen", found.best)):
+        one = score.outcome
+        figures = (f"{one.mean_ms:.1f} ms", f"{one.p99_ms:.0f} ms", f"{one.traffic:.2f}", f"{one.source_naks:.3f}")
+        rows.append([name, *figures, f"{one.lost:,}", _spelled(score)])
+    return table(f"over {found.best.runs} last simulations each; of scores less is better", _ROWS, rows, width)
+
+
 def _score_json(score: Score) -> dict[str, Any]:
     value = None if score.value == math.inf else round(score.value, 4)
     chosen = {
@@ -397,6 +438,7 @@ def _as_json(found: Found, usage: Any, seconds: float, out: Path) -> dict[str, A
         "file": _score_json(found.file),
         "best": _score_json(found.best),
         "finals": [_score_json(score) for score in found.finals],
+        "beside": [_score_json(score) for score in found.known],
         "shapes": [{"segment": segment, **_score_json(score)} for segment, score in found.shapes],
         "caches": [
             {"cache_secs": ROWS["cache_secs"].spell(score.candidate.cache_secs), **_score_json(score)}
@@ -410,7 +452,11 @@ def _as_json(found: Found, usage: Any, seconds: float, out: Path) -> dict[str, A
     }
 
 
-def _print(found: Found, usage: Any, seconds: float, out: Path, picture: Path) -> None:
+def _print(found: Found, usage: Any, seconds: float, out: Path, picture: Path, file: Path, beside: Path | None) -> None:
+    if beside is not None:
+        terminal = console()
+        terminal.print(comparison(found, file, beside, terminal.width))
+        terminal.print()
     for line in (*_compared(found.best.outcome, found.file.outcome), *cache_lines(found), *_shape_lines(found)):
         print(line)
     print(f"{usage.runs:,} simulations in {seconds:.0f} s, which used {100 * usage.share:.0f} % of {usage.cores} cores")

@@ -46,7 +46,8 @@ class Score:
 class Found:
     """What a search came to. `tried` is everything of the first rounds, `finals` are comparable among themselves.
 
-    `caches` are scored against the best with the caches of the file, the largest first.
+    `caches` are scored against the best with the caches of the file, the largest first. `known` are those of the finals that were
+    to be among them, whatever they came to.
     """
 
     file: Score
@@ -55,6 +56,7 @@ class Found:
     tried: list[Score]
     shapes: list[tuple[str, Score]]
     caches: list[Score]
+    known: list[Score] = attrs.field(factory=list)
 
     @property
     def least_cache(self) -> int:
@@ -114,7 +116,7 @@ class Search:
     def go(self, shapes: Sequence[str], known: Sequence[Candidate] = ()) -> Found:
         """Look for the best timers, then for where one more repairer, on one of the segments `shapes`, would help most.
 
-        `known` are candidates that must be among the first.
+        `known` are candidates that must be among the first and among the last.
         """
         rng = random.Random(self.seed)
         first = max(_PARENTS, int(self.runs * _FIRST_SHARE / _FIRST_SEEDS))
@@ -139,8 +141,9 @@ class Search:
         compared = list(dict.fromkeys([Candidate(), *known, *finalists]))
         finals = self._round(compared, max(_LEAST_SEEDS, int(left / len(compared))), 3)
         best = min(finals, key=lambda one: one.value)
+        beside = [one for one in finals if one.candidate in known]
         caches = self._caches(best) if has_caches else []
-        return Found(finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches)
+        return Found(finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches, beside)
 
     def _sound(self, make: Callable[[], Candidate]) -> Candidate:
         return sound(make, self.topology)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import random
+import re
+import signal
+import subprocess
 from pathlib import Path
 
 import attrs
 import pytest
 from pyspark.sql import SparkSession
+from rich.console import Console
 
 from deploy.roles import build_core
 from deploy.simulate import with_losses
-from deploy.tune import cache_lines, check_out, delays_of, gain, paced, shapes_of, with_caches
+from deploy.tune import (
+    cache_lines,
+    check_out,
+    comparison,
+    delays_of,
+    gain,
+    paced,
+    same_tree,
+    shapes_of,
+    with_caches,
+    with_timers_of,
+)
 from deploy.tune_file import tuned_text
 from deploy.tune_search import Found, Score, Search, front, value_of
 from deploy.tune_space import child_of, draw, knobs, rounded_up, sound
@@ -23,10 +38,14 @@ from pgm.spark.sweep import Sweep
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
 from pgm.units import MILLISECOND, parse_duration
-from tests.cli.command import invoked
+from tests.cli.command import command, environment, invoked
 from tests.cli.test_json import documented
+from tests.net.lab import ROOT
 
 HALL = Path("deploy/topologies/lossy-hall.toml")
+ENOUGH = (
+    200  # messages for three devices to miss some 60 packets in a run: of fewer the luck of one NAK decides a score
+)
 
 
 def place(messages: int = 120) -> Place:
@@ -179,13 +198,73 @@ def test_repairers_keep_packets_for_as_long_as_the_candidate_says() -> None:
     assert plans["device-1"].parameters.cache_secs != 7 * MILLISECOND
 
 
+def test_another_file_is_compared_over_the_same_seeds_and_must_have_the_same_tree(spark: SparkSession) -> None:
+    by_hand = Path("docs/by-hand/lossy-hall.toml")
+    topology, where = load_checked(HALL), place(60)
+    other = same_tree(HALL, topology, by_hand)
+    all_knobs, candidate = with_timers_of(other, knobs(topology, dict(where.delays)))
+    assert {key: value for key, value in dict(candidate.overrides)["hall"] if key != "rdata_hold_ivl"} == {
+        "nak_bo_ivl": 8 * MILLISECOND,
+        "nak_rpt_ivl": 15 * MILLISECOND,
+        "nak_rdata_ivl": 40 * MILLISECOND,
+        "rdata_ignore_ivl": 10 * MILLISECOND,
+    }
+    found = Search(Sweep(spark, run, 0.02), where, all_knobs, topology, 1, 100).go([], [candidate])
+    (known,) = found.known
+    assert (known.candidate, known.runs) == (candidate, found.file.runs)
+    assert known in found.finals
+    screen = Console(width=120)
+    with screen.capture() as shown:
+        screen.print(comparison(found, HALL, by_hand, 120))
+    lines = [line.split() for line in shown.get().splitlines() if line.endswith(f"{known.value:.2f}")]
+    assert [str(by_hand), f"{known.outcome.mean_ms:.1f}", "ms"] in [line[:3] for line in lines]
+    worse = attrs.evolve(found, known=[attrs.evolve(known, value=float("inf"))])
+    with screen.capture() as shown:
+        screen.print(comparison(worse, HALL, by_hand, 120))
+    assert [line.split()[0] for line in shown.get().splitlines() if line.endswith(" out")] == [str(by_hand)]
+    with pytest.raises(UsageError, match=r"has another tree than .*lossy-hall\.toml: desk, device-"):
+        same_tree(HALL, topology, Path("docs/by-hand/lossy-wan.toml"))
+
+
+def test_what_is_wrong_with_a_delay_says_of_which() -> None:
+    with pytest.raises(UsageError, match="--delay hall=soon: 'soon' is not a duration"):
+        delays_of(load_checked(HALL), {}, ("hall=soon",))
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_tree_that_loses_nothing_is_not_tuned_however_many_messages_are_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "tree.toml"
+    file.write_text(re.sub(r"^loss = .*$", "", HALL.read_text(), flags=re.MULTILINE))
+    words = ["--messages", "20", "--out", tmp_path / "tuned.toml"]
+    done = invoked("tune", file, *words)
+    assert done.code == 2, done
+    assert "nothing is lost in this tree in 20 messages" in done.err
+    assert "or more --messages" in done.err
+
+
+def test_an_interrupt_ends_it_in_silence(tmp_path: Path) -> None:
+    """In the middle of what Spark is asked, as on a terminal."""
+    line = command("tune", HALL, "--out", tmp_path / "tuned.toml")
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT) as tuning:
+        assert tuning.stderr is not None
+        said = []
+        for text in tuning.stderr:
+            said.append(text)
+            if "any settings" in text:
+                tuning.send_signal(signal.SIGINT)
+                break
+        said += tuning.stderr.readlines()
+    assert tuning.returncode == 130, said
+    assert all(text.startswith("pgm: ") for text in said), said
+
+
 @pytest.mark.usefixtures("spark")
 def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     plans = plan_all(load_checked(HALL), {"device-*": 3})
     plans = {name: with_losses(plan, Impairment(loss=0.1), None) for name, plan in plans.items()}
     simulate(plans, build_core, seed=2, messages=800, size=600, telemetry=str(tmp_path / "events"))
     out = tmp_path / "tuned.toml"
-    words = ["--telemetry", tmp_path / "events", "--runs", "100", "--messages", "60", "--count", "device-*=3"]
+    words = ["--telemetry", tmp_path / "events", "--runs", "100", "--messages", str(ENOUGH), "--count", "device-*=3"]
     done = invoked("tune", HALL, *words, "--out", out, "--json")
     assert done.code == 0, done
     documented("tune", done.json)
@@ -198,7 +277,7 @@ def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     assert "keep packets for" in text or "leave these as they are" in text
     assert out.with_suffix(".svg").read_text().startswith("<svg")
     # Twice the loss of the file: what is simulated is what was seen.
-    where = attrs.evolve(place(60), counts=(("device-*", 3),))
+    where = attrs.evolve(place(ENOUGH), counts=(("device-*", 3),))
     by_file = [run(Trial(where, Candidate(), seed)).missed for seed in range(8)]
     assert done.json["file"]["missed"] / done.json["file"]["runs"] > 1.4 * sum(by_file) / len(by_file)
 
