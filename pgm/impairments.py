@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 import attrs
@@ -84,13 +85,28 @@ class Injector:
         self._enter = min(1.0, leave * share / (1 - share)) if share < 1 else 1.0
         self._bad = False
         self._run = 0  # packets until the chain changes its state
-        self._drawn = self.seen  # packets whose fate is known
+        self._drawn = self._clear_end = (
+            self.seen
+        )  # packets whose fate is known; and the first that is lost or not drawn
         self._lost_ahead: deque[int] = deque()  # which of those that have not come are lost
 
-    @property
-    def clear(self) -> int:
-        """Packets from here on to which nothing happens, as far as drawn."""
-        return (self._lost_ahead[0] if self._lost_ahead else self._drawn) - self.seen
+    def spares(self, count: int) -> bool:
+        """Whether nothing happens to the next `count` packets, as far as drawn: then they have come, else `draw_places` says."""
+        end = self.seen + count
+        if end > self._clear_end:
+            return False
+        self.seen = end
+        return True
+
+    def give_back(self, count: int, places: Sequence[int]) -> None:
+        """The last `count` packets, of which those at `places` were lost, have not come: they will, and the same befalls them."""
+        self.seen -= count
+        self.lost -= len(places)
+        self._lost_ahead.extendleft([self.seen + place for place in reversed(places)])
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        self._clear_end = self._lost_ahead[0] if self._lost_ahead else self._drawn
 
     def draw(self, count: int) -> Lost | None:
         """True for each of the next `count` packets that is lost, or None where none is."""
@@ -113,6 +129,7 @@ class Injector:
         while ahead and ahead[0] < end:
             places.append(ahead.popleft() - begin)
         self.lost += len(places)
+        self._look_ahead()
         return places
 
     def _draw_ahead(self, count: int) -> Lost:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pgm.core.arena import Arena
@@ -29,6 +29,7 @@ _INT = struct.Struct("=i")
 _U16 = struct.Struct("=H")
 _SEGMENTS = SOL_UDP, UDP_SEGMENT
 _DONTWAIT = int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
+_Piece = bytes | memoryview | Octets  # of what leaves
 # What a driver never will take, unlike what it refuses for a while.
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
@@ -152,23 +153,25 @@ class Link(Reads):
 
     def _send_left(
         self,
-        octets: bytes | memoryview | Octets,
+        octets: _Piece,
         stride: int,
         ancillary: Sequence[Ancillary],
         destination: tuple[str | int, ...],
     ) -> bool | None:
         """What `_send_once` does, for what is not lost on the way out."""
-        packets = -(-len(octets) // stride)
-        lost = () if self.outgoing is None else self.outgoing.draw_places(packets)
-        if not lost:
+        outgoing = self.outgoing
+        if outgoing is None:
             return self._send_once((octets,), ancillary, destination)
-        self.counters.injected_losses += len(lost)
-        left, begin = [], 0
-        for place in lost:
-            left.append(octets[begin : place * stride])
-            begin = (place + 1) * stride
-        left.append(octets[begin:])
-        return len(lost) == packets or self._send_once(left, ancillary, destination)
+        packets = -(-len(octets) // stride)
+        lost = () if outgoing.spares(packets) else outgoing.draw_places(packets)
+        is_gone: bool | None = True
+        if len(lost) < packets:
+            is_gone = self._send_once(_without(octets, stride, lost) if lost else (octets,), ancillary, destination)
+        if is_gone:
+            self.counters.injected_losses += len(lost)
+        else:
+            outgoing.give_back(packets, lost)
+        return is_gone
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
         """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""
@@ -181,7 +184,7 @@ class Link(Reads):
 
     def _send_once(
         self,
-        pieces: Sequence[bytes | memoryview | Octets],
+        pieces: Sequence[_Piece],
         ancillary: Sequence[Ancillary],
         destination: tuple[str | int, ...],
     ) -> bool | None:
@@ -204,6 +207,17 @@ class Link(Reads):
         if self.sockets.family == socket.AF_INET6:
             return socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT, _INT.pack(hops)
         return socket.IPPROTO_IP, socket.IP_TTL, _INT.pack(hops)
+
+
+def _without(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Piece]:
+    """What lies between packets of a train that are left out."""
+    left: list[_Piece] = []
+    begin = 0
+    for place in lost:
+        left.append(octets[begin : place * stride])
+        begin = (place + 1) * stride
+    left.append(octets[begin:])
+    return left
 
 
 def open_links(plan: NodePlan, arena: Arena, seed: str | None = None, *, is_for_one: bool = False) -> list[Link]:

@@ -78,11 +78,8 @@ class Link:
         if not self._is_steady or self.is_cut or self._doubles is not None or self._laggards is not None:
             return -1
         losses = self._losses
-        if losses is not None:
-            count = train.count
-            if losses.clear < count:
-                return -1
-            losses.draw(count)
+        if losses is not None and not losses.spares(train.count):
+            return -1
         self.silenced_ns = NEVER
         return now_ns + self._delay
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deploy.roles import build_core
 from pgm.errors import UsageError
@@ -75,6 +77,29 @@ def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
         return fates
 
     assert lost([40] * 25) == lost([1] * 1000) == lost([7] * 100 + [30] * 10)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.sampled_from(["draw", "spare", "again"])), min_size=1, max_size=40),
+    st.sampled_from([Impairment(), Impairment(loss=0.01), Impairment(loss=0.3), Impairment(burst_loss=0.1)]),
+)
+def test_fate_is_the_same_however_it_is_asked_for(asked, impairment):
+    """Also of packets that a link did not take, and that come again."""
+    injector, found = Injector(impairment, "seed"), []
+    for count, how in asked:
+        if how == "again":
+            places = injector.draw_places(count)
+            injector.give_back(count, places)
+            assert injector.draw_places(count) == places
+        elif how == "spare" and injector.spares(count):
+            places = []
+        else:
+            places = injector.draw_places(count)
+        found += [injector.seen - count + place for place in places]
+    fate = Injector(impairment, "seed").draw(injector.seen)
+    assert found == ([] if fate is None else fate.nonzero()[0].tolist())
+    assert injector.lost == len(found)
 
 
 @pytest.mark.parametrize(
