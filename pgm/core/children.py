@@ -77,6 +77,11 @@ class Children:
         return NEVER if self._poller is None else self._poller.deadline_ns
 
     @property
+    def is_silent(self) -> bool:
+        """Whether `on_nak` neither counts anything nor has anything to say, now and always."""
+        return self._counts is None
+
+    @property
     def population(self) -> int | None:
         """How many there are, as far as censuses say."""
         return None if self._poller is None else self._poller.population

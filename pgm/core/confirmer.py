@@ -18,7 +18,7 @@ from pgm.wire.packets import Nak, ncf_for
 
 _MOST_RECENT = 4096  # NAKs remembered; an older one is confirmed again at once, which is harmless
 
-_Key = tuple[int, Nla, bool, bytes]  # segment, addressee or "", whether of parity, and the list
+Key = tuple[int, Nla, bool, bytes]  # of a NAK: segment, addressee or "", whether of parity, and the list
 
 
 class Confirmer:
@@ -28,9 +28,9 @@ class Confirmer:
         self._parameters = parameters
         self._counters = counters
         self._brakes = brakes
-        self._recent: OrderedDict[_Key, int] = OrderedDict()  # when each was sent last
-        self._again: dict[_Key, tuple[int, Send]] = {}  # of these: a damped NCF that is still to go, and when
-        self._waiting: list[tuple[int, _Key]] = []  # a heap of those, and of some that have gone otherwise
+        self._recent: OrderedDict[Key, int] = OrderedDict()  # when each was sent last
+        self._again: dict[Key, tuple[int, Send]] = {}  # of these: a damped NCF that is still to go, and when
+        self._waiting: list[tuple[int, Key]] = []  # a heap of those, and of some that have gone otherwise
 
     @property
     def deadline_ns(self) -> int:
@@ -39,7 +39,7 @@ class Confirmer:
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else NEVER
 
-    def _waits(self, due_ns: int, key: _Key) -> bool:
+    def _waits(self, due_ns: int, key: Key) -> bool:
         return key in self._again and self._again[key][0] == due_ns
 
     def confirm(
@@ -59,9 +59,18 @@ class Confirmer:
             heapq.heappush(self._waiting, (due_ns, key))
         return ()
 
+    def key_if_new(self, segment: Segment, sqns: tuple[int, ...]) -> Key | None:
+        """What a NAK for a list of packets is remembered by, if no such NAK is remembered; for `confirm_first`."""
+        key = (segment.index, "", False, list_key(sqns))
+        return None if key in self._recent else key
+
+    def confirm_first(self, key: Key, segment: Segment, ncf: bytes, now_ns: int) -> Effects:
+        """Confirm a NAK that is new to the segment it came from by an NCF that is made already: as `confirm` does."""
+        return self._send(key, control(segment, ncf), now_ns)
+
     def _confirm_all(self, naks: Naks, segment: Segment, now_ns: int, to: Nla | None, options: Options) -> Effects:
         """The same for a train of NAKs: a train of NCFs where nothing else is to be said and none of them is damped."""
-        keys: list[_Key] = [(segment.index, to or "", False, each) for each in naks.each_list()]
+        keys: list[Key] = [(segment.index, to or "", False, each) for each in naks.each_list()]
         known = [sent_ns for sent_ns in map(self._recent.get, keys) if sent_ns is not None]
         are_new = not known or max(known) <= now_ns - self._parameters.ncf_ivl
         if options or not are_new or len(set(keys)) != len(keys) or len(keys) > _MOST_RECENT:
@@ -76,12 +85,12 @@ class Confirmer:
         self._recent.update(dict.fromkeys(keys, now_ns))
         return [control_train(segment, ncf_rows_for(naks), to), *self._forget(now_ns)]
 
-    def _answer(self, key: _Key) -> None:
+    def _answer(self, key: Key) -> None:
         """An NCF goes that answers also for the one that was put off, if one was."""
         self._recent.pop(key, None)
         self._again.pop(key, None)
 
-    def _send(self, key: _Key, ncf: Send, now_ns: int) -> list[Send]:
+    def _send(self, key: Key, ncf: Send, now_ns: int) -> list[Send]:
         """Let an NCF go and remember it; what was put off and would be forgotten for it goes too."""
         if not self._brakes.admit_ncf(now_ns):
             return []

@@ -137,6 +137,16 @@ class ParitySource:
         """Groups and counts that a parity NAK is about."""
         return counts_of(sqns, self._size)
 
+    def on_nak(self, sqns: list[int], asker: Nla, now_ns: int) -> tuple[int, bool]:
+        """Owe what a parity NAK asks for; returns how many packets that is, and whether any parity can be made for it."""
+        asked = self.counts_of(sqns)
+        packets = sum(count for _, count in asked)
+        self._counters.parity_naks_in += 1
+        self._counters.nak_sqns_in += packets
+        is_served = sum([self.request(group, count, now_ns, asker) for group, count in asked]) > 0
+        self._counters.nak_packets_late += not is_served
+        return packets, is_served
+
     def request(self, group: int, count: int, now_ns: int, asker: Nla | None = None) -> bool:
         """Owe parity to a parity NAK; False if none can be made, or none is offered."""
         if not self._parameters.fec_on_demand or group > self._window.lead or group < self._window.trail:

@@ -100,10 +100,31 @@ class Responder:
         self._fade(now_ns)
         if not spans:
             return []
-        sqns = sum([end - first for first, end in spans])
-        is_beyond = asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns)
-        due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
+        sqns, is_beyond = self._weighed(spans, asker, now_ns)
         stride = self._store.stride_of(spans[0][0], spans[-1][1])
+        return self._owe_each(spans, sqns, stride, now_ns, hold_ns, is_beyond=is_beyond)
+
+    def answer(self, spans: list[Span], most_octets: int, trail: int, now_ns: int, asker: Nla) -> Send | None:
+        """RDATA for all of `spans`, which are in order, where they are alike, nothing else is owed, and no more than `most_octets`; else `request`."""
+        self._fade(now_ns)
+        sqns, is_beyond = self._weighed(spans, asker, now_ns)
+        stride = self._store.stride_of(spans[0][0], spans[-1][1])
+        is_clear = self._due_ns == NEVER and not is_beyond and not self._served.overlaps_any(spans)
+        if is_clear and 0 < sqns * stride <= most_octets:
+            self._stride = stride
+            return self._repaired(spans, as_rdata(self._store.copy_of(spans, stride), trail), now_ns)
+        self._owe_each(spans, sqns, stride, now_ns, None, is_beyond=is_beyond)
+        return None
+
+    def _weighed(self, spans: Sequence[Span], asker: Nla | None, now_ns: int) -> tuple[int, bool]:
+        """How many sqns these are, and whether an asker has more than its share with them."""
+        sqns = sum([end - first for first, end in spans])
+        return sqns, asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns)
+
+    def _owe_each(
+        self, spans: Sequence[Span], sqns: int, stride: int, now_ns: int, hold_ns: int | None, *, is_beyond: bool
+    ) -> list[Span]:
+        due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
         of_train = packets_a_train(stride) if stride else 0
         is_alike = stride > 0 and (hold_ns is not None or sqns < of_train)  # all there, and due at the same time
         if is_alike and not is_beyond and self._owe_apart(spans, due):
@@ -203,15 +224,16 @@ class Responder:
         if stride:
             table.discard_each(spans)
             self._rearm(now_ns)
-            whole = as_rdata(self._store.copy_of(spans, stride), trail)
-        else:
-            parts, has_changed = self._collect(table, most_octets, most_packets, now_ns)
-            if has_changed:
-                self._rearm(now_ns)
-            if not parts:
-                return None
-            spans = [(part.first, part.first + part.count) for part in parts]
-            whole = build_rdata(parts, trail)
+            return self._repaired(spans, as_rdata(self._store.copy_of(spans, stride), trail), now_ns)
+        parts, has_changed = self._collect(table, most_octets, most_packets, now_ns)
+        if has_changed:
+            self._rearm(now_ns)
+        if not parts:
+            return None
+        spans = [(part.first, part.first + part.count) for part in parts]
+        return self._repaired(spans, build_rdata(parts, trail), now_ns)
+
+    def _repaired(self, spans: list[Span], whole: Octets, now_ns: int) -> Send:
         self._mark_served(spans, now_ns)
         self._counters.rdata_packets += whole.shape[0]
         self._counters.rdata_octets += whole.size

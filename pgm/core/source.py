@@ -21,7 +21,9 @@ from pgm.core.pacer import Pacer
 from pgm.core.parity_source import ParitySource, aligned
 from pgm.core.responder import TIMER_STEP_NS, Responder
 from pgm.core.shares import counts_of
+from pgm.core.short_answer import ShortAnswer
 from pgm.core.short_send import ShortSend
+from pgm.core.source_setup import SourceSetup
 from pgm.core.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
 from pgm.core.transmit_window import Payload, Rows, TransmitWindow
@@ -29,7 +31,7 @@ from pgm.core.yielding import Yielding
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
-from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
+from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.options import Epoch, Fin, Join, Option, Rst
 from pgm.wire.packets import Ack, Nak, Polr, Spm, Spmr, encode
 from pgm.wire.parity import MOST_EXTRA_OCTETS, group_of
@@ -37,19 +39,6 @@ from pgm.wire.serial import MASK, unwrap, wrap
 from pgm.wire.train import Data, Octets, Train
 
 _RESETS = 3  # SPMs that announce an abort
-
-
-@attrs.frozen
-class SourceSetup:
-    """What the topology and the start of the process say about one source."""
-
-    tsi: Tsi
-    segment: Segment
-    data_port: int
-    first_sqn: int = 0  # upper half 0 at the start; OpenPGM's receivers want the SPM_SQN at 0 too (INT-Q2)
-    started_at_ns: int = 0  # wall clock, for the epoch option
-    flow: str = "rate"  # or "acked" or "pgmcc"
-    lines: tuple[Segment, ...] = ()  # further segments to send on
 
 
 class SourceCore:
@@ -98,19 +87,22 @@ class SourceCore:
         if setup.flow == "acked":
             segments = (setup.segment, *setup.lines)
             self.acked = AckedWindow(setup.tsi, setup.data_port, segments, parameters, self.counters, setup.first_sqn)
-        is_ipv6 = ":" in setup.segment.address
-        self.congestion = (
-            CongestionControl(parameters, self.counters, now_ns, is_ipv6=is_ipv6) if setup.flow == "pgmcc" else None
-        )
+        self.congestion: CongestionControl | None = None
+        if setup.flow == "pgmcc":
+            is_ipv6 = ":" in setup.segment.address
+            self.congestion = CongestionControl(parameters, self.counters, now_ns, is_ipv6=is_ipv6)
         # Whether data packets are sent by rate and window alone.
-        self._is_plain = (
-            self.acked is None and self.congestion is None and self._parity is None and not parameters.txw_max_pps
-        )
+        self._is_plain = setup.flow not in ("acked", "pgmcc") and self._parity is None and not parameters.txw_max_pps
         self._acker_told_ns = -NEVER
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
         self._leaving = Leaving(self.window, parameters, now_ns)
+        self._short_answer: ShortAnswer | None = None
+        if self._is_plain and self._children.is_silent and parameters.rdata_hold_ivl <= TIMER_STEP_NS:
+            sending = self.window, self._pacer, self._yielding, self._schedule
+            answering = self._brakes, self._confirmer, self._responder
+            self._short_answer = ShortAnswer(setup, *sending, *answering, self.counters)
         self._started_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
         self.feeder: Feeder | None = None  # set by whoever has messages that wait for others
@@ -216,9 +208,14 @@ class SourceCore:
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """NAKs and SPMRs from below; everything else is not for a source."""
+        may_answer = self._is_calm(now_ns) and not self._is_closing and self._has_data(now_ns)
+        self._stir()
+        if self._short_answer is not None and may_answer and not channel.is_group:
+            answer = self._short_answer.answer(train, peer, now_ns)
+            if answer is not None:
+                return answer
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
-        self._stir()
         effects: list[Effect] = []
         for item in items:
             if isinstance(item, Data):
@@ -298,15 +295,9 @@ class SourceCore:
     def _on_parity_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         """Numbers of packets are asked for, of one group or several (FEC-15). What no parity can be made for is not confirmed."""
         assert self._parity is not None
-        self.counters.parity_naks_in += 1
-        asked = self._parity.counts_of([unwrap(sqn, self.window.lead) for sqn in nak.sqns])
-        self.counters.nak_sqns_in += sum(count for _, count in asked)
-        self._yielding.asked(sum(count for _, count in asked))
-        served = [self._parity.request(group, count, now_ns, peer) for group, count in asked]
-        if not any(served):
-            self.counters.nak_packets_late += 1
-            return NOTHING
-        return self._confirmer.confirm(nak, self._segment, now_ns)
+        asked, is_served = self._parity.on_nak([unwrap(sqn, self.window.lead) for sqn in nak.sqns], peer, now_ns)
+        self._yielding.asked(asked)
+        return self._confirmer.confirm(nak, self._segment, now_ns) if is_served else NOTHING
 
     def _on_spmr(self, now_ns: int) -> Effects:
         self.counters.spmr_packets_in += 1
@@ -381,15 +372,18 @@ class SourceCore:
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs that were put off, an SPM, a POLL, then one train of data."""
         self.quiet_until_ns = 0
-        due_ns = min(self._others_due_ns, self._schedule.deadline_ns, self._yielding.review_at_ns)
-        is_calm = now_ns < due_ns and (self.feeder is None or now_ns < self.feeder.deadline_ns)
-        effects = [] if is_calm else self._serve_others(now_ns)
+        effects = [] if self._is_calm(now_ns) else self._serve_others(now_ns)
         parity = None if self._parity is None else self._parity.next_train(self._pacer, now_ns)
         train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
         if train is not None:
             self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
             effects.append(train)
         return effects
+
+    def _is_calm(self, now_ns: int) -> bool:
+        """Whether nothing is known to come before data."""
+        due_ns = min(self._others_due_ns, self._schedule.deadline_ns, self._yielding.review_at_ns)
+        return now_ns < due_ns and (self.feeder is None or now_ns < self.feeder.deadline_ns)
 
     def _serve_others(self, now_ns: int) -> list[Effect]:
         """All that comes before data."""
@@ -416,11 +410,7 @@ class SourceCore:
             effects.append(self._spm(now_ns))
             self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
-        if self._yielding.review(now_ns):
-            before = self._pacer.rate
-            self.counters.rate_cuts += self._yielding.rate < before
-            self._pacer.go_at(self._yielding.rate)
-            effects += self._yielding.told(before)
+        effects += self._yielding.steer(self._pacer, self.counters, now_ns)
         return effects
 
     def _next_repair(self, now_ns: int) -> Effect | None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Effects, Send, control, passed_on
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.core.transmit_window import Payload
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla, PacketType

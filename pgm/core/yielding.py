@@ -9,7 +9,9 @@ nobody.
 
 from __future__ import annotations
 
+from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects, Notice
+from pgm.core.pacer import Pacer
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND, format_rate
 
@@ -47,8 +49,13 @@ class Yielding:
             self.rate = most
         self.most = most
 
-    def told(self, before: int) -> Effects:
-        """Notices of a rate that was `before`: when it was the most, and when it is again."""
+    def steer(self, pacer: Pacer, counters: Counters, now_ns: int) -> Effects:
+        """Choose the rate anew if an interval is over, and let data go at it; tells when it leaves the most, and when it is there again."""
+        if not self.review(now_ns):
+            return NOTHING
+        before = pacer.rate
+        counters.rate_cuts += self.rate < before
+        pacer.go_at(self.rate)
         if before == self.most:
             share = self._parameters.txw_yield_share
             return (Notice("slower", f"receivers ask for more than {share:.1%} of what is sent"),)

@@ -11,7 +11,8 @@ from pgm.core.lines import LineSetup
 from pgm.core.receiver import ReceiverCore
 from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.core.twin_source import TwinSourceCore
 from pgm.errors import UsageError
 from pgm.topology.node_plan import NodePlan, StreamPlan

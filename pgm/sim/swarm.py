@@ -9,7 +9,8 @@ import attrs
 from pgm.core.channel import Segment
 from pgm.core.effects import LossCause
 from pgm.core.interface import Core
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.sim.applications import ReceiverApplication
 from pgm.sim.checkers import all_checkers
 from pgm.sim.faults import Faults

@@ -20,7 +20,7 @@ import trio
 import pgm
 import pgm.net.cores
 from pgm.core.counters import Counters
-from pgm.core.source import SourceSetup
+from pgm.core.source_setup import SourceSetup
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
 

@@ -7,7 +7,7 @@ import sys
 
 import pgm.net.cores
 from deploy.cli import main
-from pgm.core.source import SourceSetup
+from pgm.core.source_setup import SourceSetup
 
 if __name__ == "__main__":
     first = int(sys.argv.pop(1))

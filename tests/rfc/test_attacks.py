@@ -21,7 +21,8 @@ from pgm.core.interface import Core
 from pgm.core.receiver import ReceiverCore
 from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType, tsi_text
 from pgm.wire.options import Fragment, Join

@@ -7,7 +7,8 @@ import pytest
 
 from pgm.core.channel import Channel
 from pgm.core.relay import ElementSetup
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.units import SECOND
 from pgm.wire import checksum
 from pgm.wire.formats import PacketType

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.units import NEVER, SECOND
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import (

@@ -17,7 +17,8 @@ from pgm.core.lines import LineSetup
 from pgm.core.receiver import ReceiverCore
 from pgm.core.relay import ElementSetup
 from pgm.core.session import ReceiverSetup
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.fec import groups
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType

@@ -14,7 +14,8 @@ from pgm.core.effects import Deliver, Send, alone
 from pgm.core.receive_window import ReceiveWindow
 from pgm.core.session import ReceiverSetup
 from pgm.core.short_receive import ShortReceive
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.units import NEVER, SECOND
 from pgm.wire.options import Fin, Fragment, Syn
 from pgm.wire.serial import wrap

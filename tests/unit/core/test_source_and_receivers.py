@@ -16,7 +16,8 @@ from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Lost, Opened, 
 from pgm.core.fragments import LargeMessage, Messages, Reassembler
 from pgm.core.receiver import ReceiverCore
 from pgm.core.session import ReceiverSetup
-from pgm.core.source import SourceCore, SourceSetup
+from pgm.core.source import SourceCore
+from pgm.core.source_setup import SourceSetup
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.train import Train

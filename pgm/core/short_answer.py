@@ -1,0 +1,107 @@
+"""The short way through a source for a NAK: read, confirmed and repaired in one go while data leave.
+
+What `SourceCore.receive` and `SourceCore.handle_deadline` do for whatever comes, in a fraction of their calls. Behind a
+stream of data caches hold nothing of what answers a NAK, so that it costs by how much code and memory it goes through.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from pgm.core.brakes import Brakes
+from pgm.core.confirmer import Confirmer, Key
+from pgm.core.counters import Counters
+from pgm.core.effects import Effect, Effects
+from pgm.core.pacer import Pacer
+from pgm.core.ranges import Span
+from pgm.core.responder import Responder
+from pgm.core.source_setup import SourceSetup
+from pgm.core.spm_schedule import SpmSchedule
+from pgm.core.transmit_window import TransmitWindow
+from pgm.core.yielding import Yielding
+from pgm.units import NEVER
+from pgm.wire.formats import Nla
+from pgm.wire.plain_naks import PlainNaks
+from pgm.wire.serial import MASK, unwrap
+from pgm.wire.train import Train
+
+_MOST_PACKETS = 2  # of what one back-off has gathered: a full list, and the rest
+
+
+class ShortAnswer:
+    """What answers NAKs at a source that is not closing, and neither counts them nor tells its children anything with NCFs."""
+
+    def __init__(
+        self,
+        setup: SourceSetup,
+        window: TransmitWindow,
+        pacer: Pacer,
+        yielding: Yielding,
+        schedule: SpmSchedule,
+        brakes: Brakes,
+        confirmer: Confirmer,
+        responder: Responder,
+        counters: Counters,
+    ) -> None:
+        self._segment = segment = setup.segment
+        self._naks = PlainNaks(setup.tsi, setup.data_port, segment.address, segment.group)
+        self._window = window
+        self._pacer = pacer
+        self._yielding = yielding
+        self._schedule = schedule
+        self._brakes = brakes
+        self._confirmer = confirmer
+        self._responder = responder
+        self._counters = counters
+
+    def answer(self, train: Train, peer: Nla, now_ns: int) -> Effects | None:
+        """NCFs and RDATA for what came by unicast while data are about to leave; None, and nothing was noted, where that takes the long way."""
+        read = self._read_untrusted(train)
+        if read is None:
+            return None
+        counters, window, lead = self._counters, self._window, self._window.lead
+        effects: list[Effect] = []
+        wanted: list[Span] = []
+        for octets, key, spans in read:
+            asked = len(spans)
+            if not self._brakes.admit_nak(peer, now_ns, asked, lead):
+                continue
+            counters.nak_packets_in += 1
+            counters.nak_sqns_in += asked
+            window.note_nak(spans[0][0], now_ns)
+            self._yielding.asked(asked)
+            effects += self._confirmer.confirm_first(key, self._segment, self._naks.ncf_for(octets), now_ns)
+            wanted += spans
+        if not wanted:
+            return effects
+        repair = self._responder.answer(wanted, self._pacer.repair_room(now_ns), window.trail, now_ns, peer)
+        if repair is not None:
+            size, packets = len(repair.octets), len(wanted)
+            self._pacer.repair_sent(size, now_ns, packets)
+            self._yielding.sent(packets, size)
+            self._schedule.data_sent(now_ns, window.strategy.elapsed_ns(now_ns))
+            effects.append(repair)
+        return effects
+
+    def _read_untrusted(self, train: Train) -> list[tuple[bytes, Key, list[Span]]] | None:
+        """Of each packet its octets, what it is remembered by, and the sqns as spans, if all are NAKs of scattered packets that were sent, in order, and new."""
+        length, stride, lead = train.length, train.stride, self._window.lead
+        if length > _MOST_PACKETS * stride:
+            return None
+        read, before = [], -NEVER
+        for at in range(train.offset, train.offset + length, stride):
+            octets = train.buffer.data[at : min(at + stride, train.offset + length)].tobytes()
+            sqns = self._naks.read_untrusted(octets)
+            if sqns is None:
+                return None
+            base = unwrap(sqns[0], lead)
+            firsts = [base + (sqn - base & MASK) for sqn in sqns]
+            ends = [sqn + 1 for sqn in firsts]
+            if not before < base <= firsts[-1] <= lead or not all(map(operator.gt, firsts[1:], ends)):
+                return None
+            key = self._confirmer.key_if_new(self._segment, sqns)
+            if key is None:
+                return None
+            read.append((octets, key, list(zip(firsts, ends, strict=True))))
+            before = ends[-1]
+        return read
