@@ -22,7 +22,7 @@ from pgm.core.yielding import Yielding
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.plain_naks import PlainNaks
-from pgm.wire.serial import MASK, unwrap
+from pgm.wire.serial import MASK, spans_of, unwrap
 from pgm.wire.train import Train
 
 _MOST_PACKETS = 2  # of what one back-off has gathered: a full list, and the rest
@@ -62,8 +62,7 @@ class ShortAnswer:
         counters, window, lead = self._counters, self._window, self._window.lead
         effects: list[Effect] = []
         wanted: list[Span] = []
-        for octets, key, spans in read:
-            asked = len(spans)
+        for octets, key, spans, asked in read:
             if not self._brakes.admit_nak(peer, now_ns, asked, lead):
                 continue
             counters.nak_packets_in += 1
@@ -76,15 +75,16 @@ class ShortAnswer:
             return effects
         repair = self._responder.answer(wanted, self._pacer.repair_room(now_ns), window.trail, now_ns, peer)
         if repair is not None:
-            size, packets = len(repair.octets), len(wanted)
+            size = len(repair.octets)
+            packets = size // repair.stride
             self._pacer.repair_sent(size, now_ns, packets)
             self._yielding.sent(packets, size)
             self._schedule.data_sent(now_ns, window.strategy.elapsed_ns(now_ns))
             effects.append(repair)
         return effects
 
-    def _read_untrusted(self, train: Train) -> list[tuple[bytes, Key, list[Span]]] | None:
-        """Of each packet its octets, what it is remembered by, and the sqns as spans, if all are NAKs of scattered packets that were sent, in order, and new."""
+    def _read_untrusted(self, train: Train) -> list[tuple[bytes, Key, list[Span], int]] | None:
+        """Of each packet its octets, what it is remembered by, and its sqns as spans and their number, if all are NAKs for what was sent, in order, and new."""
         length, stride, lead = train.length, train.stride, self._window.lead
         if length > _MOST_PACKETS * stride:
             return None
@@ -96,12 +96,13 @@ class ShortAnswer:
                 return None
             base = unwrap(sqns[0], lead)
             firsts = [base + (sqn - base & MASK) for sqn in sqns]
-            ends = [sqn + 1 for sqn in firsts]
-            if not before < base <= firsts[-1] <= lead or not all(map(operator.gt, firsts[1:], ends)):
-                return None
-            key = self._confirmer.key_if_new(self._segment, sqns)
+            is_ascending = before < base <= firsts[-1] <= lead and all(map(operator.gt, firsts[1:], firsts))
+            key = self._confirmer.key_if_new(self._segment, sqns) if is_ascending else None
             if key is None:
                 return None
-            read.append((octets, key, list(zip(firsts, ends, strict=True))))
+            ends = [sqn + 1 for sqn in firsts]
+            are_apart = all(map(operator.ne, firsts[1:], ends))
+            spans = list(zip(firsts, ends, strict=True)) if are_apart else spans_of(firsts)
+            read.append((octets, key, spans, len(sqns)))
             before = ends[-1]
         return read
