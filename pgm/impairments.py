@@ -85,9 +85,8 @@ class Injector:
         self._enter = min(1.0, leave * share / (1 - share)) if share < 1 else 1.0
         self._bad = False
         self._run = 0  # packets until the chain changes its state
-        self._drawn = self._clear_end = (
-            self.seen
-        )  # packets whose fate is known; and the first that is lost or not drawn
+        # Packets whose fate is known, and the first that is lost or not among them.
+        self._drawn = self._clear_end = self.seen
         self._lost_ahead: deque[int] = deque()  # which of those that have not come are lost
 
     def spares(self, count: int) -> bool:
@@ -122,9 +121,7 @@ class Injector:
         begin, ahead = self.seen, self._lost_ahead
         end = self.seen = begin + count
         if end > self._drawn:
-            drawn = self._draw_ahead(max(_BLOCK, count))
-            ahead += (drawn.nonzero()[0] + self._drawn).tolist()
-            self._drawn += len(drawn)
+            self._draw_ahead(max(_BLOCK, count))
         places: list[int] = []
         while ahead and ahead[0] < end:
             places.append(ahead.popleft() - begin)
@@ -132,14 +129,21 @@ class Injector:
         self._look_ahead()
         return places
 
-    def _draw_ahead(self, count: int) -> Lost:
+    def foresee(self, count: int) -> None:
+        """Draw the fate of the next `count` packets already, so that it takes no time when they come."""
+        while self._drawn < self.seen + count:
+            self._draw_ahead(_BLOCK)
+        self._look_ahead()
+
+    def _draw_ahead(self, count: int) -> None:
         impairment = self.impairment
         lost: Lost = np.zeros(count, np.bool_)
         if impairment.loss:
             lost = np.frombuffer(self._rng.randbytes(4 * count), "<u4") < round(impairment.loss * _DRAWS)
         if impairment.burst_loss:
             self._draw_bursts(lost)
-        return lost
+        self._lost_ahead += (lost.nonzero()[0] + self._drawn).tolist()
+        self._drawn += count
 
     def _draw_bursts(self, lost: Lost) -> None:
         at = 0

@@ -81,7 +81,9 @@ def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
 
 @settings(max_examples=200)
 @given(
-    st.lists(st.tuples(st.integers(1, 300), st.sampled_from(["draw", "spare", "again"])), min_size=1, max_size=40),
+    st.lists(
+        st.tuples(st.integers(1, 300), st.sampled_from(["draw", "spare", "again", "foresee"])), min_size=1, max_size=40
+    ),
     st.sampled_from([Impairment(), Impairment(loss=0.01), Impairment(loss=0.3), Impairment(burst_loss=0.1)]),
 )
 def test_fate_is_the_same_however_it_is_asked_for(asked, impairment):
@@ -95,6 +97,8 @@ def test_fate_is_the_same_however_it_is_asked_for(asked, impairment):
         elif how == "spare" and injector.spares(count):
             places = []
         else:
+            if how == "foresee":
+                injector.foresee(5 * count)
             places = injector.draw_places(count)
         found += [injector.seen - count + place for place in places]
     fate = Injector(impairment, "seed").draw(injector.seen)
