@@ -98,14 +98,17 @@ class SourceCore:
         self._is_closing = False
         self._reset: Rst | None = None
         self._leaving = Leaving(self.window, parameters, now_ns)
-        self._short_answer: ShortAnswer | None = None
-        if self._is_plain and self._children.is_silent and parameters.rdata_hold_ivl <= TIMER_STEP_NS:
-            sending = self.window, self._pacer, self._yielding, self._schedule
-            answering = self._brakes, self._confirmer, self._responder
-            self._short_answer = ShortAnswer(setup, *sending, *answering, self.counters)
+        self._short_answer = self._short_answer_or_none()
         self._started_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
         self.feeder: Feeder | None = None  # set by whoever has messages that wait for others
+
+    def _short_answer_or_none(self) -> ShortAnswer | None:
+        may_hold = self._parameters.rdata_hold_ivl > TIMER_STEP_NS  # repairs, though data leave
+        if may_hold or not (self._is_plain and self._children.is_silent):
+            return None
+        sending = self.window, self._pacer, self._yielding, self._schedule
+        return ShortAnswer(self.setup, *sending, self._brakes, self._confirmer, self._responder, self.counters)
 
     # The application
 
