@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 import socket
 import time
@@ -43,21 +44,7 @@ from pgm.wire.formats import Tsi
 
 Target: TypeAlias = str | Path | Topology | NodePlan
 
-# Arguments that may be misspelt, and then look like parameters.
-_NAMES = (
-    "node",
-    "stream",
-    "subscribe",
-    "subjects",
-    "start",
-    "on_loss",
-    "slow",
-    "on_notice",
-    "answer",
-    "seed",
-    "busy_poll",
-    "cpu",
-)
+_BLOCKING = ("busy_poll", "cpu")  # what `pgm.blocking` takes besides
 _ANSWERS = ("no", "if-free", "yes")
 _SYSTEM_RANDOM = random.SystemRandom()
 
@@ -88,9 +75,25 @@ def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
     values: dict[str, Any] = {}
     for key, value in parameters.items():
         if key not in ROWS:
-            raise UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *_NAMES]))
+            raise _no_parameter(key, plan.role)
         values[key] = ROWS[key].take(value)
     return attrs.evolve(plan.parameters, **values)
+
+
+def _no_parameter(key: str, role: Role) -> UsageError:
+    """What to say of a keyword that is none: an argument of another opener, or one that is misspelt."""
+    taken = _arguments(open_source if role is Role.SOURCE else open_receiver)
+    if key in _BLOCKING:
+        return UsageError(f"{key!r} is for busy polling", remedy="use pgm.blocking, which can do that")
+    if key in taken:
+        return UsageError(f"{key!r} is not for busy polling", remedy=f"leave {key} away, or busy_poll")
+    if key in _arguments(open_receiver):
+        return UsageError(f"{key!r} is for receivers", remedy=f"leave {key} away")
+    return UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *taken, *_BLOCKING]))
+
+
+def _arguments(opener: Callable[..., Any]) -> list[str]:
+    return [one.name for one in inspect.signature(opener).parameters.values() if one.kind is one.KEYWORD_ONLY]
 
 
 def new_tsi(data_port: int) -> Tsi:

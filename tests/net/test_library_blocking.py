@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import trio
 
 import pgm
 import pgm.blocking
@@ -185,3 +187,34 @@ def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool)
                 source.set_rate(wrong)
         source.set_rate("start")
         assert source.rate == 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("opener", "options", "says"),
+    [
+        (pgm.open_source, {"cpu": 0}, "'cpu' is for busy polling.*use pgm.blocking"),
+        (pgm.open_receiver, {"busy_poll": True}, "'busy_poll' is for busy polling.*use pgm.blocking"),
+        (pgm.open_source, {"subjects": ["/a"]}, "'subjects' is for receivers.*leave subjects away"),
+        (pgm.open_source, {"on_lose": "raise"}, "no parameter 'on_lose'.*did you mean 'on_notice'"),
+        (pgm.open_receiver, {"on_lose": "raise"}, "no parameter 'on_lose'.*did you mean 'on_loss'"),
+        (pgm.blocking.open_source, {"busy_poll": True, "answer": "no"}, "'answer' is not for busy polling.*leave"),
+        (pgm.blocking.open_receiver, {"busy_poll": True, "slow": "block", "sed": "1"}, "'sed'.*did you mean 'seed'"),
+        (pgm.blocking.open_receiver, {"busy_pol": True}, "'busy_pol'.*did you mean 'busy_poll'"),
+    ],
+)
+def test_a_keyword_that_is_not_for_this_opener_is_told_for_whom_it_is(
+    place: Place, opener: Callable[..., Any], options: dict[str, Any], says: str
+) -> None:
+    """None is proposed that was just refused."""
+
+    async def use() -> None:
+        async with opener(place.url(), **options):
+            pass
+
+    def use_blocking() -> None:
+        with opener(place.url(), **options):
+            pass
+
+    is_blocking = opener not in (pgm.open_source, pgm.open_receiver)
+    with pytest.raises(pgm.UsageError, match=f"(?s){says}"):
+        use_blocking() if is_blocking else trio.run(use)
