@@ -185,6 +185,7 @@ def test_streams_of_one_client_are_limited(writer: ArchiveWriter) -> None:
         _until(lambda: service.streams == 1)
         assert client.do_get(_ticket()).read_all().num_rows == 910
         tails[1].cancel()
+        _until(lambda: not service._streams)  # who reads nothing is not remembered
 
 
 def test_a_token_is_asked_for(writer: ArchiveWriter) -> None:
