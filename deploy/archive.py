@@ -322,7 +322,7 @@ def _serve(
     location = f"{scheme}://{listen.rpartition(':')[0]}:{service.port}"
     if as_json:
         print_json({"location": location, "directory": str(archives.directory)})
-    if not archives.readers:
+    if not archives.readers and publish is None:
         warn(f"{_nothing_in(archives.directory)}: what comes there will be served")
     log("ready", f"serves {archives.directory} on {location}")
     signal.sigwait(_ENDING)
@@ -406,6 +406,7 @@ def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | Non
     if options["publish_node"] is None and not is_url(target):
         raise UsageError(f"{target} has many nodes", remedy="say which source publishes: --publish-node NODE")
     from pgm import blocking
+    from pgm.archive.errors import BadRequest
     from pgm.wire.formats import tsi_text
 
     plan = resolve(target, options["publish_node"], Role.SOURCE, {})
@@ -414,7 +415,7 @@ def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | Non
 
     def publish(stream: str, values: Sequence[bytes]) -> None:
         if stream not in ("", name) and not is_url(target):  # an address gives its stream no name of its own
-            raise UsageError(f"{stream!r} is not published here", remedy=f"put into {name!r}")
+            raise BadRequest(f"{stream!r} is not published here", remedy=f"put into {name!r}")
         if values:
             source.send_batch(list(values))
 

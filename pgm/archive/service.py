@@ -145,17 +145,17 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             elif action.type in (ACTION_PUBLISH, ACTION_DISCARD, ACTION_PUBLISHED):
                 found = self._publishing().do(action.type, asked)
             else:
-                raise BadRequest(
-                    f"there is no action {action.type!r} here", remedy=f"ask for {ACTION_HOLDINGS} or {ACTION_SQN_AT}"
-                )
+                known = ", ".join(name for name, _ in self.list_actions(context))
+                raise BadRequest(f"there is no action {action.type!r} here", remedy=f"ask for one of {known}")
         yield json.dumps(found).encode()
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """What `do_action` knows."""
+        files = [(ACTION_FILES, "where the rows of a ticket lie, for clients that see the directory")]
         return [
             (ACTION_HOLDINGS, "what is held of every session, as JSON"),
             (ACTION_SQN_AT, "the first sqn received at time_us or later, of every session or of one tsi"),
-            (ACTION_FILES, "where the rows of a ticket lie, for clients that see the directory"),
+            *(files if self._tells_files else ()),
             (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
             (ACTION_DISCARD, "forget attempts"),
             (ACTION_PUBLISHED, "the last batch of every writer, and what came again after the service was killed"),
@@ -289,6 +289,9 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
         with _telling():
             publications = self._publishing()
             asked = read_json(descriptor.command or b"")
+            for name in asked:
+                if name not in ("stream", "attempt"):
+                    raise BadRequest(f"what is put has no key {name!r}", remedy="it knows stream and attempt")
             attempt = asked.get("attempt")
             taken = 0
             for chunk in reader:

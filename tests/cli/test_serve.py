@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.archive import _publisher
-from pgm.errors import UsageError
+from pgm.archive.errors import BadRequest
 from pgm.parameters import ROWS
 from tests.cli.command import invoked
 from tests.net.places import Place, one_segment
@@ -78,7 +78,7 @@ def test_what_is_put_into_another_stream_than_the_sources_is_not_published(tmp_p
         publish, where = _publisher(stack, options)
         assert publish is not None
         assert where is not None
-        with pytest.raises(UsageError, match="'trades' is not published here"):
+        with pytest.raises(BadRequest, match="'trades' is not published here"):
             publish("trades", [b"lost its way"])
         publish("s", [b"one"])
         publish("", [b"two"])

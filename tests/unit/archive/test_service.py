@@ -127,8 +127,9 @@ def test_what_is_wrong_is_told_by_its_code(writer: ArchiveWriter) -> None:
         ):
             with pytest.raises(flight.FlightServerError, match=text):
                 client.do_get(ticket).read_all()
-        with pytest.raises(flight.FlightServerError, match="there is no action 'colour'"):
+        with pytest.raises(flight.FlightServerError, match="there is no action 'colour'") as unknown:
             _ask(client, "colour")
+        assert "ask for one of holdings, sqn_at, files, publish_batch, discard_batch, published" in str(unknown.value)
         with pytest.raises(flight.FlightServerError, match="time_us is missing"):
             _ask(client, "sqn_at")
         with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: nothing is published here"):
@@ -218,8 +219,8 @@ def test_over_tls_with_a_certificate_of_ones_own(writer: ArchiveWriter, tmp_path
         service.end()
 
 
-def _put(client: Any, values: list[bytes], column: str = "value", stream: str = "quotes") -> list[int]:
-    descriptor = flight.FlightDescriptor.for_command(json.dumps({"stream": stream}).encode())
+def _put(client: Any, values: list[bytes], column: str = "value", stream: str = "quotes", **more: str) -> list[int]:
+    descriptor = flight.FlightDescriptor.for_command(json.dumps({"stream": stream, **more}).encode())
     putting, answers = client.do_put(descriptor, pa.schema([(column, pa.binary())]))
     counts = []
     with putting:
@@ -241,7 +242,16 @@ def test_what_is_put_is_published(writer: ArchiveWriter) -> None:
         assert _put(client, [b"one", b"two"]) == [1, 2]
         with pytest.raises(flight.FlightServerError, match="no column value"):
             _put(client, [b"three"], column="valeu")
+        with pytest.raises(flight.FlightServerError, match="PGM-ARCHIVE-REQUEST: what is put has no key 'atempt'"):
+            _put(client, [b"four"], atempt="a")
     assert published == [("quotes", [b"one"]), ("quotes", [b"two"])]
+
+
+def test_what_lies_in_files_is_no_action_where_it_is_not_told(writer: ArchiveWriter) -> None:
+    with _serving(writer.directory, files=False) as (_, client):
+        assert "files" not in {kind.type for kind in client.list_actions()}
+        with pytest.raises(flight.FlightServerError, match="there is no action 'files' here"):
+            _ask(client, "files", tsi=TSI_TEXT)
 
 
 def test_several_archives_are_served_as_one_and_new_ones_are_found(tmp_path: Path) -> None:
