@@ -104,16 +104,20 @@ class Responder:
         stride = self._store.stride_of(spans[0][0], spans[-1][1])
         return self._owe_each(spans, sqns, stride, now_ns, hold_ns, is_beyond=is_beyond)
 
-    def answer(self, spans: list[Span], most_octets: int, trail: int, now_ns: int, asker: Nla) -> Send | None:
-        """RDATA for all of `spans`, which are in order, where they are alike, nothing else is owed, and no more than `most_octets`; else `request`."""
+    def answer(self, lists: list[list[Span]], most_octets: int, trail: int, now_ns: int, asker: Nla) -> Send | None:
+        """RDATA for all spans of one list or more, in order, where they are alike, nothing else is owed, and no more than `most_octets`; else `request` for each list."""
         self._fade(now_ns)
-        sqns, is_beyond = self._weighed(spans, asker, now_ns)
-        stride = self._store.stride_of(spans[0][0], spans[-1][1])
-        is_clear = self._due_ns == NEVER and not is_beyond and not self._served.overlaps_any(spans)
-        if is_clear and 0 < sqns * stride <= most_octets:
+        weighed = [self._weighed(spans, asker, now_ns) for spans in lists]
+        all_spans = lists[0] if len(lists) == 1 else list(itertools.chain.from_iterable(lists))
+        stride = self._store.stride_of(all_spans[0][0], all_spans[-1][1])
+        octets = stride * sum([sqns for sqns, _ in weighed])
+        may_go = self._due_ns == NEVER and not any(is_beyond for _, is_beyond in weighed)
+        if may_go and 0 < octets <= most_octets and not self._served.overlaps_any(all_spans):
             self._stride = stride
-            return self._repaired(spans, as_rdata(self._store.copy_of(spans, stride), trail), now_ns)
-        self._owe_each(spans, sqns, stride, now_ns, None, is_beyond=is_beyond)
+            return self._repaired(all_spans, as_rdata(self._store.copy_of(all_spans, stride), trail), now_ns)
+        for spans, (sqns, is_beyond) in zip(lists, weighed, strict=True):
+            stride = self._store.stride_of(spans[0][0], spans[-1][1])
+            self._owe_each(spans, sqns, stride, now_ns, None, is_beyond=is_beyond)
         return None
 
     def _weighed(self, spans: Sequence[Span], asker: Nla | None, now_ns: int) -> tuple[int, bool]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 
 from pgm.core.brakes import Brakes
+from pgm.core.channel import Channel
 from pgm.core.confirmer import Confirmer, Key
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
@@ -53,15 +54,21 @@ class ShortAnswer:
         self._confirmer = confirmer
         self._responder = responder
         self._counters = counters
+        self._repaired_at = -NEVER  # the newest sqn that was sent when the last repair left
 
-    def answer(self, train: Train, peer: Nla, now_ns: int) -> Effects | None:
-        """NCFs and RDATA for what came by unicast while data are about to leave; None, and nothing was noted, where that takes the long way."""
+    def answer(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects | None:
+        """NCFs and RDATA for what came by unicast while data are about to leave; None, and nothing was noted, where that takes the long way.
+
+        Between two repairs data must have left: a driver whose link takes nothing asks for none, and would hold ever more.
+        """
+        counters, window, lead = self._counters, self._window, self._window.lead
+        if channel.is_group or channel.segment.index != self._segment.index or lead == self._repaired_at:
+            return None
         read = self._read_untrusted(train)
         if read is None:
             return None
-        counters, window, lead = self._counters, self._window, self._window.lead
         effects: list[Effect] = []
-        wanted: list[Span] = []
+        wanted: list[list[Span]] = []
         for octets, key, spans, asked in read:
             if not self._brakes.admit_nak(peer, now_ns, asked, lead):
                 continue
@@ -70,7 +77,7 @@ class ShortAnswer:
             window.note_nak(spans[0][0], now_ns)
             self._yielding.asked(asked)
             effects += self._confirmer.confirm_first(key, self._segment, self._naks.ncf_for(octets), now_ns)
-            wanted += spans
+            wanted.append(spans)
         if not wanted:
             return effects
         repair = self._responder.answer(wanted, self._pacer.repair_room(now_ns), window.trail, now_ns, peer)
@@ -81,12 +88,13 @@ class ShortAnswer:
             self._yielding.sent(packets, size)
             self._schedule.data_sent(now_ns, window.strategy.elapsed_ns(now_ns))
             effects.append(repair)
+            self._repaired_at = lead
         return effects
 
     def _read_untrusted(self, train: Train) -> list[tuple[bytes, Key, list[Span], int]] | None:
         """Of each packet its octets, what it is remembered by, and its sqns as spans and their number, if all are NAKs for what was sent, in order, and new."""
         length, stride, lead = train.length, train.stride, self._window.lead
-        if length > _MOST_PACKETS * stride:
+        if length >= _MOST_PACKETS * stride:  # two of one length are taken in or refused together
             return None
         read, before = [], -NEVER
         for at in range(train.offset, train.offset + length, stride):

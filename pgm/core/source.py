@@ -213,8 +213,8 @@ class SourceCore:
         """NAKs and SPMRs from below; everything else is not for a source."""
         may_answer = self._is_calm(now_ns) and not self._is_closing and self._has_data(now_ns)
         self._stir()
-        if self._short_answer is not None and may_answer and not channel.is_group:
-            answer = self._short_answer.answer(train, peer, now_ns)
+        if self._short_answer is not None and may_answer:
+            answer = self._short_answer.answer(train, channel, peer, now_ns)
             if answer is not None:
                 return answer
         items, rejects = train.parse_runs_untrusted()

@@ -228,7 +228,7 @@ class BusyPollDriver(Doing):
         self.links = links
         self._application = application
         self._hand_over = application.take
-        # Data that a link did not take, and from which octet on: they go first. As many as one call to the core gave.
+        # Data that a link did not take, and from which octet on: they go first. What one call to the core gave, and a repair.
         self.held: deque[tuple[Send, int]] = deque()
         self.observer: Observer | None = None  # writes telemetry
         self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core

@@ -98,16 +98,18 @@ class SourceWatch(_Watched):
         return self._core.deadline_ns
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Look for a NAK."""
+        """Look for a NAK, and for a repair that answers it at once."""
         self._note_repairs_sent()
         if not self._first_nak_ns and any(isinstance(item, Nak) for item in train.parse_runs_untrusted()[0]):
             self._first_nak_ns = now_ns
-        return super().receive(train, channel, peer, now_ns)
+        return self._looked_through(super().receive(train, channel, peer, now_ns))
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Look for a repair among what is to be sent."""
         self._note_repairs_sent()
-        effects = super().handle_deadline(now_ns)
+        return self._looked_through(super().handle_deadline(now_ns))
+
+    def _looked_through(self, effects: Effects) -> Effects:
         for effect in effects:
             if isinstance(effect, Send) and effect.is_data and effect.octets[TYPE_AT] == PacketType.RDATA:
                 self._last_rdata_ns = -1

@@ -8,13 +8,27 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from deploy.bench.peers.repair_watch import SourceWatch
+from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Send
+from pgm.core.source_setup import SourceSetup
+from pgm.core.twin_source import TwinSourceCore
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Held
 from pgm.wire.packets import encode
 from pgm.wire.train import Train
-from tests.unit.core.makers import BY_GROUP, BY_UNICAST, MS, deadlines, sent_control, sent_sqns
+from tests.reference import DATA_PORT, TSI
+from tests.unit.core.makers import (
+    BY_GROUP,
+    BY_UNICAST,
+    MS,
+    SEGMENT,
+    deadlines,
+    parameters,
+    sent_control,
+    sent_sqns,
+)
 from tests.unit.core.sources import QUIET, START, nak, source
 from tests.unit.core.test_short_ways import stand_alike
 
@@ -54,7 +68,10 @@ def happened(core, read, channel, peer, now, until):
 
 def streaming(first=0, **changes):
     """A source that has sent 300 packets, and has as many to send."""
-    core = source(first, **RATE | QUIET | changes)
+    return begun(source(first, **RATE | QUIET | changes))
+
+
+def begun(core):
     core.submit_rows(np.full((300, 400), 7, np.uint8))
     now = START
     while core.window.has_unsent:
@@ -78,6 +95,13 @@ def test_it_is_confirmed_and_repaired_in_one_call():
     assert core.status(now)[0].pending_sqns == 0
 
 
+def test_a_benchmark_that_takes_the_time_of_repairs_sees_it():
+    core, now = streaming()
+    watch = SourceWatch(core)
+    watch.receive(read_of(*naks_of((1, 5, 9))), BY_UNICAST, "10.0.0.9", now)
+    assert watch.result()["rdata_packets"] == 3
+
+
 def test_what_was_repaired_just_now_is_an_echo():
     core, now = streaming()
     core.receive(read_of(*naks_of((1, 5, 9))), BY_UNICAST, "10.0.0.9", now)
@@ -86,6 +110,54 @@ def test_what_was_repaired_just_now_is_an_echo():
     assert sent_sqns(effects, T.RDATA) == []
     assert core.counters.repairs_ignored == 3
     assert core.status(now)[0].pending_sqns == 1
+
+
+def test_one_answer_at_most_goes_ahead_of_data():
+    """A driver whose link takes nothing asks for no data: what it holds must not grow by each NAK."""
+    core, now = streaming()
+    for at in range(0, 60, 6):
+        assert core.deadline_ns <= now
+        effects = core.receive(read_of(*naks_of((at, at + 3))), BY_UNICAST, "10.0.0.9", now)
+        assert [ncf.sqns for ncf in sent_control(effects, T.NCF)] == [(at, at + 3)]
+        assert sent_sqns(effects, T.RDATA) == ([] if at else [0, 3])
+    assert core.status(now)[0].pending_sqns == 18
+    assert sent_sqns(core.handle_deadline(now), T.RDATA) == list(range(6, 60, 3))
+
+
+def test_a_nak_that_names_another_line_than_it_came_by_is_foreign():
+    line = Segment(1, "line-b", "10.0.1.1", "239.1.1.2", upstream=False, downstream=True)
+    setup = SourceSetup(TSI, SEGMENT, DATA_PORT, lines=(line,))
+    core, now = begun(TwinSourceCore(setup, parameters(**RATE | QUIET), START))
+    assert core.receive(read_of(*naks_of((1, 5))), Channel(line, False), "10.0.1.9", now) == []
+    assert core.counters.nak_packets_foreign == 1
+    assert core.deadline_ns <= now
+    theirs = encode(attrs.evolve(nak(1, 5), source_nla=line.address, group_nla=line.group))
+    effects = core.receive(read_of(theirs), Channel(line, False), "10.0.1.9", now)
+    assert [one.segment.index for one in effects] == [1, 0]
+    assert core.deadline_ns <= now
+    effects = core.receive(read_of(*naks_of((7, 9))), BY_UNICAST, "10.0.0.9", now)
+    assert {one.segment.index for one in effects} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("lists", "changes"),
+    [
+        ([(1, 5), (10, 20)], {"child_nak_rte": 1}),  # of one length: taken in or refused together
+        ([tuple(range(0, 126, 2)), tuple(range(130, 164, 2))], {"brake_burst_ivl": 20 * MS}),  # half beyond a share
+    ],
+)
+def test_two_lists_are_weighed_as_by_the_long_way(lists, changes):
+    (short, now), (long, _) = (streaming(**changes) for _ in range(2))
+    long._short_answer = None
+    said = []
+    for core in (short, long):
+        effects = list(core.receive(read_of(*naks_of(*lists)), BY_UNICAST, "10.0.0.8", now))
+        effects += core.receive(read_of(*naks_of((200, 202, 204))), BY_UNICAST, "10.0.0.9", now)
+        for at in deadlines(core, now, now + 30 * MS):
+            effects += core.handle_deadline(at)
+        said.append((sent_control(effects, T.NCF), sent_sqns(effects, T.RDATA)))
+    assert said[0] == said[1]
+    stand_alike((short, long), now)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +209,7 @@ ANY = st.lists(st.lists(st.integers(0, 320), min_size=1, max_size=63), min_size=
         [
             {},
             {"child_nak_rte": 2},
+            {"brake_burst_ivl": 20 * MS},
             {"session_ncf_rte": 3},
             {"rdata_share": 0.01},
             {"txw_min_rte": 1_000_000, "txw_yield_ivl": 10 * MS},
@@ -146,6 +219,7 @@ ANY = st.lists(st.lists(st.integers(0, 320), min_size=1, max_size=63), min_size=
         ]
     ),
 )
+@example(happening=[([[10, 14], [16, 18]], "", "10.0.0.8", 0)], first=0, changes={"child_nak_rte": 1})
 @example(happening=[([[10, 14, 20], [16, 18]], "", "10.0.0.8", 0)], first=0, changes={})
 def test_both_ways_say_the_same(happening, first, changes):
     """Whatever is asked for, however it is written, and whoever asks."""
