@@ -1,8 +1,8 @@
 """One node: a core, its driver in virtual time, its application.
 
 The driver keeps to the contract of `pgm.core.interface`: control is sent at once or dropped; a train of
-data that the link does not take is held, and the core is not asked for more until it is gone; a deadline is
-served when it comes, and one that lies in the past is served now.
+data that the link does not take is held, of a source also what answers a NAK at once, and the core is not asked
+for more until it is gone; a deadline is served when it comes, and one that lies in the past is served now.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Node:
         self.is_paused = False
         self.paused_ns = 0  # since when
         self._armed_ns = NEVER
-        self._held: _Leaving | None = None
+        self._held: deque[_Leaving] = deque()
         self._backlog: deque[tuple[Train, Channel, Nla]] = deque()
         self._backlog_octets = 0
         self._postponed: list[Action] = []  # what the application would have done while stopped
@@ -130,7 +130,7 @@ class Node:
         self.core = core
         self.counters.append(core.counters)
         self.is_paused = False
-        self._held = None
+        self._held.clear()
         self._backlog.clear()
         self._backlog_octets = 0
         self._armed_ns = NEVER
@@ -197,7 +197,7 @@ class Node:
     def wake(self) -> None:
         """Serve the core's deadline."""
         world, core = self.world, self.core
-        if self._armed_ns > world.now_ns or core is None or self.is_paused or self._held is not None:
+        if self._armed_ns > world.now_ns or core is None or self.is_paused or self._held:
             return
         self._armed_ns = NEVER
         if core.deadline_ns > world.now_ns:
@@ -262,21 +262,22 @@ class Node:
     def _send(self, send: Send, is_pull: bool) -> None:
         world = self.world
         leaving = _Leaving(self.attachments[send.segment.index], send, Train.of(send.octets, send.stride))
-        if leaving.has_room(world.now_ns):
-            self._put(leaving, may_wait=is_pull and send.is_data)
-        elif is_pull and send.is_data:
+        may_wait = send.is_data and (is_pull or self.plan.role is Role.SOURCE)
+        if leaving.has_room(world.now_ns) and self._put(leaving, may_wait=may_wait):
+            return
+        if may_wait:
             self._hold(leaving)
-        else:
-            assert self.core is not None
-            self.core.counters.sends_dropped += leaving.train.count
+            return
+        assert self.core is not None
+        self.core.counters.sends_dropped += leaving.train.count
 
     def _hold(self, leaving: _Leaving) -> None:
-        assert self._held is None, "one train of data a call"
-        self._held = leaving
-        self.world.at(leaving.room_at_ns, self._release)
+        self._held.append(leaving)
+        if len(self._held) == 1:
+            self.world.at(leaving.room_at_ns, self._release)
 
-    def _put(self, leaving: _Leaving, *, may_wait: bool) -> None:
-        """Put a train on the wire, on a unicast leg as often as there are peers: a copy without room waits or is dropped."""
+    def _put(self, leaving: _Leaving, *, may_wait: bool) -> bool:
+        """Put a train on the wire, on a unicast leg as often as there are peers; says whether that was all. A copy without room waits or is dropped."""
         world = self.world
         if not leaving.copies:
             world.note_send(self, leaving.send, leaving.train)
@@ -286,26 +287,25 @@ class Node:
         for to in targets[leaving.copies :]:
             if leaving.copies and not leaving.has_room(world.now_ns):
                 if may_wait:
-                    self._hold(leaving)
-                    return
+                    return False
                 assert self.core is not None
                 self.core.counters.sends_dropped += leaving.train.count
             else:
                 world.network.leave(leaving.attachment, to, leaving.train, world.now_ns)
             leaving.copies += 1
+        return True
 
     def _release(self) -> None:
         """The link takes what was held; then the core may be asked again."""
-        leaving = self._held
-        if leaving is None:
-            return
-        if not leaving.has_room(self.world.now_ns):
-            self.world.at(leaving.room_at_ns + 1, self._release)
-            return
-        self._held = None
         if self.core is None:
+            self._held.clear()
+        if not self._held:
             return
-        self._put(leaving, may_wait=True)
-        if self._held is None:
-            self._armed_ns = NEVER
-            self.rearm()
+        while self._held:
+            leaving = self._held[0]
+            if not (leaving.has_room(self.world.now_ns) and self._put(leaving, may_wait=True)):
+                self.world.at(leaving.room_at_ns + 1, self._release)
+                return
+            self._held.popleft()
+        self._armed_ns = NEVER
+        self.rearm()

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.roles import build_core
+from pgm.core.effects import Send
 from pgm.errors import UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.sim.faults import Fault, Faults
@@ -214,3 +215,23 @@ def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
     assert world.nodes["source"].attachments[0].egress.overflowed == 0
     # 524 kB at 200 kB/s.
     assert 3.5 * SECOND < world.last_delivery_ns < 4.5 * SECOND
+
+
+def test_what_answers_a_nak_at_once_waits_for_a_slow_line_too():
+    """As drivers hold it: behind data that the line did not take either."""
+    tree = Tree(parameters())
+    tree.source("source", "lan")
+    tree.receiver("receiver", "lan", "source")
+    slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
+    world = make_world(tree, traffic(100), wirings={"source": slow})
+    node = world.nodes["source"]
+    world.run_until(SECOND // 2)
+    [attachment] = node.attachments
+    before = attachment.egress.packets
+    train = Send(attachment.segment, bytes(6000), 1000, is_data=True)
+    for is_pull in (True, True, False, False):
+        node.perform([train], is_pull=is_pull)
+    assert attachment.egress.packets == before + 6
+    world.run_until(SECOND * 3 // 4)
+    assert attachment.egress.packets >= before + 24
+    assert node.core.counters.sends_dropped == attachment.egress.overflowed == 0
