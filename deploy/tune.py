@@ -315,7 +315,7 @@ def _compared(best: Outcome, file: Outcome) -> list[str]:
 def _shape_lines(found: Found) -> list[str]:
     return [
         f"one more repairer on segment {segment}: mean wait {score.outcome.mean_ms:.1f} ms, 99 % within {score.outcome.p99_ms:.0f} ms, "
-        f"{score.outcome.source_naks:.3f} NAKs at the source; score {score.value:.2f} of that without"
+        f"{score.outcome.source_naks:.3f} NAKs at the source; score {_spelled(score)} of that without"
         for segment, score in found.shapes
     ]
 
