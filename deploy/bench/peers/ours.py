@@ -14,7 +14,8 @@ from pgm.wire.formats import DATA_HEADER_OCTETS
 
 PING_PORT, PONG_PORT = 7500, 7501
 _MAX_RATE = 125_000_000_000  # octets a second: as fast as it goes
-_MOST_PACKETS = 2_000_000  # a second, as far as their losses are drawn before
+_MOST_PACKETS = 2_000_000  # a second, of those whose losses are drawn before
+_MOST_FORESEEN = 20_000_000  # of these in all: it takes 20 ns a packet, and the rest are drawn when they come
 _LARGE_DATAGRAM = 9000  # a segment with larger ones is a loopback interface; they would not travel further
 _LARGEST_MESSAGE = 1472  # of those for which packets of an ordinary Ethernet are used there
 
@@ -57,7 +58,7 @@ def lose(links: Sequence[Link], job: Mapping[str, Any]) -> None:
     """Have a source lose on their way out what the job says, single packets out of its trains, as networks do whose cards join what is left."""
     if job["loss"]:
         links[0].outgoing = outgoing = Injector(Impairment(loss=job["loss"]), "bench")
-        outgoing.foresee(round(job["seconds"] * (job["rate"] or _MOST_PACKETS)))
+        outgoing.foresee(min(_MOST_FORESEEN, round(job["seconds"] * (job["rate"] or _MOST_PACKETS))))
 
 
 def counted(counters: Counters) -> dict[str, Any]:
