@@ -15,7 +15,7 @@ from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.train import Octets, Run
 
-_FEW_RUNS = 8  # that are looked at together: a window has one a chunk, a cache perhaps one a packet
+_FEW_RUNS = 32  # that are looked at together: a window has one a chunk, a cache perhaps one a packet
 
 
 def _copy(run: Run) -> Run:
