@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import struct
 
-from pgm.wire.checksum import CHECKSUM_AT
+from pgm.wire import checksum
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.naks import LIST_SQNS
 from pgm.wire.packets import encode_list
 
-_REST_AT = CHECKSUM_AT + 2
+_CHECKSUM_AT, _REST_AT = checksum.CHECKSUM_AT, checksum.CHECKSUM_AT + 2
 _SQN_AT, _MIDDLE_AT = 16, 20
 _SQN_OCTETS = 4
-_UNSET = bytes(2)  # a checksum field that says that there is none
-_number_of = int.from_bytes
 
 
 class PlainNaks:
@@ -33,22 +31,20 @@ class PlainNaks:
             self._list_at = len(nak) - _SQN_OCTETS * (count - 1)
             middle = nak[_MIDDLE_AT : self._list_at]
             self._forms[len(nak)] = middle, struct.Struct(f">{_SQN_AT}xI{len(middle)}x{count - 1}I")
-        self._front, self._ncf_front = nak[:CHECKSUM_AT], ncf[:CHECKSUM_AT]
+        self._front, self._ncf_front = nak[:_CHECKSUM_AT], ncf[:_CHECKSUM_AT]
         self._rest = nak[_REST_AT:_SQN_AT]
-        # What the checksum of an NCF has more than its NAK's, modulo 0xFFFF.
-        self._more = _number_of(self._front, "little") - _number_of(self._ncf_front, "little")
 
     def read_untrusted(self, octets: bytes) -> tuple[int, ...] | None:
         """The wire sqns of such a NAK, if it is one and sound; else None."""
         form = self._forms.get(len(octets))
-        if form is None or octets[:CHECKSUM_AT] != self._front or octets[_REST_AT:_SQN_AT] != self._rest:
+        if form is None or octets[:_CHECKSUM_AT] != self._front or octets[_REST_AT:_SQN_AT] != self._rest:
             return None
         middle, sqns = form
-        if octets[_MIDDLE_AT : self._list_at] != middle or octets[CHECKSUM_AT:_REST_AT] == _UNSET:
+        if octets[_MIDDLE_AT : self._list_at] != middle or checksum.is_absent(octets) or not checksum.is_valid(octets):
             return None
-        return None if _number_of(octets, "little") % 0xFFFF else sqns.unpack(octets)
+        return sqns.unpack(octets)
 
     def ncf_for(self, octets: bytes) -> bytes:
         """The NCF for one that was read: octet for octet what `pgm.wire.packets.ncf_for` makes of it."""
-        field = (_number_of(octets[CHECKSUM_AT:_REST_AT], "little") + self._more) % 0xFFFF or 0xFFFF
-        return self._ncf_front + field.to_bytes(2, "little") + octets[_REST_AT:]
+        field = checksum.patched(octets[_CHECKSUM_AT:_REST_AT], self._front, self._ncf_front)
+        return self._ncf_front + field + octets[_REST_AT:]

@@ -43,9 +43,8 @@ from tests.cli.test_json import documented
 from tests.net.lab import ROOT
 
 HALL = Path("deploy/topologies/lossy-hall.toml")
-ENOUGH = (
-    200  # messages for three devices to miss some 60 packets in a run: of fewer the luck of one NAK decides a score
-)
+# Messages for three devices to miss some 60 packets in a run: of fewer the luck of one NAK decides a score.
+ENOUGH = 200
 
 
 def place(messages: int = 120) -> Place:
