@@ -7,6 +7,7 @@ one in order does: whoever goes on asking as before never catches up. What the n
 from __future__ import annotations
 
 from pgm.core.counters import Counters
+from pgm.core.rate import Bucket
 from pgm.parameters import Parameters
 from pgm.wire.naks import LIST_SQNS
 
@@ -26,9 +27,13 @@ class AtOnce:
         self._drops = counters.socket_drops  # that are known
         self.sqns = self._most
 
-    def worthwhile(self, sqns: int) -> int:
-        """Room that is worth waiting for to ask for so many, some whole lists: asking for what each repair makes room for would cost a NAK per repair."""
-        return max(1, min(sqns, max(LIST_SQNS, self.sqns // _WAVES), self.sqns // 2))
+    def worthwhile(self, sqns: int, budget: Bucket | None) -> int:
+        """Room that is worth waiting for to ask for so many, some whole lists: asking for what each repair makes room for would cost a NAK per repair.
+
+        Where a `budget` limits it, too, no more than that ever has.
+        """
+        most = sqns if budget is None else min(sqns, budget.most)
+        return max(1, min(most, max(LIST_SQNS, self.sqns // _WAVES), self.sqns // 2))
 
     def begin_wave(self) -> None:
         """More is about to be asked for: look at what has been dropped since the last time."""

@@ -89,5 +89,6 @@ class Restraint:
             self._recovery.budget = None
             return (Notice("nagging-over", f"{self._name}: this receiver asks no more than others"),)
         if policy == "lower":
-            self._recovery.budget = Bucket(self._parameters.crying_sqn_rte, self._parameters.brake_burst_ivl)
+            rate = self._parameters.crying_sqn_rte
+            self._recovery.budget = Bucket(rate, max(self._parameters.brake_burst_ivl, -(-SECOND // rate)))  # one at least
         return (Notice("nagging", f"{self._name}: this receiver asks for repairs all the time ({policy})"),)

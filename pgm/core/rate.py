@@ -26,6 +26,11 @@ class Bucket:
         spare_ns = self.burst_ns + -amount * SECOND // self.rate
         return self.full_at_ns - spare_ns if spare_ns > 0 else self.full_at_ns
 
+    @property
+    def most(self) -> int:
+        """Units in a full bucket."""
+        return self.burst_ns * self.rate // SECOND
+
     def available(self, now_ns: int) -> int:
         """Units that may be taken now."""
         spare = self.burst_ns - max(0, self.full_at_ns - now_ns)

@@ -366,7 +366,7 @@ class Recovery:
         if sum([found.end - found.first for found in ready]) <= room:
             admitted, ready = ready, []
         for found in ready:
-            if room < self._at_once.worthwhile(found.count):
+            if room < self._at_once.worthwhile(found.count, self.budget):
                 self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
                 break
             if found.count > room:
@@ -391,7 +391,7 @@ class Recovery:
 
         Nothing for now while only what still backs off is small enough. Where nothing is, the oldest other range makes the place.
         """
-        worthwhile = self._at_once.worthwhile(room)
+        worthwhile = self._at_once.worthwhile(room, self.budget)
         small = [one for one in self.missing if one.count <= (room if one.is_parked else worthwhile)]
         if not small:
             oldest = next(one for one in self.missing if one is not found)
@@ -411,7 +411,7 @@ class Recovery:
 
     @property
     def _has_worthwhile_room(self) -> bool:
-        return self._room >= self._at_once.worthwhile(self.missing.sqns - self._outstanding)
+        return self._room >= self._at_once.worthwhile(self.missing.sqns - self._outstanding, self.budget)
 
     def _parked(self, trail: int) -> list[Missing]:
         """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""

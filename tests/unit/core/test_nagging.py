@@ -8,9 +8,11 @@ from pgm.core.brakes import Brakes
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, LossCause, Notice
 from pgm.core.nagging import NagMonitor
+from pgm.core.rate import Bucket
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, data_train, parameters
 from tests.unit.core.reader import Reader, joined
+from tests.unit.core.recoveries import due, recovery
 
 WINDOW, CHECK = 100 * MS, 300 * MS
 SOON = {
@@ -185,3 +187,28 @@ def test_who_asks_for_others_is_counted_among_those_who_ask_and_not_watched():
     first, second = brakes.askers()
     assert (first.address, first.nak_sqns) == ("relay", 10 * first.nak_packets)
     assert (second.address, second.nak_sqns) == ("desk", second.nak_packets)
+
+
+@pytest.mark.parametrize("rate", [1, 20, 62, 100, 400])
+@pytest.mark.parametrize("step", [1, 2], ids=["one gap", "single packets"])
+def test_a_lowered_demand_is_asked_for_all_the_same(rate, step):
+    """However much less that is than what is worth a NAK else: at the rate, and not more."""
+    made = recovery(parameters(nak_bo_ivl=1))
+    made.budget = Bucket(rate, SECOND)
+    now = begun = 10 * SECOND
+    for first in range(0, 4000 * step, step):
+        made.detect(first, first + 1, now)
+    asked = 0
+    while (now := max(now + 1, made.deadline_ns)) < begun + 10 * SECOND:
+        for first, end in due(made, now).spans:
+            asked += end - first
+            made.arrived(first, end, now)
+    assert 9 * rate <= asked <= 11 * rate
+
+
+def test_who_nags_may_ask_for_one_packet_at_a_time_at_least():
+    modest, notices = nagging(nagging_policy="lower", crying_sqn_rte=10, brake_burst_ivl=MS)
+    asked = modest.core.counters.nak_sqns
+    modest.until(modest.now + SECOND)
+    assert notices[0].code == "nagging"
+    assert modest.core.counters.nak_sqns > asked
