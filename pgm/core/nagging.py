@@ -90,5 +90,6 @@ class Restraint:
             return (Notice("nagging-over", f"{self._name}: this receiver asks no more than others"),)
         if policy == "lower":
             rate = self._parameters.crying_sqn_rte
-            self._recovery.budget = Bucket(rate, max(self._parameters.brake_burst_ivl, -(-SECOND // rate)))  # one at least
+            one_ns = -(-SECOND // rate)  # the least that a bucket must hold
+            self._recovery.budget = Bucket(rate, max(self._parameters.brake_burst_ivl, one_ns))
         return (Notice("nagging", f"{self._name}: this receiver asks for repairs all the time ({policy})"),)
