@@ -372,7 +372,7 @@ class Recovery:
             if found.count > room:
                 self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
                 if self._is_full and not admitted and not self._outstanding:
-                    admitted = self._instead_of_part(found, room, step)
+                    admitted = self._instead_of_part(found, room, step, now_ns)
                 if self._is_full:
                     break  # what is asked for makes a place in the table, too
                 # Whole lists where there is room for several: what is left over would take a NAK of its own each time.
@@ -386,7 +386,7 @@ class Recovery:
             self.budget.charge(sum(found.count for found in admitted), now_ns)
         return admitted
 
-    def _instead_of_part(self, found: Missing, room: int, step: Step) -> list[Missing]:
+    def _instead_of_part(self, found: Missing, room: int, step: Step, now_ns: int) -> list[Missing]:
         """What to ask for whole where the table has no place for a part of `found`, and nothing asked for will make one.
 
         Nothing for now while only what still backs off is small enough. Where nothing is, the oldest other range makes the place.
@@ -396,6 +396,8 @@ class Recovery:
         if not small:
             oldest = next(one for one in self.missing if one is not found)
             step.crowded_out += self.arrived(oldest.first, oldest.end)
+            if self._counters.watch is not None:
+                self._counters.watch.gave_up(self._tsi, oldest, now_ns)
         return parked_in(small, room)
 
     @property

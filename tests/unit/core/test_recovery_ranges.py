@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.repair_table import RepairEvent, RepairState
+from pgm.sim.meter import RepairMeter
 from pgm.units import NEVER, SECOND
 from tests.unit.core.makers import MS
 from tests.unit.core.recoveries import BACK_OFF, EXACT, FIGURE, RDATA, REORDER, RPT, due, recovery
@@ -218,10 +219,22 @@ def test_a_full_table_waits_for_the_back_off_of_what_need_not_be_cut():
         assert len(made.missing) == 16
 
 
+class GivenUp(RepairMeter):
+    """Keeps what a recovery says that it gave up."""
+
+    def __init__(self):
+        super().__init__()
+        self.spans = []
+
+    def gave_up(self, tsi, found, now_ns):
+        self.spans.append((found.first, found.end))
+
+
 @pytest.mark.rfc("SEC-01", "SEC-03")
 def test_a_full_table_of_large_gaps_gives_up_one_and_gets_the_rest():
     """Parts of the oldest are asked for, one after the other: once there is a place there always is."""
     made = full_of(*[1000] * 16)
+    made._counters.watch = watch = GivenUp()
     crowded_out, arrived = [], 0
     while made.missing:
         step = due(made, made.deadline_ns)
@@ -231,7 +244,7 @@ def test_a_full_table_of_large_gaps_gives_up_one_and_gets_the_rest():
         for first, end in step.spans:
             made.arrived(first, end, made.deadline_ns)
             arrived += end - first
-    assert crowded_out == [(1100, 2100)]
+    assert watch.spans == crowded_out == [(1100, 2100)]
     assert arrived == 15_000
 
 
