@@ -64,13 +64,15 @@ def spark_session(name: str, master: str, *, quick: bool = False) -> Iterator[Sp
 
     running = session.running()
     if running is not None:
-        yield running
+        with session.told_plainly():
+            yield running
         return
     with quiet_jvm():
         spark = session.start(name, master=master, quick=quick)
     _interrupt_plainly()
     try:
-        yield spark
+        with session.told_plainly():
+            yield spark
     finally:
         with quiet_jvm():
             spark.stop()
@@ -105,7 +107,7 @@ def report(folder: Path, out: Path, title: str, master: str, as_json: bool) -> N
     with steps(as_json) as say, spark_session("pgm report", master) as spark:
         from pgm.spark import events, summary
 
-        found = summary.summarise(events.read(spark, folder), progress=say)
+        found = summary.summarise(events.read(spark, folder), name=str(folder), progress=say)
     if wants_page:
         from deploy.report_page import page
 

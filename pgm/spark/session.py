@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pgm.errors import ProcessError, UsageError
@@ -15,6 +16,9 @@ from pgm.errors import ProcessError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CONDITION = re.compile(
+    r"\[[A-Z][A-Z0-9_.]+\] [^\n]*"
+)  # that Spark names: [FAILED_READ_FILE.NO_HINT] and what it means
 _OLDEST_JAVA = 17  # that Spark 4 runs on
 _JAVA_S = 30.0  # that it may take to say its version, on a busy machine
 
@@ -82,6 +86,23 @@ def start(
     except Exception as error:  # of the JVM, in a dozen types
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ProcessError(f"Spark does not start on {where}: {first}", remedy="check the master and Java") from error
+
+
+@contextlib.contextmanager
+def told_plainly() -> Iterator[None]:
+    """Say of a job that fails what Spark says first: the rest is what the JVM was doing. Raises `ProcessError`."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        text = str(error)
+        found = _CONDITION.search(text)
+        raise ProcessError(
+            f"Spark cannot do this: {found[0] if found else text.partition(os.linesep)[0]}",
+            remedy="if it names a file, that was cut short or is no telemetry: take it away",
+        ) from error
 
 
 def _require_java() -> None:

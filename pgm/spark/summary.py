@@ -10,6 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
+from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.spark import fit, losses, repairs, timers
 from pgm.units import MILLISECOND
@@ -21,13 +22,18 @@ _WINDOWS = 120  # that a timeline has at most
 _LEAST_WINDOW_S = 1
 
 
-def summarise(events: DataFrame, *, progress: Callable[[str], None] = lambda _: None) -> Summary:
-    """Every job over these events, once. `progress` is told what is being computed."""
+def summarise(events: DataFrame, *, name: str = "this", progress: Callable[[str], None] = lambda _: None) -> Summary:
+    """Every job over these events, once. `progress` is told what is being computed. Raises `UsageError`, which says where they are by `name`, if there are none."""
     # Not the events, of which each job reads a few columns: what several jobs make of them.
     doubled = repairs.duplicates(events).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         progress("reading")
         span = events.agg(F.count("kind"), F.min("time"), F.max("time"), F.count_distinct("node")).collect()[0]
+        if not span[0]:
+            raise UsageError(
+                f"the Parquet files in {name} hold no events",
+                remedy="wait until nodes have written some, every telemetry_ivl, or name another folder",
+            )
         window_s = max(_LEAST_WINDOW_S, round((span[2] - span[1]).total_seconds() / _WINDOWS))
         summary: Summary = {
             "events": span[0],

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ from deploy.simulate import with_losses
 from pgm.impairments import Impairment
 from pgm.sim.report import simulate
 from pgm.spark import events, summary
+from pgm.telemetry.events import arrow_schema
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
 
@@ -63,3 +65,22 @@ def test_no_telemetry_is_a_clear_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["report", str(tmp_path), "--json"])
     assert done.exit_code == 2
     assert "there is no telemetry" in json.loads(done.stdout)["error"]["message"]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("octets", "told"),
+    [(None, "hold no events"), (b"PAR1 cut short", "[FAILED_READ_FILE")],
+    ids=["a file without rows", "a file that is none"],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, octets: bytes | None, told: str) -> None:
+    file = tmp_path / "one.parquet"
+    if octets is None:
+        pq.write_table(arrow_schema().empty_table(), file)
+    else:
+        file.write_bytes(octets)
+    done = CliRunner().invoke(main, ["report", str(tmp_path), "--json"])
+    error = json.loads(done.stdout)["error"]
+    assert told in error["message"]
+    assert str(tmp_path) in error["message"]
+    assert error["remedy"]

@@ -45,7 +45,7 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "spark": (
         ("pgm.spark",),
         ("errors, units", "parameters", "impairments", "wire", "core", "topology", "telemetry", "archive"),
-        ("attrs", "numpy", "pyarrow", "pyspark"),
+        ("attrs", "numpy", "py4j", "pyarrow", "pyspark"),
     ),
     "processes": (
         ("aggregator.process", "repairer.process"),
