@@ -6,8 +6,7 @@ Used by sources, over the transmit window, and by repairers, over the cache, wit
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import attrs
@@ -17,15 +16,19 @@ from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Send, data
 from pgm.core.ranges import Range, RangeTable, Span
+from pgm.core.served import Served
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.data import as_rdata, build_rdata
 from pgm.wire.formats import Nla
+from pgm.wire.serial import spans_of
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, in_whole_trains, packets_a_train
 
 # Drivers' timers step by this: a repair that is due so soon would be as late, and cost a wake-up of its own.
 TIMER_STEP_NS = MILLISECOND
 _IN_A_ROW = 3  # trains, while somebody waits who asks for more than its share
+
+RdataOf = Callable[[Sequence[int], int], Octets]  # packets of sqns in order, all of this size, as RDATA
 
 
 class Store(Protocol):
@@ -48,13 +51,6 @@ class Pending(Range):
     due_ns: int
 
 
-@attrs.define(eq=False)
-class Served(Range):
-    """Sqns that were just repaired; repeated NAKs are echoes until `until_ns`."""
-
-    until_ns: int
-
-
 class Responder:
     """The repairs that one session owes to one segment, or to one node of it by unicast."""
 
@@ -70,8 +66,7 @@ class Responder:
         self._late: RangeTable[Pending] = RangeTable()  # owed to who asks for more than its share: others' come first
         self._in_a_row = 0  # trains of others since the last one for these
         self._shares = AskerShares(parameters, counters)
-        self._served: RangeTable[Served] = RangeTable()
-        self._fading: deque[tuple[int, list[Span]]] = deque()  # until_ns, what was served
+        self._served = Served(parameters.rdata_ignore_ivl)
         self._due_ns = NEVER
         self._stride = 0  # of the packets that were asked for last
 
@@ -97,33 +92,36 @@ class Responder:
         The hold collects what fills a train. By default it is `rdata_hold_ivl`, and none for what is a train by itself.
         What an `asker` wants beyond its share waits for others' repairs, though not for all of them.
         """
-        self._fade(now_ns)
+        self._served.fade(now_ns)
         if not spans:
             return []
-        sqns, is_beyond = self._weighed(spans, asker, now_ns)
+        sqns = sum([end - first for first, end in spans])
+        is_beyond = self._is_beyond(sqns, asker, now_ns)
         stride = self._store.stride_of(spans[0][0], spans[-1][1])
         return self._owe_each(spans, sqns, stride, now_ns, hold_ns, is_beyond=is_beyond)
 
-    def answer(self, lists: list[list[Span]], most_octets: int, trail: int, now_ns: int, asker: Nla) -> Send | None:
-        """RDATA for all spans of one list or more, in order, where they are alike, nothing else is owed, and no more than `most_octets`; else `request` for each list."""
-        self._fade(now_ns)
-        weighed = [self._weighed(spans, asker, now_ns) for spans in lists]
-        all_spans = lists[0] if len(lists) == 1 else list(itertools.chain.from_iterable(lists))
-        stride = self._store.stride_of(all_spans[0][0], all_spans[-1][1])
-        octets = stride * sum([sqns for sqns, _ in weighed])
-        may_go = self._due_ns == NEVER and not any(is_beyond for _, is_beyond in weighed)
-        if may_go and 0 < octets <= most_octets and not self._served.overlaps_any(all_spans):
+    def answer(
+        self, lists: Sequence[Sequence[int]], most_octets: int, rdata_of: RdataOf, now_ns: int, asker: Nla
+    ) -> Send | None:
+        """RDATA for all sqns of one list or more, in order, where they are alike, nothing else is owed, and no more than `most_octets`; else `request` for each list."""
+        self._served.fade(now_ns)
+        are_beyond = [self._is_beyond(len(sqns), asker, now_ns) for sqns in lists]
+        all_sqns = lists[0] if len(lists) == 1 else sorted(set(itertools.chain.from_iterable(lists)))
+        stride = self._store.stride_of(all_sqns[0], all_sqns[-1] + 1)
+        may_go = self._due_ns == NEVER and 0 < stride * len(all_sqns) <= most_octets
+        if may_go and True not in are_beyond and not self._served.has_any(all_sqns):
             self._stride = stride
-            return self._repaired(all_spans, as_rdata(self._store.copy_of(all_spans, stride), trail), now_ns)
-        for spans, (sqns, is_beyond) in zip(lists, weighed, strict=True):
+            self._served.note_list(all_sqns, now_ns)
+            return self._sent(rdata_of(all_sqns, stride))
+        for sqns, is_beyond in zip(lists, are_beyond, strict=True):
+            spans = spans_of(sqns)
             stride = self._store.stride_of(spans[0][0], spans[-1][1])
-            self._owe_each(spans, sqns, stride, now_ns, None, is_beyond=is_beyond)
+            self._owe_each(spans, len(sqns), stride, now_ns, None, is_beyond=is_beyond)
         return None
 
-    def _weighed(self, spans: Sequence[Span], asker: Nla | None, now_ns: int) -> tuple[int, bool]:
-        """How many sqns these are, and whether an asker has more than its share with them."""
-        sqns = sum([end - first for first, end in spans])
-        return sqns, asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns)
+    def _is_beyond(self, sqns: int, asker: Nla | None, now_ns: int) -> bool:
+        """Whether an asker has more than its share with so many."""
+        return asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns)
 
     def _owe_each(
         self, spans: Sequence[Span], sqns: int, stride: int, now_ns: int, hold_ns: int | None, *, is_beyond: bool
@@ -195,29 +193,13 @@ class Responder:
         unserved = sum(high - low for low, high in self._served.uncovered(first, end))
         self._counters.repairs_ignored += end - first - unserved
 
-    def _fade(self, now_ns: int) -> None:
-        while self._fading and self._fading[0][0] <= now_ns:
-            until_ns, spans = self._fading.popleft()
-            for served in self._served.discard_each(spans):
-                if served.until_ns > until_ns:  # it was repaired once more since
-                    self._served.add(served)
-
     def heard_repair(self, first: int, end: int, now_ns: int) -> None:
         """Somebody else repaired these sqns on the segment: nothing is owed for them any more."""
         if self._pending or self._late:
             cancelled = self._pending.discard(first, end) + self._late.discard(first, end)
             self._counters.repairs_cancelled += sum(one.count for one in cancelled)
             self._rearm(now_ns)
-        self._mark_served([(first, end)], now_ns)
-
-    def _mark_served(self, spans: list[Span], now_ns: int) -> None:
-        self._fade(now_ns)  # here too: most repairs are heard, and no NAK may ever come
-        until = now_ns + self._parameters.rdata_ignore_ivl
-        if not self._served.add_each_apart([Served(first, end, until) for first, end in spans]):
-            for first, end in spans:
-                self._served.discard(first, end)
-                self._served.add(Served(first, end, until))
-        self._fading.append((until, spans))
+        self._served.note([(first, end)], now_ns)
 
     def next_train(
         self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
@@ -228,17 +210,17 @@ class Responder:
         if stride:
             table.discard_each(spans)
             self._rearm(now_ns)
-            return self._repaired(spans, as_rdata(self._store.copy_of(spans, stride), trail), now_ns)
+            self._served.note(spans, now_ns)
+            return self._sent(as_rdata(self._store.copy_of(spans, stride), trail))
         parts, has_changed = self._collect(table, most_octets, most_packets, now_ns)
         if has_changed:
             self._rearm(now_ns)
         if not parts:
             return None
-        spans = [(part.first, part.first + part.count) for part in parts]
-        return self._repaired(spans, build_rdata(parts, trail), now_ns)
+        self._served.note([(part.first, part.first + part.count) for part in parts], now_ns)
+        return self._sent(build_rdata(parts, trail))
 
-    def _repaired(self, spans: list[Span], whole: Octets, now_ns: int) -> Send:
-        self._mark_served(spans, now_ns)
+    def _sent(self, whole: Octets) -> Send:
         self._counters.rdata_packets += whole.shape[0]
         self._counters.rdata_octets += whole.size
         return data(self._segment, whole, self._to)

@@ -1,4 +1,4 @@
-"""The short way through a source for a NAK: read, confirmed and repaired in one go while data leave.
+"""The short way through a source for a NAK: read and confirmed in one go, and repaired, too, while data leave.
 
 What `SourceCore.receive` and `SourceCore.handle_deadline` do for whatever comes, in a fraction of their calls. Behind a
 stream of data caches hold nothing of what answers a NAK, so that it costs by how much code and memory it goes through.
@@ -7,6 +7,7 @@ stream of data caches hold nothing of what answers a NAK, so that it costs by ho
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
 from pgm.core.brakes import Brakes
 from pgm.core.channel import Channel
@@ -14,7 +15,6 @@ from pgm.core.confirmer import Confirmer, Key
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
 from pgm.core.pacer import Pacer
-from pgm.core.ranges import Span
 from pgm.core.responder import Responder
 from pgm.core.source_setup import SourceSetup
 from pgm.core.spm_schedule import SpmSchedule
@@ -23,7 +23,7 @@ from pgm.core.yielding import Yielding
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.plain_naks import PlainNaks
-from pgm.wire.serial import MASK, spans_of, unwrap
+from pgm.wire.serial import unwrap
 from pgm.wire.train import Train
 
 _MOST_PACKETS = 2  # of what one back-off has gathered: a full list, and the rest
@@ -56,31 +56,36 @@ class ShortAnswer:
         self._counters = counters
         self._repaired_at = -NEVER  # the newest sqn that was sent when the last repair left
 
-    def answer(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects | None:
-        """NCFs and RDATA for what came by unicast while data are about to leave; None, and nothing was noted, where that takes the long way.
+    def answer(self, train: Train, channel: Channel, peer: Nla, now_ns: int, *, is_ready: bool) -> Effects | None:
+        """NCFs for what came by unicast, and RDATA if it `is_ready`: data are about to leave; None, and nothing was noted, where that takes the long way.
 
-        Between two repairs data must have left: a driver whose link takes nothing asks for none, and would hold ever more.
+        What does not go at once is owed. Between two repairs data must have left: a driver whose link takes nothing asks for
+        none, and would hold ever more.
         """
-        counters, window, lead = self._counters, self._window, self._window.lead
-        if channel.is_group or channel.segment.index != self._segment.index or lead == self._repaired_at:
+        if channel.is_group or channel.segment.index != self._segment.index:
             return None
-        read = self._read_untrusted(train)
+        counters, window = self._counters, self._window
+        lead = window.lead
+        read = self._read_untrusted(train, lead)
         if read is None:
             return None
         effects: list[Effect] = []
-        wanted: list[list[Span]] = []
-        for octets, key, spans, asked in read:
+        wanted: list[Sequence[int]] = []
+        for octets, key, sqns in read:
+            asked = len(sqns)
             if not self._brakes.admit_nak(peer, now_ns, asked, lead):
                 continue
             counters.nak_packets_in += 1
             counters.nak_sqns_in += asked
-            window.note_nak(spans[0][0], now_ns)
+            window.note_nak(sqns[0], now_ns)
             self._yielding.asked(asked)
             effects += self._confirmer.confirm_first(key, self._segment, self._naks.ncf_for(octets), now_ns)
-            wanted.append(spans)
+            wanted.append(sqns)
         if not wanted:
             return effects
-        repair = self._responder.answer(wanted, self._pacer.repair_room(now_ns), window.trail, now_ns, peer)
+        may_go = is_ready and lead != self._repaired_at and now_ns < self._brakes.deadline_ns
+        room = self._pacer.repair_room(now_ns) if may_go else 0
+        repair = self._responder.answer(wanted, room, window.rdata_of, now_ns, peer)
         if repair is not None:
             size = len(repair.octets)
             packets = size // repair.stride
@@ -91,26 +96,21 @@ class ShortAnswer:
             self._repaired_at = lead
         return effects
 
-    def _read_untrusted(self, train: Train) -> list[tuple[bytes, Key, list[Span], int]] | None:
-        """Of each packet its octets, what it is remembered by, and its sqns as spans and their number, if all are NAKs for what was sent, in order, and new."""
-        length, stride, lead = train.length, train.stride, self._window.lead
+    def _read_untrusted(self, train: Train, lead: int) -> list[tuple[bytes, Key, Sequence[int]]] | None:
+        """Of each packet its octets, what it is remembered by, and its sqns, if all are NAKs for what was sent, each in order, and new."""
+        length, stride, at = train.length, train.stride, train.offset
         if length >= _MOST_PACKETS * stride:  # two of one length are taken in or refused together
             return None
-        read, before = [], -NEVER
-        for at in range(train.offset, train.offset + length, stride):
-            octets = train.buffer.data[at : min(at + stride, train.offset + length)].tobytes()
-            sqns = self._naks.read_untrusted(octets)
-            if sqns is None:
+        read: list[tuple[bytes, Key, Sequence[int]]] = []
+        for begin in range(at, at + length, stride):
+            octets = train.buffer.data[begin : min(begin + stride, at + length)].tobytes()
+            wire_sqns = self._naks.read_untrusted(octets)
+            if wire_sqns is None or not all(map(operator.lt, wire_sqns, wire_sqns[1:])):
                 return None
-            base = unwrap(sqns[0], lead)
-            firsts = [base + (sqn - base & MASK) for sqn in sqns]
-            is_ascending = before < base <= firsts[-1] <= lead and all(map(operator.gt, firsts[1:], firsts))
-            key = self._confirmer.key_if_new(self._segment, sqns) if is_ascending else None
+            above = unwrap(wire_sqns[0], lead) - wire_sqns[0]
+            sqns = [above + sqn for sqn in wire_sqns] if above else wire_sqns
+            key = self._confirmer.key_if_new(self._segment, wire_sqns) if sqns[-1] <= lead else None
             if key is None:
                 return None
-            ends = [sqn + 1 for sqn in firsts]
-            are_apart = all(map(operator.ne, firsts[1:], ends))
-            spans = list(zip(firsts, ends, strict=True)) if are_apart else spans_of(firsts)
-            read.append((octets, key, spans, len(sqns)))
-            before = ends[-1]
+            read.append((octets, key, sqns))
         return read

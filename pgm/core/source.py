@@ -211,12 +211,13 @@ class SourceCore:
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """NAKs and SPMRs from below; everything else is not for a source."""
-        is_ready = self._is_calm(now_ns) and not self._is_closing and self._has_data(now_ns)
+        if self._short_answer is not None and not self._is_closing:
+            is_ready = self._is_calm(now_ns) and self._has_data(now_ns)
+            self._stir()
+            answer = self._short_answer.answer(train, channel, peer, now_ns, is_ready=is_ready)
+            if answer is not None:
+                return answer
         self._stir()
-        short = self._short_answer if is_ready else None
-        answer = None if short is None else short.answer(train, channel, peer, now_ns)
-        if answer is not None:
-            return answer
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
         effects: list[Effect] = []

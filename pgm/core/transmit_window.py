@@ -23,7 +23,7 @@ from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
 from pgm.units import KIB, NEVER, SECOND
 from pgm.wire.checksum import INTEGER_OCTETS
-from pgm.wire.data import write_odata
+from pgm.wire.data import as_rdata, write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, PacketType, Tsi
 from pgm.wire.options import Fin, Syn, encode_options
 from pgm.wire.plain import PlainWriter
@@ -378,6 +378,10 @@ class TransmitWindow:
     def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
         """Copies of packets of spans in order, of which `stride_of` has said that they are there."""
         return self._store.copy_of(spans, stride)
+
+    def rdata_of(self, sqns: Sequence[int], stride: int) -> Octets:
+        """Single packets in order as RDATA, where `stride_of` has said so of them and all between."""
+        return as_rdata(self._store.copy_each(sqns, stride), self.trail)
 
     # Advancing
 

@@ -29,7 +29,7 @@ from tests.unit.core.makers import (
     sent_control,
     sent_sqns,
 )
-from tests.unit.core.sources import QUIET, START, nak, source
+from tests.unit.core.sources import QUIET, START, nak, source, with_data
 from tests.unit.core.test_short_ways import stand_alike
 
 T = PacketType
@@ -93,6 +93,19 @@ def test_it_is_confirmed_and_repaired_in_one_call():
     assert [one.is_data for one in effects] == [False, False, True], "NCFs come first (RFC 5.1.3)"
     assert (core.counters.nak_packets_in, core.counters.nak_sqns_in, core.counters.rdata_packets) == (2, 65, 65)
     assert core.status(now)[0].pending_sqns == 0
+
+
+def test_what_does_not_go_at_once_is_confirmed_and_owed_in_one_call(monkeypatch):
+    core = with_data(300)
+    now = START + 2 * SECOND
+    read = read_of(*naks_of((1, 5, 9), (2, 5)))
+    with monkeypatch.context() as patched:
+        patched.setattr(Train, "parse_runs_untrusted", None)
+        effects = core.receive(read, BY_UNICAST, "10.0.0.9", now)
+    assert [ncf.sqns for ncf in sent_control(effects, T.NCF)] == [(1, 5, 9), (2, 5)]
+    assert len(effects) == 2
+    assert core.status(now)[0].pending_sqns == 4
+    assert sent_sqns(core.handle_deadline(now + MS), T.RDATA) == [1, 2, 5, 9]
 
 
 def test_a_benchmark_that_takes_the_time_of_repairs_sees_it():
@@ -189,6 +202,8 @@ WAVES = st.lists(st.integers(0, 151), min_size=2, max_size=80, unique=True).map(
 CLOSER = st.lists(st.integers(150, 303), min_size=2, max_size=80, unique=True).map(
     lambda some: [sorted(some)[at : at + 63] for at in range(0, len(some), 63)]
 )
+# Of two receivers, or of two back-offs: each in order, but not one behind the other.
+MINGLED = st.tuples(*[st.lists(st.integers(0, 300), min_size=2, max_size=40, unique=True).map(sorted)] * 2).map(list)
 ANY = st.lists(st.lists(st.integers(0, 320), min_size=1, max_size=63), min_size=1, max_size=3)
 
 
@@ -196,10 +211,12 @@ ANY = st.lists(st.lists(st.integers(0, 320), min_size=1, max_size=63), min_size=
 @given(
     happening=st.lists(
         st.tuples(
-            st.one_of(WAVES, WAVES, CLOSER, ANY),
+            st.one_of(WAVES, WAVES, CLOSER, ANY, MINGLED),
             st.sampled_from([""] * 12 + ["damaged", "unsealed", "group", "option", "other", "nnak"]),
             st.sampled_from(["10.0.0.8", "10.0.0.9"]),
             st.sampled_from([0, MS // 2, MS, 5 * MS, 15 * MS]),
+            st.sampled_from([100, 100, 100, 5, 0]),
+            st.booleans(),
         ),
         min_size=1,
         max_size=12,
@@ -211,6 +228,7 @@ ANY = st.lists(st.lists(st.integers(0, 320), min_size=1, max_size=63), min_size=
             {"child_nak_rte": 2},
             {"brake_burst_ivl": 20 * MS},
             {"session_ncf_rte": 3},
+            {"nagging_window_ivl": 5 * MS, "nagging_check_ivl": 5 * MS, "nagging_max_sqns": 1, "nagging_share": 0.001},
             {"rdata_share": 0.01},
             {"txw_min_rte": 1_000_000, "txw_yield_ivl": 10 * MS},
             {"ihb_min": 4 * MS, "ihb_max": 8 * MS},
@@ -219,22 +237,23 @@ ANY = st.lists(st.lists(st.integers(0, 320), min_size=1, max_size=63), min_size=
         ]
     ),
 )
-@example(happening=[([[10, 14], [16, 18]], "", "10.0.0.8", 0)], first=0, changes={"child_nak_rte": 1})
-@example(happening=[([[10, 14, 20], [16, 18]], "", "10.0.0.8", 0)], first=0, changes={})
+@example(happening=[([[10, 14], [16, 18]], "", "10.0.0.8", 0, 100, True)], first=0, changes={"child_nak_rte": 1})
+@example(happening=[([[10, 14, 20], [16, 18]], "", "10.0.0.8", 0, 100, True)], first=0, changes={})
+@example(happening=[([[10, 14, 20], [2, 10]], "", "10.0.0.8", 0, 100, True)], first=0, changes={})
 def test_both_ways_say_the_same(happening, first, changes):
-    """Whatever is asked for, however it is written, and whoever asks."""
+    """Whatever is asked for, however it is written, whoever asks, and whether or not data are about to leave."""
     (short, now), (long, _) = (streaming(first, **changes) for _ in range(2))
     assert short._short_answer is not None
     long._short_answer = None
-    for lists, what, peer, wait in happening:
+    for lists, what, peer, wait, more, is_looked_at in happening:
         oldest = max(first, long.window.lead - 305)
         packets = [written([oldest + sqn for sqn in sqns], what) for sqns in sorted(lists, key=len, reverse=True)]
         packets = [one for one in packets[:-1] if len(one) == len(packets[0])] + packets[-1:]
         channel = BY_GROUP if what == "group" else BY_UNICAST
         said = []
         for core in (short, long):
-            core.submit_rows(np.full((100, 400), 9, np.uint8))
-            assert core.deadline_ns >= 0, "a driver asks"
+            core.submit_rows(np.full((more, 400), 9, np.uint8))
+            assert not is_looked_at or core.deadline_ns >= 0, "a driver asks"
             said.append(happened(core, read_of(*packets), channel, peer, now, now + wait))
         assert said[0] == said[1]
         now += wait

@@ -150,7 +150,7 @@ def test_a_repair_whose_sum_is_zero_carries_all_ones():
 def test_repairs_are_the_same_whether_they_are_few_or_many(trail, rows):
     """Whatever is kept: nothing but type, trail and checksum changes, and what was wrong stays wrong by as much."""
     kept = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
-    many = as_rdata(np.concatenate([kept, np.zeros((30, 27), np.uint8)]), trail)[: len(rows)]
+    many = as_rdata(np.concatenate([kept, np.zeros((60, 27), np.uint8)]), trail)[: len(rows)]
     few = np.concatenate([as_rdata(row.reshape(1, -1).copy(), trail) for row in kept])
     assert many.tobytes() == few.tobytes() == as_rdata(kept.copy(), trail).tobytes()
     assert (checksum.residues(many) == checksum.residues(kept)).all()
