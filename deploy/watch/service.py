@@ -86,7 +86,7 @@ class Pages:
 
     async def file(self, request: Request) -> Response:
         """Style and script of the pages."""
-        name = request.url.path.removeprefix("/")
+        name = request.scope["path"].removeprefix("/")  # as it was routed: `request.url` is made of what Host says, too
         text = importlib.resources.files("deploy").joinpath("templates", name).read_text()
         return Response(text, media_type=_FILES[name])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from starlette.datastructures import URL
 from starlette.requests import Request
 
 from deploy.watch import nodes, service
@@ -71,3 +72,28 @@ async def test_many_requests_are_one_look(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(service, "FRESH_S", 0.0)
     await ask()
     assert counted.looks == 2
+
+
+async def answer_of(path: str, **headers: str) -> tuple[int, bytes]:
+    """What the monitor says to one request."""
+    said: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    named = [(key.encode(), value.encode()) for key, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": path, "headers": named, "query_string": b""}
+    counted: Any = Counted()
+    await service.application(counted, None)({**scope, "scheme": "http", "root_path": ""}, receive, send)
+    return said[0]["status"], said[1]["body"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "a/b", "a//dev/null?", "a//etc/hostname?"])
+async def test_what_file_is_read_no_header_says(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a library makes the URL of whatever Host is, there is any path in it."""
+    monkeypatch.setattr(Request, "url", property(lambda self: URL(f"http://{self.headers['host']}/monitor.css")))
+    status, text = await answer_of("/monitor.css", host=host)
+    assert (status, text[:5]) == (200, b":root")
