@@ -177,11 +177,13 @@ class Nodes:
             node.state, node.since_s = state, now
 
     def _forget(self, now: float) -> None:
-        gone = [path for path, node in self._seen.items() if not node.is_up and path not in self._expected]
-        gone.sort(key=lambda path: self._seen[path].since_s)
+        away = [path for path, node in self._seen.items() if not node.is_up and path not in self._expected]
+        away.sort(key=lambda path: self._seen[path].since_s)
         excess = len(self._seen) - len(self._expected) - MOST_NODES
-        for at, path in enumerate(gone):
-            if at < excess or now - self._seen[path].since_s > GONE_KEPT_S:
+        for at, path in enumerate(away):
+            node = self._seen[path]
+            # Who is stuck has a socket still, and would be found again as somebody new.
+            if at < excess or (node.state is not State.STUCK and now - node.since_s > GONE_KEPT_S):
                 del self._seen[path]
 
 

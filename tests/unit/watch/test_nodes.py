@@ -136,3 +136,24 @@ def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeyp
     monkeypatch.setattr(watched.resource, "getrlimit", lambda _: (12, 12))
     assert len(Nodes().look().snapshots) == 20
     assert 1 <= most <= 3
+
+
+def test_a_node_that_is_stuck_for_long_stays_what_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "t").mkdir()
+    (folder / "t" / "n.sock").touch()
+    clock, answers = Clock(), [snapshot("t", "n"), *([State.STUCK] * 3), State.GONE]
+    nodes = Nodes(clock=clock)
+    monkeypatch.setattr(watched, "_ask", lambda _: answers.pop(0))
+    seen = []
+    for _ in range(5):
+        [one] = nodes.look().nodes
+        seen.append((one.role, one.state, clock.now - one.since_s))
+        clock.now += GONE_KEPT_S + 1
+    spent = GONE_KEPT_S + 1
+    assert seen == [
+        ("receiver", State.UP, 0.0),
+        ("receiver", State.STUCK, 0.0),
+        ("receiver", State.STUCK, spent),
+        ("receiver", State.STUCK, 2 * spent),
+        ("receiver", State.GONE, 0.0),
+    ]
