@@ -26,6 +26,7 @@ Report = dict[str, Any]  # what json.dumps takes
 
 _START_NS = SECOND  # by then every relay has found its voice and everybody has heard an SPM
 _SLICE_NS = 100 * MILLISECOND  # virtual time between two calls of `progress`
+_PATIENCE_NS = 600 * SECOND  # a tree that has not come to rest so long after its last message never will
 _RATE_SHARE = 2  # offer half of txw_max_rte unless told otherwise: repairs want room
 
 
@@ -51,7 +52,7 @@ def simulate(
     wiring: Mapping[str, Wiring | dict[str, Wiring]] | None = None,
     delay: int = LinkSetup().delay,
     faults: Sequence[Fault] = (),
-    limit: int = 600 * SECOND,
+    limit: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     repeat: str = "",
     telemetry: str = "",
@@ -62,8 +63,9 @@ def simulate(
     Every source offers `messages` of `size` octets at `rate` messages a second (0: half of its txw_max_rte), closes, and
     the tree comes to rest. `delay` is the way from a segment to a node in ns, `wiring` replaces it for nodes by
     name, plans inject their own losses, `faults` happen besides, all of them. Raises `InvariantBroken` when an
-    invariant does not hold or there is no rest within `limit` ns of virtual time. `telemetry` is a folder for the events
-    of all nodes; `checkers` watch besides the usual ones.
+    invariant does not hold or there is no rest within `limit` ns of virtual time, without it within ten minutes of the
+    last message and the last fault. `telemetry` is a folder for the events of all nodes; `checkers` watch besides the usual
+    ones.
     """
     world = World(factory, seed=seed, repeat=repeat)
     for checker in (*cheap_checkers(), *checkers):
@@ -115,9 +117,16 @@ def _patience(plan: NodePlan) -> int:
     return max(limits.nak_rdata_ivl, limits.nak_rpt_ivl) + limits.nak_bo_ivl + limits.ne_nak_rpt_ivl
 
 
-def _run(world: World, busy_ns: int, calm_ns: int, limit_ns: int, progress: Callable[[Progress], None] | None) -> None:
+def _run(
+    world: World, busy_ns: int, calm_ns: int, limit: int | None, progress: Callable[[Progress], None] | None
+) -> None:
+    offered, limit_ns = -1, 0
     while True:
         world.run_until(world.now_ns + _SLICE_NS)
+        if limit is not None:
+            limit_ns = limit
+        elif (now_offered := sum(_offers(node).offered for node in world.sources)) != offered:
+            offered, limit_ns = now_offered, max(world.now_ns, busy_ns) + _PATIENCE_NS
         if progress is not None:
             progress(_progress(world))
         # A source that has closed leaves by itself; one that crashed has left, too.
@@ -168,7 +177,7 @@ def account(world: World) -> Report:
         "seed": world.seed,
         "virtual_seconds": round(world.now_ns / SECOND, 6),
         "messages": sum(ledger.messages for ledger in world.ledgers.values()),
-        "seconds": round((world.last_delivery_ns - begun_ns) / SECOND, 6),
+        "seconds": round(max(0, world.last_delivery_ns - begun_ns) / SECOND, 6),
         "source": {key: sum(row[key] for row in sources) for key in _ELEMENT_KEYS},
         "sources": sources,
         "aggregators": rows[Role.AGGREGATOR],
@@ -182,7 +191,7 @@ def account(world: World) -> Report:
         ],
     }
     report["totals"] = {key: sum(row[key] for row in receivers) for key in _RECEIVER_KEYS}
-    report["problems"] = _problems(receivers)
+    report["problems"] = [*_unsent(world), *_problems(receivers)]
     report["ok"] = not report["problems"]
     return report
 
@@ -227,6 +236,16 @@ def _receiver_row(world: World, node: Node) -> Report:
         # Every delivery was compared octet for octet with what the source offered, which says more than a hash.
         "sha256_ok": have_all == {tsi for tsi, ledger in world.ledgers.items() if ledger.data_port in ports},
     }
+
+
+def _unsent(world: World) -> list[str]:
+    """Sources that ended, by a fault, before they were given all messages: what nobody was sent is complete everywhere."""
+    offers = {node.name: _offers(node) for node in world.sources}
+    return [
+        f"{name}: ended with {one.offered} of {one.traffic.messages} messages offered"
+        for name, one in offers.items()
+        if one.offered < one.traffic.messages
+    ]
 
 
 def _problems(receivers: list[Report]) -> list[str]:

@@ -22,7 +22,7 @@ import numpy as np
 from pgm.core.channel import Segment
 from pgm.core.effects import Closed, Deliver, Effect, Lost, Notice, Opened, Send
 from pgm.core.interface import Core
-from pgm.impairments import seeded
+from pgm.impairments import Impairment, seeded
 from pgm.sim.applications import (
     Appetite,
     NoApplication,
@@ -108,7 +108,7 @@ class World:
     ) -> Node:
         """Put a node in the tree and start it; a source sends its first stream. `wiring` may differ by segment.
 
-        Losses that the plan injects come on top of it unless it has losses of its own.
+        What the plan does to packets comes on top of it unless it has losses of its own.
         """
         if plan.role is Role.SOURCE:
             plan = attrs.evolve(plan, parameters=plan.parameters_of(plan.streams[0]))
@@ -146,7 +146,7 @@ class World:
 
     def _attachment(self, node: Node, index: int, plan: SegmentPlan, wiring: Wiring) -> Attachment:
         ingress = wiring.ingress
-        if ingress.impairment.is_lossless and not plan.impairment.is_lossless:
+        if ingress.impairment.is_lossless and plan.impairment != Impairment():
             ingress = attrs.evolve(ingress, impairment=plan.impairment)
         assert plan.address is not None
         segment = Segment(index, plan.name, plan.address, plan.group, plan.upstream, plan.downstream, plan.peers)

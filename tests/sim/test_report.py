@@ -124,3 +124,30 @@ def test_shipped_topologies_run(name, pytestconfig):
     topology = load(pytestconfig.rootpath / "deploy" / "topologies" / f"{name}.toml")
     report = simulate(plan_all(topology), build_core, messages=500, size=300)
     assert report["ok"], report["problems"]
+
+
+def test_a_slow_stream_takes_the_time_that_it_needs():
+    """As with a message a second: only a tree that has nothing to do any more has to come to rest."""
+    report = simulate(
+        tree().plans, build_core, messages=70, rate=1, faults=[Fault("pause", "source", SECOND, 700 * SECOND)]
+    )
+    assert report["virtual_seconds"] > 700
+    assert report["ok"], report["problems"]
+
+
+def test_what_no_source_was_given_did_not_arrive():
+    report = simulate(tree().plans, build_core, messages=100, rate=1000, faults=[Fault("crash", "source", SECOND // 2)])
+    assert report["seconds"] == 0
+    assert report["problems"] == ["source: ended with 0 of 100 messages offered"]
+    assert not report["ok"]
+
+
+def test_a_plan_that_loses_nothing_may_double_and_reorder():
+    plans = tree().plans
+    odd = Impairment(duplicate=0.2, reorder=0.2)
+    for name in ("receiver-0", "receiver-1"):
+        segments = tuple(attrs.evolve(one, impairment=odd) for one in plans[name].segments)
+        plans[name] = attrs.evolve(plans[name], segments=segments)
+    report = simulate(plans, build_core, messages=500, rate=2000)
+    assert [row["late"] > 0 for row in report["receivers"]] == [True, True, False]
+    assert report["ok"], report["problems"]
