@@ -48,18 +48,26 @@ class Attachment:
     ingress: Link
     by_group: Channel = attrs.field(init=False)
     by_unicast: Channel = attrs.field(init=False)
+    _cuts: int = attrs.field(default=0, init=False)  # that last: faults may overlap
+    _deafenings: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.by_group = Channel(self.segment, True)
         self.by_unicast = Channel(self.segment, False)
 
     def cut(self, is_cut: bool) -> None:
-        """Partition the node from this segment, in both directions, or undo it."""
-        self.egress.is_cut = self.ingress.is_cut = is_cut
+        """Partition the node from this segment, in both directions, or undo one such."""
+        self._cuts += 1 if is_cut else -1
+        self.egress.is_cut = self._cuts > 0
+        self._listen()
 
     def deafen(self, is_deaf: bool) -> None:
-        """Lose everything the node would hear on this segment, or undo it."""
-        self.ingress.is_cut = is_deaf
+        """Lose everything the node would hear on this segment, or undo one such."""
+        self._deafenings += 1 if is_deaf else -1
+        self._listen()
+
+    def _listen(self) -> None:
+        self.ingress.is_cut = self._cuts + self._deafenings > 0
 
 
 class _Arrival:
@@ -111,6 +119,10 @@ class Network:
                 )
         there.append(attachment)
         self._members.setdefault(attachment.segment.name, []).append(attachment)
+
+    def has(self, segment: str, address: Nla) -> bool:
+        """Whether a node on a segment has this address."""
+        return (segment, address) in self._by_address
 
     def members(self, segment: str) -> tuple[Attachment, ...]:
         """Who is attached to a segment, in order of attaching."""

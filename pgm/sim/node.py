@@ -71,6 +71,7 @@ class Node:
         self.counters: list[Counters] = []  # of every core that ran here
         self.is_paused = False
         self.paused_ns = 0  # since when
+        self._pauses = 0  # that last: faults may overlap
         self._armed_ns = NEVER
         self._held: deque[_Leaving] = deque()
         self._backlog: deque[tuple[Train, Channel, Nla]] = deque()
@@ -130,6 +131,7 @@ class Node:
         self.core = core
         self.counters.append(core.counters)
         self.is_paused = False
+        self._pauses = 0
         self._held.clear()
         self._backlog.clear()
         self._backlog_octets = 0
@@ -146,12 +148,15 @@ class Node:
 
     def pause(self) -> None:
         """Stop the process without ending it. What arrives waits in a socket buffer of so_rcvbuf octets."""
-        self.is_paused = True
-        self.paused_ns = self.world.now_ns
+        self._pauses += 1
+        if not self.is_paused:
+            self.is_paused = True
+            self.paused_ns = self.world.now_ns
 
     def resume(self) -> None:
-        """Let a stopped process go on."""
-        if not self.is_paused:
+        """Undo one `pause`; let a stopped process go on with the last of them."""
+        self._pauses = max(0, self._pauses - 1)
+        if self._pauses or not self.is_paused:
             return
         self.is_paused = False
         for checker in self.world.on_started:
@@ -160,8 +165,10 @@ class Node:
         while self._backlog and self.core is not None:
             self.hear(*self._backlog.popleft())
         postponed, self._postponed = self._postponed, []
-        for action in postponed:
-            action()
+        if self.core is not None:
+            for action in postponed:
+                action()
+            self._release()
         self._armed_ns = NEVER
         self.rearm()
 
@@ -299,7 +306,7 @@ class Node:
         """The link takes what was held; then the core may be asked again."""
         if self.core is None:
             self._held.clear()
-        if not self._held:
+        if not self._held or self.is_paused:
             return
         while self._held:
             leaving = self._held[0]

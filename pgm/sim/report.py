@@ -73,6 +73,7 @@ def simulate(
     events = TelemetryChecker(telemetry, next(iter(plans.values())).parameters) if telemetry else None
     if events is not None:
         world.add_checker(events)
+    world.reserved.update((one.name, one.address) for plan in plans.values() for one in plan.segments if one.address)
     usual = Wiring(ingress=LinkSetup(delay=delay))
     for name, plan in _one_stream_each(plans).items():
         traffic = _traffic(plan, messages, size, rate) if plan.role is Role.SOURCE else None

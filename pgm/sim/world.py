@@ -37,7 +37,7 @@ from pgm.sim.links import Link, LinkSetup
 from pgm.sim.network import Action, Attachment, Network
 from pgm.sim.node import Node
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
-from pgm.wire.formats import Tsi
+from pgm.wire.formats import Nla, Tsi
 from pgm.wire.packets import Ack, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Train
 
@@ -74,6 +74,7 @@ class World:
         self.ledgers: dict[Tsi, Ledger] = {}
         self.notices: list[tuple[int, str, Notice]] = []
         self.network = Network(self.at)
+        self.reserved: set[tuple[str, Nla]] = set()  # segments and addresses of nodes that are still to be added
         self._factory = factory
         self._repeat = repeat
         self._heap: list[tuple[int, int, Action]] = []
@@ -137,12 +138,14 @@ class World:
                 names = [*self.network.segments, segment.name]
                 place = len(self.network.members(segment.name)) + 1
                 number = 128 + names.index(segment.name)
-                address = f"10.{number}.{place >> 8}.{place & 255}"
-                if ":" in segment.group:
-                    address = f"fd00:{number:x}::{place:x}"
+                while self._is_taken(segment.name, address := _address(number, place, is_v6=":" in segment.group)):
+                    place += 1
                 segment = attrs.evolve(segment, address=address)
             segments.append(segment)
         return attrs.evolve(plan, segments=tuple(segments))
+
+    def _is_taken(self, segment: str, address: Nla) -> bool:
+        return (segment, address) in self.reserved or self.network.has(segment, address)
 
     def _attachment(self, node: Node, index: int, plan: SegmentPlan, wiring: Wiring) -> Attachment:
         ingress = wiring.ingress
@@ -229,6 +232,10 @@ class World:
         self.last_activity_ns = self.now_ns
         if type(effect) is Deliver:
             self.last_delivery_ns = self.now_ns
+
+
+def _address(number: int, place: int, *, is_v6: bool) -> Nla:
+    return f"fd00:{number:x}::{place:x}" if is_v6 else f"10.{number}.{place >> 8}.{place & 255}"
 
 
 def _is_heartbeat(train: Train) -> bool:
