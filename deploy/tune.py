@@ -18,7 +18,7 @@ from deploy.output import command, print_json, warn
 from deploy.report import spark_session
 from deploy.simulate import parse_counts
 from deploy.tables import Column, console, table
-from deploy.tune_file import tuned_text
+from deploy.tune_file import require_tables, tuned_text
 from deploy.tune_space import Knob, knobs, overrides_of
 from deploy.tune_trial import Candidate, Outcome, Place, Trial, run
 from pgm.errors import UnitError, UsageError
@@ -111,6 +111,7 @@ def tune(
     pictures.require_matplotlib()
     check_out(out)
     topology = load_checked(file)
+    require_tables(file, topology)
     other = None if beside is None else same_tree(file, topology, beside)
     with spark_session("pgm tune", master, quick=True) as spark:
         started = time.monotonic()
@@ -236,11 +237,11 @@ def delays_of(topology: Topology, trips: dict[str, int], given: tuple[str, ...])
 
 
 def shapes_of(topology: Topology) -> list[str]:
-    """Segments that could do with a repairer of their own: receivers, and no repairer beside them."""
+    """Segments that could do with a repairer of their own: receivers that ask there first, and no repairer beside them."""
     found = []
     for name, segment in topology.segments.items():
         there = [node for node in topology.nodes.values() if any(place.segment == name for place in node.places)]
-        has_receivers = any(node.role is Role.RECEIVER for node in there)
+        has_receivers = any(node.role is Role.RECEIVER and node.segment == name for node in there)
         has_repairer = any(node.role is Role.REPAIRER and not node.is_relay for node in there)
         if has_receivers and not has_repairer and not segment.unicast:
             found.append(name)

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from deploy.tune_trial import Candidate
+from pgm.errors import UsageError
 from pgm.parameters import ROWS
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
 
 _HEADER = re.compile(r"^\s*\[")
+
+
+def require_tables(file: Path, topology: Topology) -> None:
+    """Raise `UsageError`, before an hour of simulations, where a segment has no table in a file to write its timers into."""
+    lines = file.read_text().splitlines()
+    for name in topology.segments:
+        if _table(lines, f"segments.{name}") is None:
+            header = f"[segments.{_spell(name)}]"
+            raise UsageError(
+                f"{file}: there is no table {header} to write timers into",
+                remedy=f"write {header}, and what is known of that segment in lines below it",
+            )
 
 
 def tuned_text(
@@ -66,7 +80,7 @@ def _table(lines: Sequence[str], name: str) -> tuple[int, int] | None:
     wanted = name.replace('"', "")
     for first, line in enumerate(lines):
         header = re.match(r"\s*\[([^\[\]]+)\]", line)
-        if header is None or re.sub(r'["\s]', "", header[1]) != wanted:
+        if header is None or re.sub(r"[\"'\s]", "", header[1]) != wanted:
             continue
         end = first + 1
         while end < len(lines) and not _HEADER.match(lines[end]):
