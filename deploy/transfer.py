@@ -25,9 +25,10 @@ from deploy.reception import Meter, Reception
 from deploy.run import has_stdin, read_stdin, require_stdin, send_lines
 from deploy.supervise import heed_signals
 from pgm.errors import ProcessError, UsageError
-from pgm.net.items import Batch, BatchItem
+from pgm.net.items import Batch, BatchItem, MultipartBatch
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.open import open_receiver, open_source
+from pgm.net.packed import PackedBatch
 from pgm.net.policies import LossError, OnLoss, Slow
 from pgm.net.receiver import Receiver
 from pgm.net.source import Source
@@ -269,11 +270,19 @@ async def _waiting(receiver: Receiver) -> tuple[list[BatchItem], bool]:
     try:
         while octets < _WRITE_OCTETS and (found := await receiver.next_batch(patience_s)) is not None:
             items.append(found)
-            octets += found.payloads.size if isinstance(found, Batch) else 0
+            octets += _octets_of(found)
             patience_s = 0
     except LossError as error:
         return [*items, error.lost], False
     return items, bool(items)  # nothing comes from one that is closed
+
+
+def _octets_of(item: BatchItem) -> int:
+    if isinstance(item, Batch):
+        return item.payloads.size
+    if isinstance(item, MultipartBatch):
+        return sum(len(part) for parts in item for part in parts)
+    return item.octets.size if isinstance(item, PackedBatch) else 0
 
 
 async def _first(receiver: Receiver, reception: Reception, wait_s: float) -> None:
