@@ -98,15 +98,22 @@ def _verify(directory: Path, as_json: bool) -> int:
     shown = 0.0
     for reader, session in archives.sessions():
         at = session.oldest
-        for entry in session.entries:
+        for entry in list(session.entries):
             if entry.first != at:
                 problems.append(f"session {session.session.tsi} has no rows for the sqns {at} to {entry.first - 1}")
             at = entry.end
-            with SegmentFile(reader.directory, entry.segment) as file:
-                try:
+            try:
+                with SegmentFile(reader.directory, entry.segment) as file:
                     file.batch_of(entry)
-                except _corrupt() as error:
-                    problems.append(error.message)
+            except _corrupt() as error:
+                problems.append(error.message)
+            except FileNotFoundError as error:
+                reader.refresh(is_forced=True)
+                if (
+                    session.oldest <= entry.first
+                ):  # else the recorder has dropped it meanwhile, as the oldest that was held
+                    problems.append(f"{error.filename} is gone, and with it the sqns {entry.first} to {entry.end - 1}")
+                continue
             batches, rows, octets = batches + 1, rows + entry.rows, octets + entry.octets
             if sys.stderr.isatty() and time.monotonic() - shown > _SHOW_S:
                 shown = time.monotonic()
@@ -298,9 +305,7 @@ def _serve(
     from pgm.archive.service import RangeService
 
     certificate = _certificate(options["tls_cert"], options["tls_key"])
-    token = options["token_file"].read_text().strip() if options["token_file"] is not None else None
-    if token == "":
-        raise UsageError(f"{options['token_file']} is empty", remedy="put a long random word into it")
+    token = _token(options["token_file"])
     scheme = "grpc" if certificate is None else "grpc+tls"
     if reason := _why_not(listen):  # before gRPC complains of it in its own words
         raise _not_listening(listen, reason)
@@ -329,6 +334,18 @@ def _serve(
     return service.end()
 
 
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        token = file.read_text().strip()
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no text", remedy="put a long random word into it") from None
+    if not token:
+        raise UsageError(f"{file} is empty", remedy="put a long random word into it")
+    return token
+
+
 def _not_listening(listen: str, reason: str) -> ProcessError:
     return ProcessError(
         f"{listen} cannot be listened on: {reason}",
@@ -347,6 +364,8 @@ def _why_not(listen: str) -> str:
             probe.listen()
     except OSError as error:
         return error.strerror or str(error)
+    except UnicodeError:  # of a name with an empty part, or too long a one
+        return "it is no host's name"
     return ""
 
 
@@ -386,7 +405,7 @@ def _parameters(overrides: Sequence[str]) -> Parameters:
                 f"--set {text}: no parameter of the range service", remedy=f"as in archive_streams=8; there are {known}"
             )
         try:
-            values[key] = ROWS[key].read(int(value) if value.isdigit() else value)
+            values[key] = ROWS[key].read(int(value) if value.isdecimal() else value)
         except UnitError as error:
             raise UsageError(f"--set {text}: {error.message}", remedy=error.remedy) from None
     return attrs.evolve(Parameters(), **values)

@@ -53,7 +53,7 @@ def parse_counts(texts: tuple[str, ...]) -> dict[str, int]:
     counts = {}
     for text in texts:
         pattern, _, number = text.partition("=")
-        if not number.isdigit():
+        if not number.isdecimal():
             raise UsageError(f"{text!r} is not a count", remedy="write PATTERN=NUMBER, such as 'desk-*=100'")
         counts[pattern] = int(number)
     return counts

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pgm.archive.collection import Archives
 from pgm.archive.writer import ArchiveWriter
 from tests.cli.command import invoked
 from tests.cli.test_json import documented
@@ -70,3 +71,29 @@ def test_a_directory_of_which_all_is_damaged_is_not_said_to_hold_nothing(archive
     (segment,) = archive.glob("*.arrows")
     segment.write_bytes(b"\0" * segment.stat().st_size)
     invoked("archive", "cat", archive).complains(1, segment.name)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_the_recorder_drops_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """The oldest segment goes while others are verified; one from between them is missing."""
+    directory = tmp_path / "archive"
+    writer = ArchiveWriter(directory, small(record_segment_bytes=64 << 10), log_to([]))
+    for first in range(0, 400, 100):
+        append(writer, [messages(first, 100, 1000)])
+        writer.sync()
+    writer.close()
+    files = sorted(directory.glob("*.arrows"))
+    assert len(files) == 4
+
+    def opened(where: Path) -> Archives:
+        archives = Archives(where)
+        files[place].unlink()
+        return archives
+
+    monkeypatch.setattr("deploy.archive._open_found", opened)
+    done = invoked("archive", "verify", directory, "--json")
+    assert done.json["batches"] == 3
+    gone = [f"{files[1]} is gone, and with it the sqns 100 to 199"] if place else []
+    assert (done.code, done.json["problems"]) == (len(gone), gone)

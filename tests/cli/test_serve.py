@@ -26,6 +26,7 @@ from tests.net.places import Place, one_segment
         (["--listen", ":3057"], "HOST:PORT"),
         (["--listen", "127.0.0.1:65536"], "HOST:PORT"),
         (["--set", "archive_rows=5"], "archive_streams"),
+        (["--set", "archive_streams=\u00b2"], "--set archive_streams=\u00b2: "),
         (["--set", "archive_poll_ivl=soon"], "--set archive_poll_ivl=soon: 'soon' is not a duration"),
         (["--tls-cert", "cert.pem"], "go together"),
     ],
@@ -52,6 +53,15 @@ def test_what_is_no_certificate_is_not_blamed_on_the_address(tmp_path: Path) -> 
     invoked("serve", tmp_path, "--listen", "127.0.0.1:0", "--tls-cert", wrong, "--tls-key", wrong).complains(
         2, f"{wrong} and {wrong} are no certificate with its key"
     )
+
+
+def test_a_name_that_no_host_has_is_told_as_such(tmp_path: Path) -> None:
+    invoked("serve", tmp_path, "--listen", "127.0.0..1:3057").complains(1, "127.0.0..1:3057", "it is no host's name")
+
+
+def test_a_token_that_is_no_text_is_told_of(tmp_path: Path) -> None:
+    (file := tmp_path / "token").write_bytes(bytes(range(128, 192)))
+    invoked("serve", tmp_path, "--listen", "127.0.0.1:0", "--token-file", file).complains(2, f"{file} is no text")
 
 
 def test_a_directory_in_which_nothing_lies_yet_is_served_and_told_of(
