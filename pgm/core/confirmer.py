@@ -59,9 +59,9 @@ class Confirmer:
             heapq.heappush(self._waiting, (due_ns, key))
         return ()
 
-    def key_if_new(self, segment: Segment, sqns: tuple[int, ...]) -> Key | None:
-        """What a NAK for a list of packets is remembered by, if no such NAK is remembered; for `confirm_first`."""
-        key = (segment.index, "", False, list_key(sqns))
+    def key_if_new(self, segment: Segment, listed: bytes) -> Key | None:
+        """What a NAK for a list of packets, by its `list_key`, is remembered by, if no such NAK is remembered; for `confirm_first`."""
+        key = (segment.index, "", False, listed)
         return None if key in self._recent else key
 
     def confirm_first(self, key: Key, segment: Segment, ncf: bytes, now_ns: int) -> Effects:
@@ -95,7 +95,8 @@ class Confirmer:
         if not self._brakes.admit_ncf(now_ns):
             return []
         self._counters.ncf_packets += 1
-        self._answer(key)
+        if key in self._recent:
+            self._answer(key)
         self._recent[key] = now_ns
         return [ncf, *self._forget(now_ns)] if len(self._recent) > _MOST_RECENT else [ncf]
 

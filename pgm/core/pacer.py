@@ -49,6 +49,8 @@ class Pacer:
         peak = max(MAX_TRAIN_OCTETS, self._peak.rate * self._peak.burst_ns // SECOND)
         most = min(MAX_CONVOY_OCTETS, peak, rate * (self._all.burst_ns - self._slack_ns) // SECOND)
         self.train_octets = max(self._packet, most)
+        # The largest train of repairs: what their bucket holds.
+        self.repair_octets = min(self.train_octets, max(1, self._repairs.burst_ns * self._repairs.rate // SECOND))
         # What a single packet needs, so that nothing is divided for each.
         self._packet_spare_ns = max(0, self._all.burst_ns - self._all.cost_ns(self._packet))
         self._alone_octets, self._alone_ns, self._alone_peak_ns = 0, 0, 0
@@ -120,11 +122,6 @@ class Pacer:
     def repair_room(self, now_ns: int) -> int:
         """Octets of RDATA that may leave now; what is due may be more than was guessed."""
         return min(self.repair_octets, self._repairs.available(now_ns), self._all.available(now_ns))
-
-    @property
-    def repair_octets(self) -> int:
-        """The largest train of repairs: what their bucket holds."""
-        return min(self.train_octets, max(1, self._repairs.burst_ns * self._repairs.rate // SECOND))
 
     def data_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
         """Charge ODATA or SPMs."""

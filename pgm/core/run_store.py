@@ -171,8 +171,7 @@ class RunStore:
             run = self._runs[bisect_right(self._firsts, sqns[at]) - 1]
             end = bisect_left(sqns, run.first + run.count, at)
             octets, origin = run.buffer.data, run.offset - run.first * stride
-            begins = [origin + sqn * stride for sqn in sqns[at:end]]
-            pieces += [octets[begin : begin + stride] for begin in begins]
+            pieces += [octets[(begin := origin + sqn * stride) : begin + stride] for sqn in sqns[at:end]]
             at = end
         return np.frombuffer(bytearray().join(pieces), np.uint8).reshape(-1, stride)
 

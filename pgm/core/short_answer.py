@@ -109,8 +109,8 @@ class ShortAnswer:
                 return None
             above = unwrap(wire_sqns[0], lead) - wire_sqns[0]
             sqns = [above + sqn for sqn in wire_sqns] if above else wire_sqns
-            key = self._confirmer.key_if_new(self._segment, wire_sqns) if sqns[-1] <= lead else None
-            if key is None:
+            key = self._confirmer.key_if_new(self._segment, self._naks.list_key(octets))
+            if key is None or sqns[-1] > lead:
                 return None
             read.append((octets, key, sqns))
         return read

@@ -87,13 +87,13 @@ class Naks(Nak):
 
     def each_list(self) -> list[bytes]:
         """What tells the packets' lists apart: as `list_key` of each packet by itself."""
-        octets, size = self.lists.tobytes(), self.lists.strides[0]
+        octets, size = self.lists.astype(">u4").tobytes(), _SQN_OCTETS * self.lists.shape[1]
         return [octets[at : at + size] for at in range(0, len(octets), size)]
 
 
 def list_key(sqns: tuple[int, ...]) -> bytes:
-    """What tells one list of sqns, as on the wire, from others."""
-    return struct.pack(f"={len(sqns)}I", *sqns)
+    """What tells one list of sqns from others: its octets on the wire."""
+    return struct.pack(f">{len(sqns)}I", *sqns)
 
 
 def naks_untrusted(rows: Octets) -> Naks | None:

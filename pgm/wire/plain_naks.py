@@ -44,6 +44,10 @@ class PlainNaks:
             return None
         return sqns.unpack(octets)
 
+    def list_key(self, octets: bytes) -> bytes:
+        """Of one that was read what `pgm.wire.naks.list_key` gives for its sqns."""
+        return octets[_SQN_AT:_MIDDLE_AT] + octets[self._list_at :]
+
     def ncf_for(self, octets: bytes) -> bytes:
         """The NCF for one that was read: octet for octet what `pgm.wire.packets.ncf_for` makes of it."""
         field = checksum.patched(octets[_CHECKSUM_AT:_REST_AT], self._front, self._ncf_front)
