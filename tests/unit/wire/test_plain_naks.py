@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.wire.formats import PacketType
+from pgm.wire.naks import list_key
 from pgm.wire.packets import encode_list, ncf_for
 from pgm.wire.plain_naks import PlainNaks
 from pgm.wire.train import Train
@@ -31,6 +32,7 @@ def test_a_list_and_its_confirmation(family, sqns):
     plain = PlainNaks(TSI, DATA_PORT, *ENDS[family])
     assert plain.read_untrusted(octets) == parsed(octets).sqns == tuple(sqns)
     assert plain.ncf_for(octets) == ncf_for(parsed(octets))
+    assert plain.list_key(octets) == list_key(tuple(sqns))
 
 
 @given(sqns=st.lists(SQNS, min_size=2, max_size=5), place=st.integers(0, 60), bits=st.integers(1, 255))
