@@ -20,6 +20,7 @@ import click
 from deploy.codes import EXIT_FAILED
 from deploy.output import command, log, print_json, warn
 from deploy.record import need_arrow
+from deploy.targets import require_node
 from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.cores import stream_of
 from pgm.net.open import resolve
@@ -422,8 +423,7 @@ def _publisher(stack: ExitStack, options: dict[str, Any]) -> tuple[Publish | Non
                     remedy="as in: pgm serve archive --publish tree.toml --publish-node exchange",
                 )
         return None, None
-    if options["publish_node"] is None and not is_url(target):
-        raise UsageError(f"{target} has many nodes", remedy="say which source publishes: --publish-node NODE")
+    require_node(target, options["publish_node"], "--publish-node")
     from pgm import blocking
     from pgm.archive.errors import BadRequest
     from pgm.wire.formats import tsi_text

@@ -18,6 +18,7 @@ from deploy.codes import EXIT_FAILED
 from deploy.happenings import Happenings
 from deploy.output import command, log, print_json
 from deploy.supervise import end_with_supervisor
+from deploy.targets import require_node
 from pgm.archive.opening import recording
 from pgm.archive.recorder import Recorder
 from pgm.core.arena import Arena
@@ -34,7 +35,6 @@ from pgm.net.process import cancel_on_signal
 from pgm.net.status import snapshot_of
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
-from pgm.topology.url import is_url
 
 _SHOW_S = 0.5
 _EXTRA = "pip install 'pgm-repair-network[arrow]'"
@@ -190,8 +190,7 @@ def record(
 
     Ends with --until-closed, on Ctrl-C or SIGTERM, with what it has written synced. Exits with 1 if the disk was full or too slow for any of it.
     """
-    if node is None and not is_url(file):
-        raise UsageError("a topology file has many nodes", remedy="say which one with --node NAME")
+    require_node(file, node)
     plan = resolve(file, node, Role.RECEIVER, {})
     where = directory or (Path(plan.record_directory) if plan.record_directory is not None else None)
     if where is None:

@@ -24,6 +24,7 @@ from deploy.output import command, data_command, print_json, warn
 from deploy.reception import Meter, Reception
 from deploy.run import has_stdin, read_stdin, require_stdin, send_lines
 from deploy.supervise import heed_signals
+from deploy.targets import require_node
 from pgm.errors import ProcessError, UsageError
 from pgm.net.items import Batch, BatchItem, MultipartBatch
 from pgm.net.nurseries import open_plain_nursery
@@ -37,15 +38,6 @@ from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
 
 _BATCH_OCTETS = 192  # of a packet of a stream with batches, that are not the message's: more with a long subject
 _WRITE_OCTETS = 1 << 20  # received octets that are written at a time
-
-
-def _where(target: str, node: str | None) -> None:
-    if node is None and "://" not in target:
-        raise UsageError("a topology file has many nodes", remedy="say which one with --node NAME")
-    if node is not None and "://" in target:
-        raise UsageError(
-            f"an address has no nodes, and so no {node!r}", remedy="leave out --node, or name a topology file"
-        )
 
 
 async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
@@ -157,7 +149,13 @@ async def _send_octets(source: Source, offer: _Offer, meter: Meter) -> tuple[int
 @click.option(
     "--folder", "folders", multiple=True, metavar="PATH", help="Send all that is in this folder, and its name."
 )
-@click.option("--receivers", default=0, metavar="N", help="Of files: end with 0 only if so many have everything.")
+@click.option(
+    "--receivers",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Of files: end with 0 only if so many have everything.",
+)
 @click.option("--resume", is_flag=True, help="Of files: send only what receivers lack that were there before.")
 @click.option(
     "--settle",
@@ -193,7 +191,7 @@ def send(
     After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C or SIGTERM cuts the stream
     short, which receivers are told.
     """
-    _where(target, node)
+    require_node(target, node)
     settle_s = parse_duration(settle) / 1e9
     if files or folders or receivers or resume:
         others = {"--lines": lines, "--subject": subject, "--to": to, "--format": form != "octets"}
@@ -383,7 +381,7 @@ def recv(
     Openings, losses, endings and the account go to standard error. Ends with the stream; exits with 0 if all of it was written, with 1
     if anything was lost, the source cut it short or none was heard, with 130 after Ctrl-C.
     """
-    _where(target, node)
+    require_node(target, node)
     wait_s = parse_duration(wait) / 1e9
     if into is not None or replace:
         if into is None or lines or subjects or subscribe or (form, on_loss, slow) != ("octets", "report", "block"):

@@ -208,6 +208,8 @@ def test_a_file_that_may_not_be_read(tree: Path) -> None:
         (("render", "FILE", "--node", "x"), ("there is no node 'x'", "known are desk-1, source")),
         (("send", "FILE"), ("many nodes", "--node NAME")),
         (("recv", "pgm://239.192.9.1?interface=lo", "--node", "x"), ("an address has no nodes", "leave out --node")),
+        (("record", "FILE"), ("many nodes", "--node NAME")),
+        (("record", "pgm://239.192.9.1?interface=lo", "--node", "x"), ("an address has no nodes", "leave out --node")),
         (("send", "FILE", "--node", "desk-1"), ("desk-1 is a receiver, not a source", "name a source")),
         (("recv", "FILE", "--node", "source"), ("source is a source, not a receiver", "name a receiver")),
         (("recv", "FILE", "--node", "desk-1", "--stream", "x"), ("no stream 'x'", "name one of s")),

@@ -11,6 +11,7 @@ from deploy.transfer import _WRITE_OCTETS, _waiting
 from pgm.messages.columns import Columns
 from pgm.net.items import Batch, BatchItem, MultipartBatch
 from pgm.net.packed import PackedBatch
+from tests.cli.command import invoked
 
 _TSI = bytes(8)
 _OCTETS = 100_000  # of a batch
@@ -47,3 +48,8 @@ async def test_what_comes_without_a_pause_is_written_all_the_same(make: Any) -> 
     items, goes_on = await _waiting(receiver)
     assert goes_on
     assert len(items) == -(-_WRITE_OCTETS // _OCTETS)
+
+
+def test_of_receivers_there_are_none_or_some() -> None:
+    done = invoked("send", "pgm://239.192.9.1?interface=lo&data_port=7500", "--file", "x", "--receivers", "-1")
+    assert (done.code, "'--receivers'" in done.err) == (2, True), done

@@ -1,0 +1,18 @@
+"""What commands are told of whom they take part as: a node of a topology file, or an address, which has none."""
+
+from __future__ import annotations
+
+from pgm.errors import UsageError
+from pgm.topology.url import is_url
+
+
+def require_node(target: str, node: str | None, option: str = "--node") -> None:
+    """Raise `UsageError` for a file without a node, and for an address with one."""
+    if node is None and not is_url(target):
+        raise UsageError(
+            f"{target} is a topology file, which has many nodes", remedy=f"say which one with {option} NAME"
+        )
+    if node is not None and is_url(target):
+        raise UsageError(
+            f"an address has no nodes, and so no {node!r}", remedy=f"leave out {option}, or name a topology file"
+        )
