@@ -13,7 +13,7 @@ import attrs
 import click
 import trio
 
-from deploy.bench.contenders.registry import CONTENDERS, chosen
+from deploy.bench.contenders.registry import CONTENDERS, chosen, require_known
 from deploy.bench.file_contenders import FILE_CONTENDERS, chosen_for_files
 from deploy.bench.files import files
 from deploy.bench.idle import idle
@@ -113,6 +113,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
         raise UsageError(f"messages carry a number of {NUMBER_OCTETS} octets", remedy="raise --sizes")
     if any(count > MOST_SIMULATED for count in options["simulated"]):
         raise UsageError(f"at most {MOST_SIMULATED:,} receivers are simulated", remedy="lower --simulated")
+    require_known(options["contenders"])
     for name in names:
         if name == "files":
             chosen_for_files(options["contenders"])

@@ -81,7 +81,7 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
         for place, group in zip(places, [group for group in groups if group in found], strict=True):
             if benchmark == "latency":
                 axis.plot([place, place], [found[group]["p50_us"], found[group]["p99_us"]], color="black", lw=1)
-    axis.set_xticks(range(len(groups)), [_label(group) for group in groups])
+    axis.set_xticks(range(len(groups)), [label(group, by) for group in groups])
     axis.set_ylabel(name)
     axis.set_title(benchmark, loc="left")
     if benchmark in ("throughput", "latency"):
@@ -109,5 +109,8 @@ def _value(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _label(group: object) -> str:
-    return f"{group:,} octets" if isinstance(group, int) and group >= 16 else str(group)
+def label(group: object, by: str) -> str:
+    """What stands below the bars of a group: of what `by` says that it is."""
+    if not isinstance(group, int):
+        return str(group)
+    return f"{group:,} octets" if by in ("size", "mtu") else f"{group:,}"

@@ -22,6 +22,11 @@ def ratios_of(rows: Iterable[Row], key: str, by: str = "size") -> Ratios:
     return {group: found for group, members in groups.items() if (found := _of_group(members, key))}
 
 
+def part_of(one: float, other: float) -> float | None:
+    """One figure as a share of another; None where there is nothing of the other."""
+    return round(one / other, 3) if other else None
+
+
 def _of_group(rows: Sequence[Row], key: str) -> dict[str, float]:
     found = {}
     for ours in rows:

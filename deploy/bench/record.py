@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from deploy.bench.place import ETHERNET_MTU, open_place
+from deploy.bench.ratios import part_of
 from deploy.bench.recorded_repairs import repairs
 from deploy.bench.recorded_tree import SIZE, disk_rate, head, run_tree
 from deploy.bench.settings import Row, Settings
@@ -57,7 +58,7 @@ async def receivers(settings: Settings) -> list[Row]:
                     shutil.rmtree(archive, ignore_errors=True)
     rows = [_row(part, found, disk) for part, found in runs.items()]
     for row in rows:
-        row["of_plain"] = round(row["mb_per_s"] / rows[0]["mb_per_s"], 3)
+        row["of_plain"] = part_of(row["mb_per_s"], rows[0]["mb_per_s"])
         settings.emit(row)
     return rows
 

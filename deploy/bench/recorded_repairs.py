@@ -16,6 +16,7 @@ import numpy as np
 import trio
 
 from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.ratios import part_of
 from deploy.bench.recorded_tree import SIZE, disk_rate, head, run_tree
 from deploy.bench.settings import Row, Settings
 from pgm.units import KIB, MIB, format_fraction
@@ -64,7 +65,7 @@ async def repairs(settings: Settings, shares: Sequence[float] = SHARES) -> list[
                     runs[part].append(await _run(place, settings, disk, share, step, part))
         found = [_row(part, share, runs[part], disk) for part in _PARTS]
         for row in found:
-            row["of_plain"] = round(row["mb_per_s"] / found[0]["mb_per_s"], 3)
+            row["of_plain"] = part_of(row["mb_per_s"], found[0]["mb_per_s"])
             settings.emit(row)
         rows += found
     return rows

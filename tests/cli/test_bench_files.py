@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 import trio
 
+from deploy.bench.command import _check
+from deploy.bench.contenders.registry import require_known
 from deploy.bench.file_contenders import FILE_CONTENDERS, FileJob, OursFiles, Uftp, chosen_for_files
 from deploy.bench.files import Process, Transfer, are_same, figures, make_file
 from deploy.bench.ratios import ratios_of
 from pgm.errors import UsageError
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
-from tests.cli.command import PATIENCE_S, command, environment
+from tests.cli.command import PATIENCE_S, command, environment, invoked
 from tests.cli.test_json import documented
 from tests.net.lab import needs_namespaces
 
@@ -81,6 +83,17 @@ def test_contenders_are_chosen_by_name() -> None:
     assert [one.name for one in chosen_for_files(("uftp",))] == ["uftp"]
     with pytest.raises(UsageError, match="zeromq"):
         chosen_for_files(("zeromq",))
+
+
+def test_a_name_is_known_or_refused_wherever_it_takes_part() -> None:
+    """What is wrong in a list is not passed over because the rest of it is right."""
+    require_known(("ours-files", "uftp", "ours-trio"))
+    with pytest.raises(UsageError, match="there is no contender 'utfp'") as found:
+        require_known(("ours-files", "utfp"))
+    assert found.value.remedy == "choose from uftp"
+    invoked("bench", "files", "--contenders", "ours-files,utfp").complains(2, "there is no contender 'utfp'")
+    both = {"sizes": (100,), "simulated": (), "contenders": ("ours-trio", "ours-files")}
+    _check(("throughput", "files"), None, both)
 
 
 def test_a_process_is_measured_and_ended(tmp_path: Path) -> None:

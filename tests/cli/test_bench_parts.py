@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import trio
 
+from deploy.bench import record as recording
 from deploy.bench.command import BENCHMARKS
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.limits import limited_by
@@ -20,10 +22,11 @@ from deploy.bench.peers.arrivals import Arrivals
 from deploy.bench.peers.messages import PROBE, Maker, Tally
 from deploy.bench.peers.pace import Pace
 from deploy.bench.place import loss_rule
-from deploy.bench.plot import DRAWN
-from deploy.bench.ratios import ratios_of
+from deploy.bench.plot import DRAWN, label
+from deploy.bench.ratios import part_of, ratios_of
 from deploy.bench.recorded_tree import heard_or_ended
 from deploy.bench.search import Maximum, Search
+from deploy.bench.settings import Settings
 from deploy.bench.tree import MOST_SIMULATED, three_tiers
 from deploy.bench.trial import Outcome, Role
 from deploy.bench.turns import Searcher, by_turns
@@ -345,6 +348,19 @@ raise SystemExit(3)
 """
 
 
+def test_of_nothing_there_is_no_part() -> None:
+    assert (part_of(1.0, 3.0), part_of(0.0, 3.0), part_of(0.0, 0.0)) == (0.333, 0.0, None)
+    assert FIELDS["record"][1].write({"of_plain": None}) == ""
+
+
+def test_bars_say_what_they_are_of() -> None:
+    """Ten thousand receivers are no octets."""
+    assert label(1400, DRAWN["throughput"][2]) == "1,400 octets"
+    assert label(9000, DRAWN["messages"][2]) == "9,000 octets"
+    assert label(10_000, DRAWN["scale"][2]) == "10,000"
+    assert label("through a relaying repairer", DRAWN["relay"][2]) == "through a relaying repairer"
+
+
 def test_what_a_process_has_used_is_also_that_of_threads_which_have_ended() -> None:
     """What it prints besides objects with an event is kept for when it fails; one that has ended has no figures."""
 
@@ -407,3 +423,14 @@ def test_a_simulated_tree_of_any_size_is_a_valid_one(tmp_path: Path, receivers: 
 )
 def test_a_small_loss_is_not_rounded_to_none(share: str, drawn: str) -> None:
     assert f"numgen random mod {drawn}" in loss_rule("up0", parse_fraction(share))
+
+
+async def test_a_run_in_which_nothing_came_is_a_row_and_no_accident(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_arguments: object, **_options: object) -> dict[str, Any]:
+        return {"seconds": 1.0, "snapshot": {"counters": {}, "cpu_s": 0.1}}
+
+    monkeypatch.setattr(recording, "run_tree", nothing)
+    rows = await recording.receivers(Settings(seconds=0.01, runs=1, folder=tmp_path))
+    assert [(row["mb_per_s"], row["of_plain"]) for row in rows] == [(0.0, None), (0.0, None)]

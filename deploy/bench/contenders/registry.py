@@ -21,6 +21,7 @@ from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.contenders.raw_single import RawSingle
 from deploy.bench.contenders.raw_trio import RawTrio
 from deploy.bench.contenders.zeromq import ZeroMq
+from deploy.bench.file_contenders import FILE_CONTENDERS
 from pgm.errors import UsageError
 
 CONTENDERS: tuple[Contender, ...] = (
@@ -44,15 +45,19 @@ CONTENDERS: tuple[Contender, ...] = (
 )
 
 
-def chosen(benchmark: str, names: Sequence[str]) -> list[Contender]:
-    """The contenders of a benchmark, or those of them that are named. Raises `UsageError`."""
-    known = {one.name for one in CONTENDERS}
+def require_known(names: Sequence[str]) -> None:
+    """Raise `UsageError` for a name that nobody has, neither here nor among those who send files."""
+    known = {one.name for one in CONTENDERS} | {one.name for one in FILE_CONTENDERS}
     for name in names:
         if name not in known:
             close = get_close_matches(name, known, 1)
             raise UsageError(
                 f"there is no contender {name!r}", remedy=f"choose from {', '.join(close or sorted(known))}"
             )
+
+
+def chosen(benchmark: str, names: Sequence[str]) -> list[Contender]:
+    """The contenders of a benchmark, or those of them that are named. Raises `UsageError` if that is nobody."""
     here = [one for one in CONTENDERS if benchmark in one.benchmarks]
     found = [one for one in here if not names or one.name in names]
     if not found:
