@@ -210,8 +210,12 @@ class Responder:
         if stride:
             table.discard_each(spans)
             self._rearm(now_ns)
-            self._served.note(spans, now_ns)
-            return self._sent(as_rdata(self._store.copy_of(spans, stride), trail))
+            rows = as_rdata(self._store.copy_of(spans, stride), trail)
+            if len(rows) == len(spans):  # scattered; and what is owed was not repaired lately
+                self._served.note_list([first for first, _ in spans], now_ns)
+            else:
+                self._served.note(spans, now_ns)
+            return self._sent(rows)
         parts, has_changed = self._collect(table, most_octets, most_packets, now_ns)
         if has_changed:
             self._rearm(now_ns)

@@ -6,6 +6,7 @@ asked about again, so that a comparison of its ends, or of the lists as sets, is
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
@@ -60,21 +61,21 @@ class Served:
         self._fading.append((until_ns, spans))
 
     def note_list(self, sqns: Sequence[int], now_ns: int) -> None:
-        """Sqns in order were repaired, of which `has_any` has just said that none was."""
+        """Sqns in order were repaired, none of which was remembered."""
         self._lists.append((now_ns + self._lasts_ns, sqns))
 
     def has_any(self, sqns: Sequence[int]) -> bool:
         """Whether any of sqns in order was repaired."""
-        first, last = sqns[0], sqns[-1]
-        for _, others in self._lists:
-            if others[0] <= last and first <= others[-1] and not set(others).isdisjoint(sqns):
+        for others in self._lists_near(sqns[0], sqns[-1] + 1):
+            if not set(others).isdisjoint(sqns):
                 return True
         return self._table.sqns > 0 and self._table.overlaps_any([(sqn, sqn + 1) for sqn in sqns])
 
     def overlaps_any(self, spans: Sequence[Span]) -> bool:
         """The same of spans in order."""
-        if self._lists:
-            self._tabulate_if_near(spans[0][0], spans[-1][1])
+        for others in self._lists_near(spans[0][0], spans[-1][1]) if self._lists else ():
+            if any(bisect_left(others, first) < bisect_left(others, end) for first, end in spans):
+                return True
         return self._table.overlaps_any(spans)
 
     def overlaps(self, first: int, end: int) -> bool:
@@ -89,8 +90,11 @@ class Served:
             self._tabulate_if_near(first, end)
         return self._table.uncovered(first, end)
 
+    def _lists_near(self, first: int, end: int) -> list[Sequence[int]]:
+        return [sqns for _, sqns in self._lists if sqns[0] < end and first <= sqns[-1]]
+
     def _tabulate_if_near(self, first: int, end: int) -> None:
-        if any(sqns[0] < end and first <= sqns[-1] for _, sqns in self._lists):
+        if self._lists_near(first, end):
             self._tabulate()
 
     def _tabulate(self) -> None:
