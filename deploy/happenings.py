@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -21,8 +22,9 @@ class _Count:
 
 @attrs.define
 class Happenings:
-    """Events by id; as many as the table has, however long it goes on."""
+    """Events by id; as many as the table has, however long it goes on. `before` is called before each line."""
 
+    before: Callable[[], None] = lambda: None
     _counts: dict[str, _Count] = attrs.field(factory=dict)
     _last: dict[str, Any] | None = None
 
@@ -33,6 +35,7 @@ class Happenings:
 
     def log(self, code: str, text: str, found: str = "") -> None:
         """Log a line; it counts if its code, or `found`, is an event's id."""
+        self.before()
         log(code, text)
         kind = EVENTS.get(found or code)
         if kind is not None and self.note(kind.id, text) == 1 and kind.remedy:

@@ -30,12 +30,12 @@ class Meter:
         self._verb = verb
         self._since = time.monotonic()
         self._shown = 0.0
-        self._is_on = sys.stderr.isatty()
+        self.is_on = sys.stderr.isatty()
 
     def show(self, octets: int, extra: str = "") -> None:
         """Show progress, at most twice a second."""
         now = time.monotonic()
-        if self._is_on and now - self._shown >= _SHOW_S:
+        if self.is_on and now - self._shown >= _SHOW_S:
             self._shown = now
             rate = octets / max(1e-9, now - self._since) / 1e6
             print(

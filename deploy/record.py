@@ -17,6 +17,7 @@ import trio
 from deploy.codes import EXIT_FAILED
 from deploy.happenings import Happenings
 from deploy.output import command, log, print_json
+from deploy.reception import Meter
 from deploy.supervise import end_with_supervisor
 from deploy.targets import require_node
 from pgm.archive.opening import recording
@@ -36,7 +37,7 @@ from pgm.net.status import snapshot_of
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan, Role
 
-_SHOW_S = 0.5
+_SHOW_S = 0.5  # between two looks at how far it is
 _EXTRA = "pip install 'pgm-repair-network[arrow]'"
 
 
@@ -95,7 +96,8 @@ async def record_node(
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = open_links(plan, Arena(), seed)
     since = time.monotonic()
-    events = Happenings()
+    meter = Meter("recorded")
+    events = Happenings(meter.leave)
     async with AsyncExitStack() as stack:
         stack.callback(close_links, links)
         generator = random.Random(random.SystemRandom().random())
@@ -106,7 +108,8 @@ async def record_node(
         driver = Driver(core, links, application, rest_ivl=plan.parameters.rx_rest_ivl)
         driver.last_event = events.last
         await stack.enter_async_context(driven(driver, plan))
-        snapshot = await _until_done(plan, driver, application)
+        snapshot = await _until_done(plan, driver, application, meter)
+    meter.leave()
     snapshot["counters"] = core.counters.snapshot()  # with what was recorded at the end
     account = recorder.account()
     return {
@@ -127,7 +130,7 @@ async def record_node(
     }
 
 
-async def _until_done(plan: NodePlan, driver: Driver, application: _Recording) -> Snapshot:
+async def _until_done(plan: NodePlan, driver: Driver, application: _Recording, meter: Meter) -> Snapshot:
     started_ns = driver.now_ns()
     for link in driver.links:
         if link.sockets.buffers.complaint:
@@ -135,20 +138,19 @@ async def _until_done(plan: NodePlan, driver: Driver, application: _Recording) -
     async with open_plain_nursery() as nursery:
         await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
         await nursery.start(cancel_on_signal, nursery.cancel_scope)
-        if sys.stderr.isatty():
-            nursery.start_soon(_show, application)
+        nursery.start_soon(_show, application, meter)
         log("ready", f"{plan.name} records")
         await application.has_ended.wait()
         nursery.cancel_scope.cancel()
     return snapshot_of(plan, driver, started_ns)
 
 
-async def _show(application: _Recording) -> None:
+async def _show(application: _Recording, meter: Meter) -> None:
     """A line on a terminal that says how far it is."""
-    while True:
+    while meter.is_on:
         found = application.recorder.account()
-        text = f"recorded {found['rows']:,} rows, {found['octets'] / 1e6:,.1f} MB, {application.lost:,} lost"
-        print(f"\r{text}, {found['waiting_octets'] / 1e6:,.1f} MB wait  ", end="", file=sys.stderr, flush=True)
+        waiting = f"{found['waiting_octets'] / 1e6:,.1f} MB wait"
+        meter.show(found["octets"], f", {found['rows']:,} rows, {application.lost:,} lost, {waiting}")
         await trio.sleep(_SHOW_S)
 
 

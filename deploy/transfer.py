@@ -59,7 +59,8 @@ class _Offer:
 
 
 async def _send(target: str, node: str | None, stream: str | None, offer: _Offer, settle_s: float) -> dict[str, Any]:
-    meter, events = Meter("sent"), Happenings()
+    meter = Meter("sent")
+    events = Happenings(meter.leave)
     async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
         for link in source.links:
             if link.sockets.buffers.complaint:
@@ -69,6 +70,7 @@ async def _send(target: str, node: str | None, stream: str | None, offer: _Offer
         messages, octets = await _send_all(source, offer, meter)
         await source.flush()
         if sys.stderr.isatty():
+            meter.leave()
             warn("all sent; serving repairs until nobody asks any more")
     return {
         "messages": messages,
