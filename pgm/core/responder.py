@@ -211,8 +211,8 @@ class Responder:
             table.discard_each(spans)
             self._rearm(now_ns)
             rows = as_rdata(self._store.copy_of(spans, stride), trail)
-            if len(rows) == len(spans):  # scattered; and what is owed was not repaired lately
-                self._served.note_list([first for first, _ in spans], now_ns)
+            if len(rows) == len(spans):
+                self._served.note_scattered(spans, now_ns)
             else:
                 self._served.note(spans, now_ns)
             return self._sent(rows)

@@ -1,7 +1,7 @@
 """What was repaired lately: for so long NAKs for it are echoes (RFC 5.3).
 
-Of what went in one go, and so is scattered and in no other list, no more is kept than the list: it is over before most of it is
-asked about again, so that a comparison of its ends, or of the lists as sets, is all that it comes to.
+Of single packets that went together no more is kept than their list: it is over before most of it is asked for again, so that a
+comparison of its ends, or with another list as a set, is mostly all that it comes to.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Served:
     def note(self, spans: Sequence[Span], now_ns: int) -> None:
         """Spans in order were repaired."""
         self.fade(now_ns)  # here too: most repairs are heard, and no NAK may ever come
-        self._tabulate()
+        if self._lists:
+            self._tabulate()
         self._note(spans, now_ns + self._lasts_ns)
 
     def _note(self, spans: Sequence[Span], until_ns: int) -> None:
@@ -63,6 +64,13 @@ class Served:
     def note_list(self, sqns: Sequence[int], now_ns: int) -> None:
         """Sqns in order were repaired, none of which was remembered."""
         self._lists.append((now_ns + self._lasts_ns, sqns))
+
+    def note_scattered(self, spans: Sequence[Span], now_ns: int) -> None:
+        """Single packets in order were repaired, none of which was remembered."""
+        if self._table.sqns:  # others repair, too: what they say would have to be compared with each list
+            self.note(spans, now_ns)
+        else:
+            self.note_list([first for first, _ in spans], now_ns)
 
     def has_any(self, sqns: Sequence[int]) -> bool:
         """Whether any of sqns in order was repaired."""

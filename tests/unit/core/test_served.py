@@ -14,7 +14,7 @@ LASTS = 10
 @given(
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["list", "list", "spans", "any of sqns", "any of spans", "one", "rest"]),
+            st.sampled_from(["list", "list", "scattered", "spans", "any of sqns", "any of spans", "one", "rest"]),
             st.lists(st.integers(-5, 40), min_size=1, max_size=12, unique=True).map(sorted),
             st.sampled_from([0, 1, LASTS // 2, LASTS]),
         ),
@@ -33,6 +33,10 @@ def test_it_is_remembered_for_its_time_however_it_was_repaired(steps):
             assert made.has_any(sqns) == is_served
             if not is_served:
                 made.note_list(sqns, now)
+                until |= dict.fromkeys(sqns, now + LASTS)
+        elif what == "scattered":
+            if not is_served:
+                made.note_scattered([(sqn, sqn + 1) for sqn in sqns], now)
                 until |= dict.fromkeys(sqns, now + LASTS)
         elif what == "spans":
             made.note(spans_of(sqns), now)
