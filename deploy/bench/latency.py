@@ -70,4 +70,6 @@ async def trips(contender: Contender, job: Job) -> Row:
         before = asking.usage.cpu_s + answering.usage.cpu_s
         await asking.tell("go")
         said = await asking.until("result", job.seconds + _SPARE_S)
+        if not said["trips"]:
+            raise ProcessError(f"none of {said['lost_trips']:,} questions was answered")
         return {**said, "cpu_s": asking.usage.cpu_s + answering.usage.cpu_s - before}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ import trio
 
 from deploy.bench import record as recording
 from deploy.bench.command import BENCHMARKS
+from deploy.bench.contender import Job
 from deploy.bench.contenders.raw_gso import RawGso
+from deploy.bench.latency import trips
 from deploy.bench.limits import limited_by
-from deploy.bench.peer import running
+from deploy.bench.peer import Usage, running
 from deploy.bench.peers.arrivals import Arrivals
 from deploy.bench.peers.messages import PROBE, Maker, Tally
 from deploy.bench.peers.pace import Pace
-from deploy.bench.place import loss_rule
+from deploy.bench.peers.round_trips import Answered, Trips
+from deploy.bench.place import Loopback, loss_rule
 from deploy.bench.plot import DRAWN, label
 from deploy.bench.ratios import part_of, ratios_of
 from deploy.bench.recorded_tree import heard_or_ended
@@ -434,3 +438,29 @@ async def test_a_run_in_which_nothing_came_is_a_row_and_no_accident(
     monkeypatch.setattr(recording, "run_tree", nothing)
     rows = await recording.receivers(Settings(seconds=0.01, runs=1, folder=tmp_path))
     assert [(row["mb_per_s"], row["of_plain"]) for row in rows] == [(0.0, None), (0.0, None)]
+
+
+def test_a_contender_that_answers_nothing_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distribution of no times is one of zeros."""
+    asked = Trips(0.0)
+    asked._counts_from_ns = 0
+    asked.begin()
+    asked.end(Answered.NO)
+
+    class End:
+        usage = Usage(0.0, 0)
+
+        async def tell(self, _word: str) -> None:
+            pass
+
+        async def until(self, _event: str, _patience_s: float) -> dict[str, float | int]:
+            return asked.result()
+
+    @asynccontextmanager
+    async def pair(*_: object) -> AsyncIterator[tuple[End, End]]:
+        yield End(), End()
+
+    monkeypatch.setattr("deploy.bench.latency.pair", pair)
+    contender: Any = RawGso()
+    with pytest.raises(ProcessError, match="none of 1 questions was answered"):
+        trio.run(trips, contender, Job(Loopback(1500), 100, seconds=0.1))
