@@ -217,6 +217,11 @@ def archive(
     `cat --json` writes rows, one object a line; a message that is no text is there as `value_base64`, too. Exits with 1 if anything is
     damaged; the message names file and place.
     """
+    for option, value in {"--tsi": tsi, "--node": node, "--first": first, "--end": end}.items():
+        if value is not None and action != "cat":
+            raise UsageError(
+                f"{option} says what `cat` writes, and nothing to `{action}`", remedy=f"leave out {option}"
+            )
     if action == "ls":
         code = _ls(directory, as_json)
     elif action == "verify":

@@ -40,6 +40,13 @@ _BATCH_OCTETS = 192  # of a packet of a stream with batches, that are not the me
 _WRITE_OCTETS = 1 << 20  # received octets that are written at a time
 
 
+def _form(form: str, lines: bool) -> str:
+    """The format that both options say. Raises `UsageError` where they say two."""
+    if lines and form not in ("octets", "lines"):
+        raise UsageError(f"--lines and --format {form} are two formats", remedy="leave out one of them")
+    return "lines" if lines else form
+
+
 async def _until_signalled(task: Callable[..., Awaitable[Any]], *arguments: object) -> Any:
     """Run a task; a signal cancels it, so that it takes leave of its peers, and raises `SystemExit` with its code."""
     async with open_plain_nursery() as nursery:
@@ -200,7 +207,7 @@ def send(
         _send_files(target, node, stream, offer_of(files, folders, receivers, resume, others), settle_s, as_json)
         return
     require_stdin()
-    offer = _Offer("lines" if lines else form, subject, to)
+    offer = _Offer(_form(form, lines), subject, to)
     account = trio.run(_until_signalled, _send, target, node, stream, offer, settle_s)
     if as_json:
         print_json(account)
@@ -386,13 +393,14 @@ def recv(
     require_node(target, node)
     wait_s = parse_duration(wait) / 1e9
     if into is not None or replace:
-        if into is None or lines or subjects or subscribe or (form, on_loss, slow) != ("octets", "report", "block"):
+        others = lines or subjects or subscribe or start is not None
+        if into is None or others or (form, on_loss, slow) != ("octets", "report", "block"):
             raise UsageError("files go into a folder, whole", remedy="say --into FOLDER, and nothing of messages")
         _receive_files(target, node, stream, FileWish(Path(into), replace, follow), wait_s, as_json)
         return
     if sys.stdout is None:
         raise UsageError("standard output is closed", remedy="send it somewhere: pgm recv ... > data")
-    form = "lines" if lines else form
+    form = _form(form, lines)
     reception = Reception(form, follow, writer_of(form))
     code: Any = 0
     try:

@@ -60,6 +60,13 @@ def test_a_message_that_is_no_text_has_all_its_octets_in_json(archive: Path) -> 
     assert (rows[-1]["value"], rows[-1]["count"], "value_base64" in rows[-1]) == (None, 10, False)
 
 
+def test_what_cat_is_told_is_not_passed_over_by_others(archive: Path) -> None:
+    """Whoever names a session would take it for the one that was verified."""
+    for action in ("ls", "verify"):
+        for option, value in (("--tsi", TSI_TEXT), ("--node", "x"), ("--first", "0"), ("--end", "1")):
+            invoked("archive", action, archive, option, value).complains(2, option, action)
+
+
 def test_a_range_without_rows_is_told(archive: Path) -> None:
     invoked("archive", "cat", archive, "--first", "10", "--end", "10").complains(2, "--first 10 --end 10")
     beyond = invoked("archive", "cat", archive, "--first", "5000", "--json")

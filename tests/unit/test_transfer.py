@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,3 +54,14 @@ async def test_what_comes_without_a_pause_is_written_all_the_same(make: Any) -> 
 def test_of_receivers_there_are_none_or_some() -> None:
     done = invoked("send", "pgm://239.192.9.1?interface=lo&data_port=7500", "--file", "x", "--receivers", "-1")
     assert (done.code, "'--receivers'" in done.err) == (2, True), done
+
+
+@pytest.mark.parametrize("verb", ["send", "recv"])
+def test_two_formats_are_one_too_many(verb: str) -> None:
+    target = "pgm://239.192.9.1?interface=lo&data_port=7500"
+    invoked(verb, target, "--lines", "--format", "json").complains(2, "--lines and --format json")
+
+
+def test_a_file_comes_whole_and_so_from_its_beginning(tmp_path: Path) -> None:
+    target = "pgm://239.192.9.1?interface=lo&data_port=7500"
+    invoked("recv", target, "--into", tmp_path, "--from", "now").complains(2, "files go into a folder, whole")
