@@ -62,7 +62,7 @@ class Metrics:
     def render(self, view: View, accept: str = "") -> tuple[bytes, str]:
         """The text and its content type: OpenMetrics for who accepts it, else Prometheus's own."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Families(self._families(view)))
+        registry.register(_Families(self._families(_without_namesakes(view))))
         encoder, content_type = choose_encoder(accept)
         return encoder(registry), content_type
 
@@ -98,6 +98,22 @@ class _Families(Collector):
     def collect(self) -> Iterable[Metric]:
         """The families, once a rendering."""
         return self._families
+
+
+def _without_namesakes(view: View) -> View:
+    """A node for each name, since two samples with the same labels are none: a demo may have ended and run again, elsewhere.
+
+    The first that is up; others that are, are left out.
+    """
+    chosen: dict[tuple[str, str], Seen] = {}
+    left_out = view.left_out
+    for node in view.nodes:
+        known = chosen.setdefault((node.topology, node.name), node)
+        if node is not known and node.is_up:
+            left_out += known.is_up
+            if not known.is_up:
+                chosen[node.topology, node.name] = node
+    return attrs.evolve(view, nodes=tuple(chosen.values()), left_out=left_out)
 
 
 def _labels(node: Seen) -> _Labels:

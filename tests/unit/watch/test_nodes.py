@@ -115,6 +115,34 @@ def test_counters_of_a_stream_only_grow_while_its_sessions_come_and_go() -> None
     assert total(State.UP, 2, session("a", lost_sqns=1)) == 1, "another process counts anew"
 
 
+def test_nodes_of_one_name_are_one_sample() -> None:
+    """As where a demo has ended, and another one runs: two values for the same labels would be none."""
+    gone, old, new = (
+        Seen("t", "n", "receiver", state, 0.0, snapshot("t", "n", pid=pid, sessions=[session("a", lost_sqns=pid)]))
+        for state, pid in ((State.GONE, 1), (State.UP, 2), (State.UP, 3))
+    )
+
+    def samples(*nodes: Seen) -> dict[tuple[str, str], list[float]]:
+        text, _ = Metrics().render(View(nodes, 0.0, 0.0))
+        found: dict[tuple[str, str], list[float]] = {}
+        for family in text_string_to_metric_families(text.decode()):
+            for one in family.samples:
+                found.setdefault((one.name, str(sorted(one.labels.items()))), []).append(one.value)
+        return found
+
+    for nodes, is_up, lost, left_out in (
+        ((gone,), 0, None, 0),
+        ((gone, old), 1, 2, 0),
+        ((old, gone), 1, 2, 0),
+        ((gone, old, new), 1, 2, 1),
+    ):
+        found = samples(*nodes)
+        assert all(len(values) == 1 for values in found.values())
+        by_name = {name: value for (name, _), [value] in found.items() if name != "pgm_monitor_nodes"}
+        assert (by_name["pgm_up"], by_name.get("pgm_stream_lost_sqns_total")) == (is_up, lost)
+        assert found["pgm_monitor_nodes", "[('state', 'left out')]"] == [left_out]
+
+
 def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each holds a socket, and whoever draws the picture opens files, too."""
     (folder / "t").mkdir()
