@@ -137,6 +137,14 @@ def check_out(out: Path) -> None:
         raise UsageError(f"--out {out} is where the picture goes", remedy="name it .toml")
     if not out.absolute().parent.is_dir():
         raise UsageError(f"--out: {out.parent} is no folder", remedy="make it, or write to another place")
+    for file in (out, out.with_suffix(_PICTURE)):
+        is_new = not file.exists()
+        try:
+            file.open("a").close()
+        except OSError as error:
+            raise UsageError(f"--out: {file}: {error.strerror}", remedy="write to another place") from None
+        if is_new:
+            file.unlink()
 
 
 def same_tree(file: Path, topology: Topology, beside: Path) -> Topology:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.tune import shapes_of, tune
+from deploy.tune import check_out, shapes_of, tune
 from deploy.tune_file import require_tables, tuned_text
 from deploy.tune_trial import Candidate, applied
 from pgm.errors import UsageError
@@ -80,3 +80,15 @@ def test_every_segment_that_could_do_with_a_repairer_can_have_one() -> None:
     assert shapes_of(topology) == ["line-a"]
     plans = plan_all(applied(topology, Candidate(repairer_on="line-a")))
     assert plans["desk"].parents[0] == plans["line-a-extra-repairer"].segments[0].address
+
+
+def test_where_nothing_can_be_written_is_told_before_anything_is_simulated(tmp_path: Path) -> None:
+    (there := tmp_path / "tuned.toml").write_text("as it was")
+    check_out(there)
+    check_out(tmp_path / "other.toml")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("tuned.toml", "as it was")]
+    with pytest.raises(UsageError, match=r"--out: /proc/tuned\.toml: "):
+        check_out(Path("/proc/tuned.toml"))
+    (tmp_path / "tuned.svg").mkdir()
+    with pytest.raises(UsageError, match=r"tuned\.svg: Is a directory"):
+        check_out(there)
