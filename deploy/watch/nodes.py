@@ -1,6 +1,7 @@
 """Which nodes run on this machine, and what each has last said: found by their status sockets, asked all at once.
 
-The table is bounded by `MOST_NODES`. Who has answered once and does not any more is kept as gone for `GONE_KEPT_S`.
+The table is bounded by `MOST_NODES`. Who has answered once and does not any more is kept as gone for `GONE_KEPT_S`, or until it
+runs again, be it elsewhere.
 """
 
 from __future__ import annotations
@@ -179,11 +180,13 @@ class Nodes:
     def _forget(self, now: float) -> None:
         away = [path for path, node in self._seen.items() if not node.is_up and path not in self._expected]
         away.sort(key=lambda path: self._seen[path].since_s)
+        up = {(node.topology, node.name) for node in self._seen.values() if node.is_up}
         excess = len(self._seen) - len(self._expected) - MOST_NODES
         for at, path in enumerate(away):
             node = self._seen[path]
             # Who is stuck has a socket still, and would be found again as somebody new.
-            if at < excess or (node.state is not State.STUCK and now - node.since_s > GONE_KEPT_S):
+            is_over = (node.topology, node.name) in up or now - node.since_s > GONE_KEPT_S  # it runs again, elsewhere
+            if at < excess or (is_over and node.state is not State.STUCK):
                 del self._seen[path]
 
 

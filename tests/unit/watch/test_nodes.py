@@ -115,6 +115,32 @@ def test_counters_of_a_stream_only_grow_while_its_sessions_come_and_go() -> None
     assert total(State.UP, 2, session("a", lost_sqns=1)) == 1, "another process counts anew"
 
 
+def test_a_node_that_runs_again_elsewhere_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a demo that is run twice: each has a folder of its own, and the detail would be that of the first."""
+    with short_folder() as first, short_folder() as second:
+        folders = [first / "t", second / "t"]
+        answers = {folders[0] / "n.sock": snapshot("t", "n", pid=1), folders[1] / "n.sock": snapshot("t", "n", pid=2)}
+        running: list[Path] = []
+        for path in answers:
+            path.parent.mkdir()
+            path.touch()
+        monkeypatch.setattr(watched, "tree_folders", lambda: running)
+        monkeypatch.setattr(watched, "_ask", answers.__getitem__)
+        nodes = Nodes()
+
+        def look() -> list[tuple[State, int]]:
+            return [(one.state, one.snapshot["pid"]) for one in nodes.look().nodes if one.snapshot is not None]
+
+        running[:] = folders[:1]
+        assert look() == [(State.UP, 1)]
+        running.clear()
+        assert look() == [(State.GONE, 1)]
+        running[:] = folders[1:]
+        assert look() == [(State.UP, 2)]
+        running[:] = folders
+        assert look() == [(State.UP, 2), (State.UP, 1)]
+
+
 def test_nodes_of_one_name_are_one_sample() -> None:
     """As where a demo has ended, and another one runs: two values for the same labels would be none."""
     gone, old, new = (
