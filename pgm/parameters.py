@@ -269,7 +269,7 @@ class Parameters:
     # Network elements (RFC 7)
     ne_nak_rpt_ivl: int = _ivl(300 * MILLISECOND, _ELEMENTS, "7.3", "How long an aggregator repeats a NAK to one parent before it tries the next.", low=MILLISECOND)
     ne_nak_rpt_rte: int = _per_s(10, _ELEMENTS, "7.3", "Repeats a second of an unconfirmed NAK.")
-    ne_nak_max_outstanding: int = _count(3024, ("aggregator",), "-", "Most sqns asked for at a time of what a relay lost itself, oldest first: 48 NAK lists, a quarter of what a buffer of 8 MiB holds in trains. More than a receiver asks for: answers come behind the data that fill the buffer of a relay that was late, and all below wait for them.", low=63)
+    ne_nak_max_outstanding: int = _count(3024, ("aggregator",), "-", "Most sqns asked for at a time of what a relay lost itself, oldest first: 48 NAK lists, a quarter of what 8 MiB of a buffer hold in trains. More than a receiver asks for: answers come behind the data that fill the buffer of a relay that was late, and all below wait for them.", low=63)
     ne_nak_rdata_ivl: int = _ivl(2 * SECOND, _ELEMENTS, "7.3", "Life of a confirmed repair state without RDATA.", low=MILLISECOND)
     nak_elim_ivl: int = _ivl(100 * MILLISECOND, _ELEMENTS, "7.4", "How long duplicates of a confirmed NAK are eliminated; a small fraction of ne_nak_rdata_ivl.", low=MILLISECOND)
     repair_states: int = _count(16_384, _PARENTS, "10", "Most ranges of repair state per session.", low=16)
@@ -361,7 +361,7 @@ class Parameters:
     file_manifest_bytes: int = _octets(64 * MIB, ("source", "receiver"), "-", "Most octets of the list of files.", low=KIB, high=GIB)
 
     # Sockets and drivers
-    so_rcvbuf: int = _octets(8 * MIB, _ALL, "-", "Receive buffer asked of the kernel; what it grants is read back and reported.", low=16 * KIB, high=GIB)
+    so_rcvbuf: int = _octets(64 * MIB, _ALL, "-", "Receive buffer asked of the kernel; what it grants is read back and reported. The kernel doubles it: what comes at 1 GB/s in 120 ms. A node that was late then has to read faster, and not to ask again for what its own socket dropped, which makes it later. Only what waits takes memory. Less where late is worse than lost.", low=16 * KIB, high=GIB)
     so_sndbuf: int = _octets(4 * MIB, _ALL, "-", "Send buffer asked of the kernel.", low=16 * KIB, high=GIB)
     multicast_hops: int = _count(16, _ALL, "-", "Hop limit of multicast packets.", low=1, high=255)
     dscp: int = _count(0, _ALL, "-", "Traffic class of what is sent, data and control alike: the six bits of DSCP, for switches that tell traffic apart by it.", high=63)
@@ -373,7 +373,7 @@ class Parameters:
     rx_rest_ivl: int = _ivl(0, _ALL, "-", "A node that has read its sockets leaves them alone until the next multiple of this, so that it wakes for many packets at once; 0: it reads at once. For processes that share a few cores; every hop takes that much longer, so set rtt too.", high=100 * MILLISECOND)
     rx_bulk_ivl: int = _ivl(2 * MILLISECOND, _ALL, "-", "A node that steadily receives rx_bulk_rte or more, and sends and hears no NAKs, leaves its sockets alone for so long after it has read them, 1 ms at most where it has steadily lost a few packets and no child asks, unless more than rx_bulk_share of the receive buffer, ne_bulk_share in an element, would fill meanwhile: it wakes for many trains at once. 0: it reads at once. Two steps of the 1 ms timer.", high=100 * MILLISECOND)
     rx_bulk_rte: int = _row(Unit.RATE, 64_000_000, _ALL, "-", "Octets a second from which rx_bulk_ivl counts: about a train in each step of the 1 ms timer.", low=1, high=125_000_000_000)
-    rx_bulk_share: float = _row(Unit.FRACTION, 0.0625, _RECEIVER, "-", "The share of the receive buffer that a rest may fill: of 4 MiB the 256 KiB that a processor's own cache still holds when they are read. What waits is missing to the buffer when the process comes late.", low=0.0, high=1.0)
+    rx_bulk_share: float = _row(Unit.FRACTION, 0.0625, _RECEIVER, "-", "The share of the receive buffer that a rest may fill: what waits is missing to the buffer when the process comes late. Of the default it is more than comes in rx_bulk_ivl; of a small one little.", low=0.0, high=1.0)
     ne_bulk_share: float = _row(Unit.FRACTION, 0.25, _ELEMENTS, "-", "The same for an element, whose process sleeps for less than a receiver's when it rests.", low=0.0, high=1.0)
     telemetry_rows: int = _count(100_000, _ALL, "-", "Rows after which a telemetry file is complete. A few MB, which is what Spark likes to read.", low=1, high=10_000_000)
     telemetry_ivl: int = _ivl(5 * SECOND, _ALL, "-", "Age after which a telemetry file is complete, so that streaming jobs are not far behind.", low=10 * MILLISECOND)

@@ -38,8 +38,8 @@ from deploy.supervise import heed_signals
 from deploy.tables import console
 from pgm.errors import UnitError, UsageError
 from pgm.net.nurseries import open_plain_nursery
-from pgm.parameters import ROWS
-from pgm.units import parse_fraction, parse_octets, parse_rate
+from pgm.parameters import ROWS, Parameters
+from pgm.units import format_octets, parse_fraction, parse_octets, parse_rate
 
 BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
     "throughput": throughput,
@@ -150,7 +150,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
 @click.option(
     "--rcvbuf",
     callback=partial(_read, parse_octets),
-    default="8MiB",
+    default=format_octets(Parameters().so_rcvbuf),
     show_default=True,
     help="Socket buffers of all contenders, pgm's default; never more than the kernel grants to all.",
 )

@@ -8,6 +8,7 @@ from typing import Protocol
 import attrs
 
 from deploy.bench.place import IP_AND_UDP_OCTETS, Place, Seat
+from pgm.parameters import Parameters
 
 
 @attrs.frozen
@@ -19,8 +20,8 @@ class Job:
     rate: float = 0.0
     seconds: float = 5.0
     messages: int = 0  # if not 0, this many instead of `seconds`
-    rcvbuf: int = 8 << 20
-    sndbuf: int = 8 << 20
+    rcvbuf: int = Parameters().so_rcvbuf
+    sndbuf: int = Parameters().so_rcvbuf
     window: int = 256 << 20  # octets that a sender keeps for repairs
     quiet_s: float = 2.0  # without anything new until a receiver says what it has: several times what a repair takes
     parameters: dict[str, int | float | str] = attrs.field(factory=dict)  # of our sources

@@ -11,6 +11,7 @@ import attrs
 from deploy.bench.contender import Contender, Job
 from deploy.bench.contenders.registry import chosen
 from deploy.bench.place import ETHERNET_MTU, JUMBO_MTU, Place
+from pgm.parameters import Parameters
 
 Row = dict[str, Any]
 
@@ -28,7 +29,7 @@ class Settings:
     contenders: tuple[str, ...] = ()
     path: str = "auto"
     precision: float = 0.05
-    rcvbuf: int = 8 << 20
+    rcvbuf: int = Parameters().so_rcvbuf
     window: int = 256 << 20
     loss: float = 0.01
     burst: int = 10_000  # packets

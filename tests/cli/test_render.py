@@ -129,10 +129,10 @@ def test_ip_protocol_113_gets_the_one_capability_that_it_needs() -> None:
 def test_kernel_settings_are_the_largest_that_a_node_asks_for(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     text = FLOOR.read_text()
-    file.write_text(text.replace('role = "source"', 'role = "source"\nparameters = { so_rcvbuf = "32MiB" }', 1))
+    file.write_text(text.replace('role = "source"', 'role = "source"\nparameters = { so_rcvbuf = "96MiB" }', 1))
     asked = {node: invoked("render", file, "--node", node).out for node in ("exchange", "desk-1")}
-    assert f"net.core.rmem_max = {32 * MIB}\n" in asked["exchange"]
-    assert f"net.core.rmem_max = {8 * MIB}\n" in asked["desk-1"]
+    assert f"net.core.rmem_max = {96 * MIB}\n" in asked["exchange"]
+    assert f"net.core.rmem_max = {64 * MIB}\n" in asked["desk-1"]
     assert "### pgm-trading-floor-exchange.service\n" in asked["exchange"]  # a source that is named gets one
 
 
