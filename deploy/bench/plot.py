@@ -88,7 +88,8 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter("{x:,.0f}")
         axis.yaxis.set_minor_formatter("")
-    axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if titles:
+        axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _colour(title: str, titles: Sequence[str]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ from deploy.bench.peers.messages import PROBE, Maker, Tally
 from deploy.bench.peers.pace import Pace
 from deploy.bench.peers.round_trips import Answered, Trips
 from deploy.bench.place import Loopback, loss_rule
-from deploy.bench.plot import DRAWN, label
+from deploy.bench.plot import DRAWN, label, plot
 from deploy.bench.ratios import part_of, ratios_of
 from deploy.bench.recorded_tree import heard_or_ended
 from deploy.bench.search import Maximum, Search
@@ -355,6 +356,16 @@ raise SystemExit(3)
 def test_of_nothing_there_is_no_part() -> None:
     assert (part_of(1.0, 3.0), part_of(0.0, 3.0), part_of(0.0, 0.0)) == (0.333, 0.0, None)
     assert FIELDS["record"][1].write({"of_plain": None}) == ""
+
+
+def test_a_picture_of_whom_nobody_took_part_is_drawn_without_a_word(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file, machine = tmp_path / "out.svg", {"cpu": "some", "cpus": 2, "kernel": "6"}
+    rows = [{"contender": "openpgm", "title": "OpenPGM (C)", "size": 1400, "why_not": "not installed"}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot(file, {"throughput": rows, "relay": []}, machine)
+    assert file.stat().st_size
 
 
 def test_bars_say_what_they_are_of() -> None:
