@@ -165,16 +165,18 @@ class _Level:
     at_ns: int = 0
 
     def add(self, octets: int, now_ns: int) -> bool:
-        """Note octets; says whether they were within the limit."""
-        self.level = max(0, self.level - self.rate * (now_ns - self.at_ns)) + octets * SECOND
-        self.at_ns = now_ns
+        """Note octets; says whether they were within the limit. What waited may be told of behind what came later."""
+        passed_ns = max(0, now_ns - self.at_ns)
+        self.level = max(0, self.level - self.rate * passed_ns) + octets * SECOND
+        self.at_ns += passed_ns
         return self.level <= self.bucket
 
 
 class Rates(Checker):
     """RDATA of every node on every segment within its share, all of a source on each within TXW_MAX_RTE, over any time (SRC-03).
 
-    SPMs are control: they go at once and are charged afterwards, so a source may be ahead by one of them.
+    SPMs are control: they go at once and are charged afterwards, so a source may be ahead by one of them. What waits for a
+    line that is slower than that was within the limit when it was made, and may leave more closely.
     """
 
     def __init__(self) -> None:
@@ -196,7 +198,7 @@ class Rates(Checker):
         role = node.plan.role
         if role in (Role.RECEIVER, Role.AGGREGATOR):
             return  # an aggregator passes on what others paced
-        now_ns = self.world.now_ns
+        now_ns = node.handed_ns
         repairs = sum(one.count * one.stride for one in data_of(train) if one.type is PacketType.RDATA)
         if repairs and not self._repairs[node.index, send.segment.index].add(repairs, now_ns):
             node.fail(f"{repairs} octets of RDATA exceed rdata_share")

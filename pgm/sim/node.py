@@ -45,6 +45,7 @@ class _Leaving:
     attachment: Attachment
     send: Send
     train: Train
+    handed_ns: int  # when the core gave it
     copies: int = 0  # that have left
 
     def has_room(self, now_ns: int) -> bool:
@@ -72,6 +73,7 @@ class Node:
         self.is_paused = False
         self.paused_ns = 0  # since when
         self._pauses = 0  # that last: faults may overlap
+        self.handed_ns = 0  # when the core gave what is being sent: before now where it waited for the line
         self._armed_ns = NEVER
         self._held: deque[_Leaving] = deque()
         self._backlog: deque[tuple[Train, Channel, Nla]] = deque()
@@ -268,7 +270,8 @@ class Node:
 
     def _send(self, send: Send, is_pull: bool) -> None:
         world = self.world
-        leaving = _Leaving(self.attachments[send.segment.index], send, Train.of(send.octets, send.stride))
+        train = Train.of(send.octets, send.stride)
+        leaving = _Leaving(self.attachments[send.segment.index], send, train, world.now_ns)
         may_wait = send.is_data and (is_pull or self.plan.role is Role.SOURCE)
         if leaving.has_room(world.now_ns) and self._put(leaving, may_wait=may_wait):
             return
@@ -287,6 +290,7 @@ class Node:
         """Put a train on the wire, on a unicast leg as often as there are peers; says whether that was all. A copy without room waits or is dropped."""
         world = self.world
         if not leaving.copies:
+            self.handed_ns = leaving.handed_ns
             world.note_send(self, leaving.send, leaving.train)
             for checker in world.on_sent:
                 checker.sent(self, leaving.send, leaving.train)
