@@ -361,7 +361,7 @@ class Parameters:
     file_manifest_bytes: int = _octets(64 * MIB, ("source", "receiver"), "-", "Most octets of the list of files.", low=KIB, high=GIB)
 
     # Sockets and drivers
-    so_rcvbuf: int = _octets(64 * MIB, _ALL, "-", "Receive buffer asked of the kernel; what it grants is read back and reported. The kernel doubles it: what comes at 1 GB/s in 120 ms. A node that was late then has to read faster, and not to ask again for what its own socket dropped, which makes it later. Only what waits takes memory. Less where late is worse than lost.", low=16 * KIB, high=GIB)
+    so_rcvbuf: int = _octets(16 * MIB, _ALL, "-", "Receive buffer asked of the kernel; what it grants is read back and reported. The kernel doubles it: what comes at 1 GB/s in 30 ms, twice as long as a virtual machine keeps a process from running now and then; at 100 Mbit/s in 2.7 s, after which what was dropped is still repaired. A node that was late has to read faster then, and not to ask again for what its own socket dropped, which makes it later. Only what waits takes memory.", low=16 * KIB, high=GIB)
     so_sndbuf: int = _octets(4 * MIB, _ALL, "-", "Send buffer asked of the kernel.", low=16 * KIB, high=GIB)
     multicast_hops: int = _count(16, _ALL, "-", "Hop limit of multicast packets.", low=1, high=255)
     dscp: int = _count(0, _ALL, "-", "Traffic class of what is sent, data and control alike: the six bits of DSCP, for switches that tell traffic apart by it.", high=63)

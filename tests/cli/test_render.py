@@ -132,7 +132,7 @@ def test_kernel_settings_are_the_largest_that_a_node_asks_for(tmp_path: Path) ->
     file.write_text(text.replace('role = "source"', 'role = "source"\nparameters = { so_rcvbuf = "96MiB" }', 1))
     asked = {node: invoked("render", file, "--node", node).out for node in ("exchange", "desk-1")}
     assert f"net.core.rmem_max = {96 * MIB}\n" in asked["exchange"]
-    assert f"net.core.rmem_max = {64 * MIB}\n" in asked["desk-1"]
+    assert f"net.core.rmem_max = {16 * MIB}\n" in asked["desk-1"]
     assert "### pgm-trading-floor-exchange.service\n" in asked["exchange"]  # a source that is named gets one
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -120,19 +121,21 @@ async def test_the_line_that_works_will_do(tree: str) -> None:
     assert shown == f"line-a lost {a.lost_packets / len(sent):.1%}, 0.0 ms behind; line-b lost 0.0%, down"
 
 
+def lines_of(snapshot: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Of the first session the segment of each line, and whether it is down: on a busy machine a line may be for a moment."""
+    return [(line["segment"], line["is_down"]) for line in snapshot["sessions"][0]["lines"]]
+
+
 def test_a_relay_that_is_killed_takes_one_line_with_it(place: Place) -> None:
     """Two repairers carry the stream to a segment each; one is killed in the middle, and nobody misses anything."""
     groups = {"core": place.group(0), "a": place.group(1), "b": place.group(2)}
     text = RELAYED.format(name=f"t{place.number}", port=place.port, net=place.net, **groups)
     with streaming(text, f"t{place.number}", ["desk"], ["relay-a", "relay-b"]) as stream:
         stream.until_delivered(2000)
-        [session] = stream.tree.status("desk")["sessions"]
-        assert [line["segment"] for line in session["lines"]] == ["line-a", "line-b"]
-        assert not any(line["is_down"] for line in session["lines"])
+        stream.tree.until("desk", lambda snapshot: lines_of(snapshot) == [("line-a", False), ("line-b", False)])
         stream.tree.running["relay-a"].process.kill()
         stream.until_delivered(5000)
-        [session] = stream.tree.status("desk")["sessions"]
-        assert [line["is_down"] for line in session["lines"]] == [True, False]
+        stream.tree.until("desk", lambda snapshot: lines_of(snapshot) == [("line-a", True), ("line-b", False)])
         stream.end_whole()
 
 
