@@ -110,9 +110,8 @@ def _verify(directory: Path, as_json: bool) -> int:
                 problems.append(error.message)
             except FileNotFoundError as error:
                 reader.refresh(is_forced=True)
-                if (
-                    session.oldest <= entry.first
-                ):  # else the recorder has dropped it meanwhile, as the oldest that was held
+                # Else the recorder has dropped it meanwhile, as the oldest that was held.
+                if session.oldest <= entry.first:
                     problems.append(f"{error.filename} is gone, and with it the sqns {entry.first} to {entry.end - 1}")
                 continue
             batches, rows, octets = batches + 1, rows + entry.rows, octets + entry.octets

@@ -48,7 +48,7 @@ class Confirmer:
         """The NCF for a NAK, to the segment it came from, or by unicast to who asked; with `options` besides the list."""
         if isinstance(nak, Naks):
             return self._confirm_all(nak, segment, now_ns, to, options)
-        key = (segment.index, to or "", nak.parity, list_key(nak.sqns))
+        key = _key(segment, list_key(nak.sqns), to, parity=nak.parity)
         sent_ns = self._recent.get(key)
         if sent_ns is None or now_ns >= sent_ns + self._parameters.ncf_ivl:
             return self._send(key, control(segment, ncf_for(nak, options), to), now_ns)
@@ -61,7 +61,7 @@ class Confirmer:
 
     def key_if_new(self, segment: Segment, listed: bytes) -> Key | None:
         """What a NAK for a list of packets, by its `list_key`, is remembered by, if no such NAK is remembered; for `confirm_first`."""
-        key = (segment.index, "", False, listed)
+        key = _key(segment, listed)
         return None if key in self._recent else key
 
     def confirm_first(self, key: Key, segment: Segment, ncf: bytes, now_ns: int) -> Effects:
@@ -70,7 +70,7 @@ class Confirmer:
 
     def _confirm_all(self, naks: Naks, segment: Segment, now_ns: int, to: Nla | None, options: Options) -> Effects:
         """The same for a train of NAKs: a train of NCFs where nothing else is to be said and none of them is damped."""
-        keys: list[Key] = [(segment.index, to or "", False, each) for each in naks.each_list()]
+        keys: list[Key] = [_key(segment, each, to) for each in naks.each_list()]
         known = [sent_ns for sent_ns in map(self._recent.get, keys) if sent_ns is not None]
         are_new = not known or max(known) <= now_ns - self._parameters.ncf_ivl
         if options or not are_new or len(set(keys)) != len(keys) or len(keys) > _MOST_RECENT:
@@ -119,3 +119,8 @@ class Confirmer:
             _, ncf = self._again.pop(key)
             due += self._send(key, ncf, now_ns)
         return due
+
+
+def _key(segment: Segment, listed: bytes, to: Nla | None = None, *, parity: bool = False) -> Key:
+    """What a NAK for a list, by its `list_key`, is remembered by."""
+    return segment.index, to or "", parity, listed

@@ -46,11 +46,11 @@ class Pacer:
 
     def _set_longest_train(self, rate: int) -> None:
         """What may leave at once: what the bucket holds, less the slack, and beyond one train no more than the peak rate allows."""
-        peak = max(MAX_TRAIN_OCTETS, self._peak.rate * self._peak.burst_ns // SECOND)
+        peak = max(MAX_TRAIN_OCTETS, self._peak.most)
         most = min(MAX_CONVOY_OCTETS, peak, rate * (self._all.burst_ns - self._slack_ns) // SECOND)
         self.train_octets = max(self._packet, most)
         # The largest train of repairs: what their bucket holds.
-        self.repair_octets = min(self.train_octets, max(1, self._repairs.burst_ns * self._repairs.rate // SECOND))
+        self.repair_octets = min(self.train_octets, max(1, self._repairs.most))
         # What a single packet needs, so that nothing is divided for each.
         self._packet_spare_ns = max(0, self._all.burst_ns - self._all.cost_ns(self._packet))
         self._alone_octets, self._alone_ns, self._alone_peak_ns = 0, 0, 0

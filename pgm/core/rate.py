@@ -48,11 +48,7 @@ class Bucket:
 
     def take(self, amount: int, now_ns: int) -> bool:
         """Take units if they are there."""
-        # As `ready_at` and `charge`; written out, since NAKs and NCFs take from three buckets each.
-        cost_ns, full_ns = -(-amount * SECOND // self.rate), self.full_at_ns
-        if full_ns < now_ns:
-            full_ns = now_ns
-        if full_ns - now_ns > max(0, self.burst_ns - cost_ns):
+        if self.ready_at(amount) > now_ns:
             return False
-        self.full_at_ns = full_ns + cost_ns
+        self.charge(amount, now_ns)
         return True

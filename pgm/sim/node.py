@@ -70,8 +70,7 @@ class Node:
         self.core: Core | None = None
         self.starts = 0
         self.counters: list[Counters] = []  # of every core that ran here
-        self.is_paused = False
-        self.paused_ns = 0  # since when
+        self.paused_ns = 0  # since when it is paused
         self._pauses = 0  # that last: faults may overlap
         self.handed_ns = 0  # when the core gave what is being sent: before now where it waited for the line
         self._armed_ns = NEVER
@@ -132,7 +131,6 @@ class Node:
         self.starts += 1
         self.core = core
         self.counters.append(core.counters)
-        self.is_paused = False
         self._pauses = 0
         self._held.clear()
         self._backlog.clear()
@@ -148,19 +146,23 @@ class Node:
         """End the process: nothing more is heard or said."""
         self.core = None
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the process is stopped."""
+        return self._pauses > 0
+
     def pause(self) -> None:
         """Stop the process without ending it. What arrives waits in a socket buffer of so_rcvbuf octets."""
-        self._pauses += 1
         if not self.is_paused:
-            self.is_paused = True
             self.paused_ns = self.world.now_ns
+        self._pauses += 1
 
     def resume(self) -> None:
         """Undo one `pause`; let a stopped process go on with the last of them."""
+        was_paused = self.is_paused
         self._pauses = max(0, self._pauses - 1)
-        if self._pauses or not self.is_paused:
+        if self.is_paused or not was_paused:
             return
-        self.is_paused = False
         for checker in self.world.on_started:
             checker.resumed(self)
         self._backlog_octets = 0

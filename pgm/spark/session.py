@@ -16,9 +16,8 @@ from pgm.errors import ProcessError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CONDITION = re.compile(
-    r"\[[A-Z][A-Z0-9_.]+\] [^\n]*"
-)  # that Spark names: [FAILED_READ_FILE.NO_HINT] and what it means
+# What Spark names: [FAILED_READ_FILE.NO_HINT] and what it means.
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 _OLDEST_JAVA = 17  # that Spark 4 runs on
 _JAVA_S = 30.0  # that it may take to say its version, on a busy machine
 

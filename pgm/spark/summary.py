@@ -22,7 +22,9 @@ _WINDOWS = 120  # that a timeline has at most
 _LEAST_WINDOW_S = 1
 
 
-def summarise(events: DataFrame, *, name: str = "this", progress: Callable[[str], None] = lambda _: None) -> Summary:
+def summarise(
+    events: DataFrame, *, name: str = "the folder", progress: Callable[[str], None] = lambda _: None
+) -> Summary:
     """Every job over these events, once. `progress` is told what is being computed. Raises `UsageError`, which says where they are by `name`, if there are none."""
     # Not the events, of which each job reads a few columns: what several jobs make of them.
     doubled = repairs.duplicates(events).persist(StorageLevel.MEMORY_AND_DISK)

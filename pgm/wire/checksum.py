@@ -86,7 +86,7 @@ def is_absent(packet: bytes) -> bool:
 
 def is_valid(packet: bytes) -> bool:
     """Whether a packet with a non-zero checksum field sums to 0xFFFF, which is 0 modulo 0xFFFF."""
-    return int.from_bytes(packet, "little") % 0xFFFF == 0
+    return _sum(packet) == 0
 
 
 def _sum(packet: bytes) -> int:

@@ -7,7 +7,7 @@ import pytest
 from pgm.core.brakes import Brakes
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, LossCause, Notice
-from pgm.core.nagging import NagMonitor
+from pgm.core.nagging import NagMonitor, Restraint
 from pgm.core.rate import Bucket
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, data_train, parameters
@@ -207,8 +207,11 @@ def test_a_lowered_demand_is_asked_for_all_the_same(rate, count):
 
 
 def test_who_nags_may_ask_for_one_packet_at_a_time_at_least():
-    modest, notices = nagging(nagging_policy="lower", crying_sqn_rte=10, brake_burst_ivl=MS)
-    asked = modest.core.counters.nak_sqns
-    modest.until(modest.now + SECOND)
-    assert notices[0].code == "nagging"
-    assert modest.core.counters.nak_sqns > asked
+    """Also where a bucket of `brake_burst_ivl` would hold a part of one."""
+    made = recovery()
+    lowered = parameters(**SOON | {"crying_sqn_rte": 10, "brake_burst_ivl": MS}, nagging_policy="lower")
+    restraint = Restraint("session", made, lowered, 0, 0)
+    for now in range(0, 2 * CHECK, 10 * MS):
+        restraint.asked(10, now // MS, now)
+    assert made.budget is not None
+    assert made.budget.available(2 * CHECK) == made.budget.most == 1
