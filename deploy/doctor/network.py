@@ -104,7 +104,7 @@ def _interface_of(plan: SegmentPlan) -> Interface:
 def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[Finding]:
     subject = f"{plan.name} on {segment.name}"
     try:
-        sockets = open_sockets(segment, plan.parameters, is_source=plan.role is Role.SOURCE)
+        sockets = open_sockets(segment, plan.parameters)
     except TransportError as error:
         yield _not_opened(plan, segment, interface, error)
         return

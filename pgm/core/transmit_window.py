@@ -21,7 +21,7 @@ from pgm.core.ranges import Span
 from pgm.core.run_store import RunStore
 from pgm.errors import PayloadTooLarge
 from pgm.parameters import Parameters
-from pgm.units import KIB, NEVER, SECOND
+from pgm.units import MIB, NEVER, SECOND
 from pgm.wire.checksum import INTEGER_OCTETS
 from pgm.wire.data import as_rdata, write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, PacketType, Tsi
@@ -31,7 +31,7 @@ from pgm.wire.serial import unwrap
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, in_whole_trains
 
 Payload = bytes | bytearray | memoryview
-_APPEND_OCTETS = 384 * KIB  # written at a time: what a processor's second cache keeps until it is summed
+_APPEND_OCTETS = MIB  # written at a time: more than that no processor's second cache keeps until it is summed
 _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
 

@@ -393,7 +393,7 @@ class Driver(Doing):
             try:
                 return link.send(send, at)
             except WouldBlock as blocked:
-                at = blocked.at
+                at, blocked_by = blocked.at, blocked.sock
                 if source is not None and train is not None and not train.kept:
                     # Others read while this waits: what is still to be sent must not be overwritten.
                     train.kept = True
@@ -401,6 +401,6 @@ class Driver(Doing):
                 self._waits += 1
                 try:
                     async with self._turns[send.segment.index]:
-                        await trio.lowlevel.wait_writable(link.sockets.own)
+                        await trio.lowlevel.wait_writable(blocked_by)
                 finally:
                     self._waits -= 1

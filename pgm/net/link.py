@@ -19,8 +19,9 @@ from pgm.impairments import Injector
 from pgm.net.raw import ROUTER_ALERT, Ancillary
 from pgm.net.reads import BUSY, Reads
 from pgm.net.sockets import SOL_UDP, UDP_SEGMENT, open_sockets, socket_name
+from pgm.net.to_group import ToGroup
 from pgm.parameters import Parameters
-from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
+from pgm.topology.node_plan import NodePlan, SegmentPlan
 from pgm.wire.alert import wants_router_alert
 from pgm.wire.formats import Nla
 from pgm.wire.train import Octets, packets_a_train
@@ -30,16 +31,18 @@ _U16 = struct.Struct("=H")
 _SEGMENTS = SOL_UDP, UDP_SEGMENT
 _DONTWAIT = int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
 _Piece = bytes | memoryview | Octets  # of what leaves
+_Name = tuple[str | int, ...]  # what the system calls an address
 # What a driver never will take, unlike what it refuses for a while.
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
 
 class WouldBlock(Exception):
-    """The link takes no more now; `at` is the octet to go on from, counted over all peers of a unicast leg."""
+    """A socket of the link takes no more now; `at` is the octet to go on from, counted over all peers of a unicast leg."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, sock: socket.socket) -> None:
         super().__init__(at)
         self.at = at
+        self.sock = sock
 
 
 class Link(Reads):
@@ -52,13 +55,11 @@ class Link(Reads):
         parameters: Parameters,
         arena: Arena,
         injector: Injector | None,
-        *,
-        is_source: bool = False,
     ) -> None:
         self.plan = plan
         # Draws what is lost on the way out, trains with holes then. What a topology file asks for is lost on the way in.
         self.outgoing: Injector | None = None
-        sockets = open_sockets(plan, parameters, is_source=is_source)
+        sockets = open_sockets(plan, parameters)
         interface = sockets.interface
         segment = Segment(
             index,
@@ -72,9 +73,8 @@ class Link(Reads):
         )
         super().__init__(sockets, segment, arena, injector, is_raw=plan.transport == "ip")
         self._sendto, self._sendmsg = sockets.own.sendto, sockets.own.sendmsg
-        # What sends a packet to the group that takes nothing else along, and where others of that kind go.
-        self._send_single = None if sockets.to_group is None else sockets.to_group.send
-        self._group_name: tuple[str | int, ...] | None = None
+        self.to_group = None if sockets.to_group is None else ToGroup(sockets.to_group)
+        self._group_name: _Name | None = None  # where what takes nothing else along goes
         if not self._is_raw and plan.peers is None:
             self._group_name = socket_name(plan.group, plan.port, interface, sockets.family)
 
@@ -95,7 +95,7 @@ class Link(Reads):
                 try:
                     self._send_to(self.plan.peers[number], send, at)
                 except WouldBlock as blocked:
-                    raise WouldBlock(number * length + blocked.at) from None
+                    raise WouldBlock(number * length + blocked.at, blocked.sock) from None
                 at = 0
 
     def packets_left(self, send: Send, at: int) -> int:
@@ -107,13 +107,7 @@ class Link(Reads):
 
     def send_alone(self, packet: bytes) -> bool:
         """Send one packet to the group; False, and nothing was sent, where `send` has more to say."""
-        if self._send_single is None or self.outgoing is not None:
-            return False
-        try:
-            self._send_single(packet)
-        except OSError:
-            return False
-        return True
+        return self.to_group is not None and self.outgoing is None and self.to_group.send_alone(packet)
 
     def _send_to(self, to: Nla | None, send: Send, at: int) -> None:
         """Send to an address, or to the group."""
@@ -122,56 +116,81 @@ class Link(Reads):
         packet = memoryview(send.octets)[: send.stride]  # type: ignore[arg-type]
         self._put(send, at, self._ancillary(packet, to, send.hops), destination)
 
-    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: tuple[str | int, ...]) -> None:
+    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _Name) -> None:
         """Send from octet `at` on: trains where the kernel cuts them, packet by packet where it does not."""
-        octets, stride = send.octets, send.stride
+        octets, stride, own = send.octets, send.stride, self.sockets.own
         if len(octets) <= stride:
             if self._send_left(octets, stride, ancillary, destination) is None:
-                raise WouldBlock(0)
+                raise WouldBlock(0, own)
             return
         view = memoryview(octets)  # type: ignore[arg-type]
         if self.sockets.gso and len(view) - at > stride:
             at = self._send_trains(view, at, stride, ancillary, destination)
         for start in range(at, len(view), stride):
             if self._send_left(view[start : start + stride], stride, ancillary, destination) is None:
-                raise WouldBlock(start)
+                raise WouldBlock(start, own)
 
     def _send_trains(
-        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: tuple[str | int, ...]
+        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _Name
     ) -> int:
         """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
-        together = [*ancillary, (*_SEGMENTS, _U16.pack(stride))]
+        to_group = self.to_group if destination is self._group_name else None
+        if to_group is None:
+            sock, to, along = self.sockets.own, destination, (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
+        else:
+            sock, to, along = to_group.sock, None, ()
+            to_group.cut_by(stride)
         step = packets_a_train(stride) * stride
         for start in range(at, len(view), step):
-            done = self._send_left(view[start : start + step], stride, together, destination)
+            done = self._send_left(view[start : start + step], stride, along, to)
             if done is None:
-                raise WouldBlock(start)
+                raise WouldBlock(start, sock)
             if not done:
                 self.sockets.gso = False  # this path cannot; packet by packet from now on
                 return start
         return len(view)
 
     def _send_left(
-        self,
-        octets: _Piece,
-        stride: int,
-        ancillary: Sequence[Ancillary],
-        destination: tuple[str | int, ...],
+        self, octets: _Piece, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
     ) -> bool | None:
         """What `_send_once` does, for what is not lost on the way out."""
         outgoing = self.outgoing
         if outgoing is None:
-            return self._send_once((octets,), ancillary, destination)
+            return self._send_once((octets,), stride, ancillary, destination)
         packets = -(-len(octets) // stride)
         lost = () if outgoing.spares(packets) else outgoing.draw_places(packets)
         is_gone: bool | None = True
         if len(lost) < packets:
-            is_gone = self._send_once(_without(octets, stride, lost) if lost else (octets,), ancillary, destination)
+            left = _without(octets, stride, lost) if lost else (octets,)
+            is_gone = self._send_once(left, stride, ancillary, destination)
         if is_gone:
             self.counters.injected_losses += len(lost)
         else:
             outgoing.give_back(packets, lost)
         return is_gone
+
+    def _send_once(
+        self, pieces: Sequence[_Piece], stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+    ) -> bool | None:
+        """Send pieces of memory as one, without a destination by the socket that is connected to the group.
+
+        True when gone or counted as an error, False when the kernel will not segment, None when it is busy.
+        """
+        try:
+            if destination is None:
+                self.to_group.send(pieces)  # type: ignore[union-attr]
+            elif ancillary or len(pieces) > 1:
+                self._sendmsg(pieces, ancillary, _DONTWAIT, destination)  # type: ignore[arg-type]
+            else:
+                self._sendto(pieces[0], _DONTWAIT, destination)  # type: ignore[arg-type]
+        except OSError as error:
+            if error.errno in BUSY:
+                return None
+            octets = sum(map(len, pieces))
+            if octets > stride and error.errno in _NO_GSO:
+                return False
+            self.counters.send_errors += max(1, -(-octets // stride))
+        return True
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
         """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""
@@ -181,27 +200,6 @@ class Link(Reads):
         if self._is_raw and wants_router_alert(packet, is_unicast=to is not None):
             found.append(ROUTER_ALERT[self.sockets.family])
         return found
-
-    def _send_once(
-        self,
-        pieces: Sequence[_Piece],
-        ancillary: Sequence[Ancillary],
-        destination: tuple[str | int, ...],
-    ) -> bool | None:
-        """Send pieces of memory as one. True when gone or counted as an error, False when the kernel will not segment, None when it is busy."""
-        try:
-            if ancillary or len(pieces) > 1:
-                self._sendmsg(pieces, ancillary, _DONTWAIT, destination)  # type: ignore[arg-type]
-            else:
-                self._sendto(pieces[0], _DONTWAIT, destination)  # type: ignore[arg-type]
-        except OSError as error:
-            if error.errno in BUSY:
-                return None
-            stride = next((_U16.unpack(size)[0] for level, kind, size in ancillary if (level, kind) == _SEGMENTS), 0)
-            if stride and error.errno in _NO_GSO:
-                return False
-            self.counters.send_errors += -(-sum(map(len, pieces)) // stride) if stride else 1
-        return True
 
     def _hop_limit(self, hops: int) -> Ancillary:
         if self.sockets.family == socket.AF_INET6:
@@ -232,8 +230,7 @@ def open_links(plan: NodePlan, arena: Arena, seed: str | None = None, *, is_for_
             injector = None
             if not segment.impairment.is_lossless:
                 injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
-            is_source = plan.role is Role.SOURCE
-            link = Link(segment, index, plan.parameters, arena, injector, is_source=is_source)
+            link = Link(segment, index, plan.parameters, arena, injector)
             link.is_for_one = is_for_one
             links.append(link)
     except BaseException:

@@ -74,7 +74,9 @@ class SegmentSockets:
     gso: bool
     gro: bool
     buffers: Buffers
-    to_group: socket.socket | None  # sends to the group, and receives nothing, since nothing comes from a group
+    to_group: (
+        socket.socket | None
+    )  # of who sends data: connected to the group, and receives nothing, since nothing comes from one
     claim: socket.socket | None = None  # of the address, where there are no ports
 
     @property
@@ -137,11 +139,8 @@ def socket_name(host: str, port: int, interface: Interface, family: socket.Addre
     return host, port, 0, interface.index if needs_scope(host) else 0
 
 
-def open_sockets(plan: SegmentPlan, parameters: Parameters, *, is_source: bool = False) -> SegmentSockets:
-    """Open, bind and join. Raises `TransportError` with the remedy; leaves nothing open then.
-
-    `is_source` is true of who sends data packet by packet: a relay sends them on as they came, by its own socket.
-    """
+def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
+    """Open, bind and join. Raises `TransportError` with the remedy; leaves nothing open then."""
     is_v6 = ":" in plan.group
     family = socket.AF_INET6 if is_v6 else socket.AF_INET
     interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address, is_unicast=plan.peers is not None)
@@ -153,7 +152,7 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters, *, is_source: bool =
         inputs = (own,) if group is None else (group, own)
         gro = parameters.gro and not seat.is_raw and all(_try_option(one, SOL_UDP, UDP_GRO, 1) for one in inputs)
         gso = parameters.gso and not seat.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
-        connects = is_source and plan.peers is None and not seat.is_raw
+        connects = plan.downstream and plan.peers is None and not seat.is_raw
         to_group = stack.enter_context(_connected_socket(seat, own, parameters)) if connects else None
         buffers = _size_buffers(own, inputs, parameters)
         if to_group is not None:

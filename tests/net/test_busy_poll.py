@@ -392,7 +392,7 @@ def test_all_that_links_did_not_take_goes_in_order_when_they_do(place: Place, mo
         def refuse(send: Send, at: int = 0) -> None:
             refused_at = next(refusals, None)
             if refused_at is not None:
-                raise WouldBlock(at + refused_at)
+                raise WouldBlock(at + refused_at, driver.links[0].sockets.own)
             taken.append((bytes(send.octets), at))
 
         with monkeypatch.context() as patch:

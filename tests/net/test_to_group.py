@@ -1,8 +1,9 @@
-"""The socket that sends single packets: from the name of the node's own, which stays its own."""
+"""The socket that sends to the group what takes nothing else along: from the name of the node's own, which stays its own."""
 
 from __future__ import annotations
 
 import errno
+import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from pgm.core.arena import Arena
-from pgm.core.effects import alone
+from pgm.core.effects import Send, alone
 from pgm.net.link import Link, open_links
 from pgm.net.open import resolve
+from pgm.net.sockets import SOL_UDP, UDP_GRO
 from pgm.topology.node_plan import Role
 from tests.net.places import Place, below_a_relay
 from tests.net.test_gathering import sender
@@ -66,13 +68,30 @@ def test_a_receiver_has_none_and_leaves_it_to_others_to_send_alone(ends: tuple[L
     assert not ends[1].send_alone(b"packet")
 
 
-def test_a_relay_has_none_either(place: Place, tmp_path: Path) -> None:
-    """It sends on what came as it came."""
+def test_a_relay_has_one_for_those_below(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(below_a_relay(place))
     links = open_links(resolve(file, "relay", Role.AGGREGATOR, {}), Arena())
     try:
-        assert [link.sockets.to_group for link in links] == [None, None]
+        assert [link.sockets.to_group is not None for link in links] == [False, True]
     finally:
         for link in links:
             link.close()
+
+
+@pytest.mark.parametrize("gso", [True, False])
+def test_trains_and_single_packets_of_any_size_come_as_they_were_sent(ends: tuple[Link, Link], gso: bool) -> None:
+    """Whatever size the kernel was told to cut trains by before."""
+    source, receiver = ends
+    source.sockets.gso = gso
+    group, rng = receiver.inputs[0], random.Random(1)
+    group.setsockopt(SOL_UDP, UDP_GRO, 0)
+    for number in range(300):
+        stride, count = rng.choice((10, 100, 700, 1400)), rng.choice((1, 1, 2, 3, 80))
+        octets = rng.randbytes(stride * count - rng.randrange(stride if count > 1 else 1))
+        if count == 1 and number % 2:
+            assert source.send_alone(octets)
+        else:
+            source.send(Send(source.segment, octets, stride))
+        sent = [octets[at : at + stride] for at in range(0, len(octets), stride)]
+        assert [group.recv(2000) for _ in sent] == sent

@@ -271,7 +271,9 @@ async def test_a_full_line_is_taken_up_where_it_stopped(place: Place) -> None:
         sends: list[tuple[str, bytes]] = []
         refused = 0
 
-        def refuse_every_third(pieces: list[memoryview], _: object, destination: tuple[str, int]) -> bool | None:
+        def refuse_every_third(
+            pieces: list[memoryview], _stride: int, _ancillary: object, destination: tuple[str, int]
+        ) -> bool | None:
             nonlocal refused
             if (len(sends) + refused) % 3 == 2:
                 refused += 1

@@ -39,12 +39,11 @@ async def test_what_comes_on_two_sockets_and_what_timers_give_waits_for_one_link
 
         def send(one: Send, at: int = 0) -> None:
             if not is_open:
-                raise WouldBlock(at)
+                raise WouldBlock(at, full)
             sent.append(bytes(one.octets))
 
         with full, other, monkeypatch.context() as patch, trio.fail_after(20):
             patch.setattr(link, "send", send)
-            patch.setattr(link.sockets, "own", full)
             async with trio.open_nursery() as nursery:
                 for octets in (b"one", b"two", b"three"):
                     nursery.start_soon(driver._perform, [alone(link.segment, octets)])
@@ -57,6 +56,25 @@ async def test_what_comes_on_two_sockets_and_what_timers_give_waits_for_one_link
         assert sorted(sent) == [b"one", b"three", b"two"]
 
 
+async def test_a_train_waits_for_the_socket_that_did_not_take_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(loads(below_a_relay(place, "repairer")), "relay") as tree:
+        link = tree.drivers["relay"].links[1]
+
+        def refuse(*_: object) -> None:
+            raise BlockingIOError(errno.EAGAIN, "full")
+
+        assert link.to_group is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(link.to_group, "send", refuse)
+            patch.setattr(link, "_sendmsg", refuse)
+            with pytest.raises(WouldBlock) as blocked:
+                link.send(Send(link.segment, bytes(350), 100))
+            assert blocked.value.sock is link.to_group.sock
+            with pytest.raises(WouldBlock) as blocked:
+                link.send(Send(link.segment, bytes(350), 100, hops=1))
+            assert blocked.value.sock is link.sockets.own
+
+
 async def test_of_a_train_that_a_link_does_not_take_each_packet_is_counted(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +84,7 @@ async def test_of_a_train_that_a_link_does_not_take_each_packet_is_counted(
         train = Send(link.segment, bytes(350), 100)
 
         def refuse(_: Send) -> None:
-            raise WouldBlock(100)
+            raise WouldBlock(100, link.sockets.own)
 
         def fail(*_: object) -> None:
             raise OSError(errno.ENETUNREACH, "no route")
@@ -76,7 +94,7 @@ async def test_of_a_train_that_a_link_does_not_take_each_packet_is_counted(
             driver.perform_now([train])
             assert counters.sends_dropped == 3
         with monkeypatch.context() as patch:
-            patch.setattr(link, "_sendmsg", fail)
-            patch.setattr(link, "_sendto", fail)
+            assert link.to_group is not None
+            patch.setattr(link.to_group, "send", fail)
             driver.perform_now([train])
             assert counters.send_errors == 4
