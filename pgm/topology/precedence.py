@@ -8,6 +8,7 @@ about asking and comes from the segment above. Where streams or segments disagre
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -160,6 +161,10 @@ def _of_ipv6(topology: Topology, node: Node, streams: Sequence[Stream]) -> dict[
 def _reached(topology: Topology, node: Node, streams: Sequence[Stream]) -> Iterator[str]:
     """The segments to which relays carry a source's streams, its own first."""
     carried = {stream.name for stream in streams}
+    relays: defaultdict[str, list[Node]] = defaultdict(list)
+    for relay in topology.nodes.values():
+        if relay.is_relay and relay.upstream is not None and (not relay.streams or carried.intersection(relay.streams)):
+            relays[relay.upstream.segment].append(relay)
     waiting = [place.segment for place in node.downs]
     seen: set[str] = set()
     while waiting:
@@ -168,10 +173,7 @@ def _reached(topology: Topology, node: Node, streams: Sequence[Stream]) -> Itera
             continue
         seen.add(segment)
         yield segment
-        for relay in topology.nodes.values():
-            hears = relay.is_relay and relay.upstream is not None and relay.upstream.segment == segment
-            if hears and (not relay.streams or carried.intersection(relay.streams)):
-                waiting += [place.segment for place in relay.downstream]
+        waiting += [place.segment for relay in relays[segment] for place in relay.downstream]
 
 
 def _given(topology: Topology, table: KeyPath, overrides: Overrides, who: str) -> dict[str, Setting]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pgm.parameters import ROWS
 from pgm.topology.locate import KeyPath
@@ -17,6 +17,7 @@ from pgm.topology.rule import Finding, Rule
 from pgm.topology.tree import Tree
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _ELEMENTS = (Role.AGGREGATOR, Role.REPAIRER)
 
 
@@ -63,19 +64,26 @@ def number_of(pattern: str, name: str) -> int | None:
     """The number by which a name matches a pattern, counted from 1, or None."""
     head, _, tail = pattern.partition("*")
     middle = name[len(head) : len(name) - len(tail)]
-    fits = name == head + middle + tail and re.fullmatch(r"[1-9][0-9]{0,8}", middle)
+    fits = name == head + middle + tail and _NUMBER.fullmatch(middle)
     return int(middle) if fits else None
 
 
+def _patterns_of(name: str) -> Iterator[tuple[str, int]]:
+    """Every pattern that a name may be of, and the number it then is."""
+    for start in range(len(name)):
+        for end in range(start + 1, len(name) + 1):
+            if not _NUMBER.fullmatch(name, start, end):
+                break
+            yield f"{name[:start]}*{name[end:]}", int(name[start:end])
+
+
 def _same_name(tree: Tree) -> Iterator[Finding]:
-    patterns = [node for node in tree.nodes if node.is_pattern and node.name.count("*") == 1]
+    patterns = {node.name: node for node in tree.nodes if node.is_pattern and node.name.count("*") == 1}
     for node in tree.nodes:
-        for pattern in patterns:
-            if node is pattern:
-                continue
-            # Of two patterns, "a-*" and "a-1*", the first number of the one may be a number of the other.
-            number = number_of(pattern.name, node.name.replace("*", "1"))
-            if number is not None and number <= pattern.instances and node.instances:
+        # Of two patterns, "a-*" and "a-1*", the first number of the one may be a number of the other.
+        for name, number in _patterns_of(node.name.replace("*", "1")):
+            pattern = patterns.get(name)
+            if pattern is not None and pattern is not node and number <= pattern.instances and node.instances:
                 message = f"{node.name!r} is also number {number} of the pattern {pattern.name!r}"
                 yield Finding(("nodes", node.name), message, f"rename it, or set count below {number}")
 
@@ -166,8 +174,7 @@ def _unknown(tree: Tree) -> Iterator[Finding]:
             yield from _look_up((*path, "standby_of"), [node.standby_of], topology.nodes, "node")
 
 
-def _look_up(path: KeyPath, names: Iterable[str], known: Iterable[str], kind: str) -> Iterator[Finding]:
-    known = set(known)
+def _look_up(path: KeyPath, names: Iterable[str], known: Mapping[str, object], kind: str) -> Iterator[Finding]:
     for index, name in enumerate(names):
         if name not in known:
             is_item = path[-1] in ("streams", "parents", "repairers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -148,10 +149,15 @@ def _seats_of(relay: Node) -> str:
 
 def _silent_segments(tree: Tree) -> Iterator[Finding]:
     """Segments where nothing arrives although somebody listens; those below one that is silent itself follow from it."""
-    feeders = [node for node in tree.nodes if node.is_relay and not node.standby_of]
+    feeders: defaultdict[str, list[str]] = defaultdict(list)  # segment -> those from which relays carry data to it
+    for node in tree.nodes:
+        if node.is_relay and not node.standby_of and node.upstream is not None:
+            for place in node.downstream:
+                if node.address_below(place.segment):
+                    feeders[place.segment].append(node.upstream.segment)
     for name in tree.topology.segments:
         listening = [node.name for node in tree.on.get(name, []) if node.up is not None and node.up.segment == name]
-        above = [one.upstream.segment for one in feeders if one.upstream and one.address_below(name)]
+        above = feeders.get(name)
         if tree.feeds[name] or not listening or (above and not any(tree.feeds.get(segment) for segment in above)):
             continue
         names = ", ".join(listening[:3]) + (f" and {len(listening) - 3} more" if len(listening) > 3 else "")
