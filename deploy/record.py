@@ -22,16 +22,15 @@ from deploy.supervise import end_with_supervisor
 from deploy.targets import require_node
 from pgm.archive.opening import recording
 from pgm.archive.recorder import Recorder
-from pgm.core.arena import Arena
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
 from pgm.core.receiver import ReceiverCore
 from pgm.errors import UsageError
 from pgm.net.answering import start_answering
 from pgm.net.cores import receiver_core, stream_of
 from pgm.net.driver import Driver
-from pgm.net.link import close_links, open_links
+from pgm.net.link import close_links
 from pgm.net.nurseries import open_plain_nursery
-from pgm.net.open import driven, resolve
+from pgm.net.open import driven, receiving_driver, receiving_links, resolve
 from pgm.net.process import cancel_on_signal
 from pgm.net.status import snapshot_of
 from pgm.telemetry.snapshot import Snapshot
@@ -94,7 +93,7 @@ async def record_node(
 ) -> dict[str, Any]:
     """Record until a signal, or until all streams have ended; returns the account. Raises `ArchiveError`, `TransportError`."""
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    links = open_links(plan, Arena(), seed)
+    links = receiving_links(plan, seed)
     since = time.monotonic()
     meter = Meter("recorded")
     events = Happenings(meter.leave)
@@ -105,7 +104,7 @@ async def record_node(
         recorder = stack.enter_context(recording(plan, directory, core.sessions.path_of, events.log))
         recorder.counters = core.counters
         application = _Recording(core, recorder, until_closed, events)
-        driver = Driver(core, links, application, rest_ivl=plan.parameters.rx_rest_ivl)
+        driver = receiving_driver(core, links, application, plan.parameters)
         driver.last_event = events.last
         await stack.enter_async_context(driven(driver, plan))
         snapshot = await _until_done(plan, driver, application, meter)

@@ -28,10 +28,9 @@ from pgm.net.handles import ReceiverHandle, SourceHandle, SourceOutbox
 from pgm.net.items import AnyBatch, BatchItem, Item, Message, batch_of
 from pgm.net.link import closed_on_error, open_links
 from pgm.net.objects import ObjectItem, object_of
-from pgm.net.open import Target, new_tsi, resolve
+from pgm.net.open import Target, new_tsi, receiving_links, resolve
 from pgm.net.policies import Policies
 from pgm.net.rate_setting import checked_rate
-from pgm.net.reads import receiving_arena
 from pgm.net.receiver import OCTETS_BETWEEN_READS, REPORTING, Inbox
 from pgm.net.starting import start_parameters
 from pgm.telemetry.observer import observing
@@ -374,7 +373,7 @@ def open_receiver(
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     with pinned(cpu):
-        links = open_links(plan, receiving_arena(plan.parameters), seed, is_for_one=True)
+        links = receiving_links(plan, seed)
         with closed_on_error(links):
             core = receiver_core(
                 plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())

@@ -18,13 +18,14 @@ import trio
 
 from pgm.core.arena import Arena
 from pgm.core.effects import Notice
+from pgm.core.receiver import ReceiverCore
 from pgm.errors import ProcessError, UsageError
 from pgm.net.answering import start_answering
 from pgm.net.codings import Unwrapping, packing_of
 from pgm.net.cores import receiver_core, source_core, stream_of, unordered_ports
-from pgm.net.driver import Driver, rests, warmth
+from pgm.net.driver import Application, Driver, rests, warmth
 from pgm.net.lead import Lead
-from pgm.net.link import close_links, closed_on_error, open_links
+from pgm.net.link import Link, close_links, closed_on_error, open_links
 from pgm.net.nurseries import open_plain_nursery
 from pgm.net.policies import Policies
 from pgm.net.reads import receiving_arena
@@ -106,6 +107,16 @@ def new_tsi(data_port: int) -> Tsi:
 
 def _ignore(_: Notice) -> None:
     """The default for notices: nobody listens."""
+
+
+def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
+    """The links of a receiver, with memory to read to. Raises `TransportError`."""
+    return open_links(plan, receiving_arena(plan.parameters), seed, is_for_one=True)
+
+
+def receiving_driver(core: ReceiverCore, links: list[Link], application: Application, parameters: Parameters) -> Driver:
+    """The driver of a receiver, which reads as the parameters say."""
+    return Driver(core, links, application, **rests(parameters), **warmth(parameters))
 
 
 @asynccontextmanager
@@ -212,11 +223,11 @@ async def open_receiver(
     policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
-    links = open_links(plan, receiving_arena(plan.parameters), seed, is_for_one=True)
+    links = receiving_links(plan, seed)
     with closed_on_error(links):
         core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
         inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
-        driver = Driver(core, links, inbox, **rests(plan.parameters), **warmth(plan.parameters))
+        driver = receiving_driver(core, links, inbox, plan.parameters)
     async with driven(driver, plan, answer):
         if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             read = partial(driver.read_for, inbox.take_alone)
