@@ -81,7 +81,7 @@ def simulate(
     schedule = Faults(world)
     for fault in faults:
         schedule.add(fault)
-    calm_ns = 2 * max(_patience(plan) for plan in plans.values())
+    calm_ns = 2 * max(_patience(node.plan) for node in world.nodes.values())
     busy_ns = max(schedule.begun_at_ns, schedule.healed_at_ns, _START_NS)
     try:
         _run(world, busy_ns, calm_ns, limit, progress)
@@ -115,7 +115,9 @@ def _traffic(plan: NodePlan, messages: int, size: int, rate: int) -> Traffic:
 def _patience(plan: NodePlan) -> int:
     """The longest pause between two tries of a repair."""
     limits = plan.parameters
-    return max(limits.nak_rdata_ivl, limits.nak_rpt_ivl) + limits.nak_bo_ivl + limits.ne_nak_rpt_ivl
+    wait_ns = max(limits.nak_rdata_ivl, limits.nak_rpt_ivl, limits.nak_max_ivl)  # waits in vain grow up to the last
+    told_ns = 0 if limits.nak_bo_tuning == "off" else limits.nak_bo_ivl_max  # by a parent, to those who ask it
+    return wait_ns + max(limits.nak_bo_ivl, told_ns) + limits.ne_nak_rpt_ivl
 
 
 def _run(

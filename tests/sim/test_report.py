@@ -151,3 +151,15 @@ def test_a_plan_that_loses_nothing_may_double_and_reorder():
     report = simulate(plans, build_core, messages=500, rate=2000)
     assert [row["late"] > 0 for row in report["receivers"]] == [True, True, False]
     assert report["ok"], report["problems"]
+
+
+def test_a_run_is_not_over_while_somebody_waits_to_ask_again():
+    """Waits in vain grow up to nak_max_ivl; what a repairer keeps comes at the next try, when the source has left long since."""
+    made = Tree(parameters(nak_max_ivl=10 * SECOND))
+    made.source("source", "lan")
+    made.repairer("repairer", "lan", parents=("source",))
+    made.receiver("receiver", "lan", "repairer")
+    lossy = {"receiver": Wiring(ingress=LinkSetup(impairment=Impairment(loss=0.3)))}
+    faults = [Fault("partition", "receiver", SECOND + 500 * MS, 20 * SECOND)]
+    report = simulate(made.plans, build_core, messages=1000, rate=1000, wiring=lossy, faults=faults)
+    assert report["totals"]["delivered"] == 500  # all of before the partition
