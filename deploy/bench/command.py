@@ -62,6 +62,7 @@ _RATIO_OF = {
     "files": ("seconds", "size"),
 }
 _CONTENDED = ("throughput", "latency", "repair", "relay", "scale", "messages")  # --contenders decides who takes part
+_ONLY_ON = {"idle": "loopback", "record": "loopback", "files": "namespaces"}  # whatever others are measured on
 _MOVES = "absolute figures move between machines and with what else runs on them; the ratios are what to keep"
 
 
@@ -113,12 +114,22 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
         raise UsageError(f"messages carry a number of {NUMBER_OCTETS} octets", remedy="raise --sizes")
     if any(count > MOST_SIMULATED for count in options["simulated"]):
         raise UsageError(f"at most {MOST_SIMULATED:,} receivers are simulated", remedy="lower --simulated")
+    _check_path(names, options["path"])
     require_known(options["contenders"])
+    if options["contenders"] and not {*_CONTENDED, "files"}.intersection(names):
+        raise UsageError(f"nobody contends in {' or '.join(names)}", remedy="leave --contenders away")
     for name in names:
         if name == "files":
             chosen_for_files(options["contenders"])
         elif name in _CONTENDED:
             chosen(name, options["contenders"])
+
+
+def _check_path(names: tuple[str, ...], path: str) -> None:
+    for name in names:
+        only = _ONLY_ON.get(name, path)
+        if path not in ("auto", only):
+            raise UsageError(f"{name} is not measured on --path {path}", remedy=f"use --path {only}, or leave it away")
 
 
 @click.command()
@@ -138,7 +149,7 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
     type=click.Choice(["auto", "namespaces", "loopback"]),
     default="auto",
     show_default=True,
-    help="Two network namespaces made for it (auto, where they can be had), or the loopback interface.",
+    help="Two network namespaces made for it (auto, where they can be had), or the loopback interface. idle and record are on that alone, files in namespaces.",
 )
 @click.option(
     "--precision",

@@ -232,6 +232,16 @@ def test_what_cannot_be_measured_is_said_first(tmp_path: Path) -> None:
         assert "rates from 8kbit/s" in refused.err
     pgm("bench", "--plot", str(tmp_path / "out.txt")).complains(2, "out.txt", "name it .png, .svg or .pdf")
     pgm("bench", "relay", "--contenders", "openpgm").complains(2, "takes part in relay", "ours-trio")
+    for name in ("idle", "record", "pacing"):
+        pgm("bench", name, "--contenders", "ours-trio").complains(2, f"nobody contends in {name}", "leave --contenders")
+    for name, path, only in (
+        ("idle", "namespaces", "loopback"),
+        ("record", "namespaces", "loopback"),
+        ("files", "loopback", "namespaces"),
+    ):
+        pgm("bench", name, "--path", path).complains(
+            2, f"{name} is not measured on --path {path}", f"use --path {only}"
+        )
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
     hidden = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     pgm("bench", "--plot", "out.png", env=hidden).complains(2, "matplotlib", "pgm-repair-network[bench]")
