@@ -1,14 +1,14 @@
 """One node: a core, its driver in virtual time, its application.
 
-The driver keeps to the contract of `pgm.core.interface`: control is sent at once or dropped; a train of
-data that the link does not take is held, of a source also what answers a NAK at once, and the core is not asked
-for more until it is gone; a deadline is served when it comes, and one that lies in the past is served now.
+The driver keeps to the contract of `pgm.core.interface`: control is sent at once or dropped; data that the link does
+not take is held, and until it is gone the core is not asked for more, or, where it came of what was read, the socket
+that brought that is not read; a deadline is served when it comes, and one that lies in the past is served now.
 """
 
 from __future__ import annotations
 
 import functools
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
@@ -46,6 +46,7 @@ class _Leaving:
     send: Send
     train: Train
     handed_ns: int  # when the core gave it
+    channel: Channel | None  # that brought what it came of; None: it was due
     copies: int = 0  # that have left
 
     def has_room(self, now_ns: int) -> bool:
@@ -54,6 +55,15 @@ class _Leaving:
     @property
     def room_at_ns(self) -> int:
         return self.attachment.egress.room_at_ns(self.train.length)
+
+
+@attrs.define
+class _Unread:
+    """What waits in a socket."""
+
+    # With a number each in the order in which they came, of all sockets.
+    arrivals: deque[tuple[int, Train, Channel, Nla]] = attrs.field(factory=deque)
+    octets: int = 0
 
 
 class Node:
@@ -74,9 +84,9 @@ class Node:
         self._pauses = 0  # that last: faults may overlap
         self.handed_ns = 0  # when the core gave what is being sent: before now where it waited for the line
         self._armed_ns = NEVER
-        self._held: deque[_Leaving] = deque()
-        self._backlog: deque[tuple[Train, Channel, Nla]] = deque()
-        self._backlog_octets = 0
+        self._held: defaultdict[int, deque[_Leaving]] = defaultdict(deque)  # by index of the segment
+        self._unread: defaultdict[Channel, _Unread] = defaultdict(_Unread)
+        self._arrivals = 0  # that had to wait
         self._postponed: list[Action] = []  # what the application would have done while stopped
         self._served_ns = -1
         self._calls = 0
@@ -133,8 +143,7 @@ class Node:
         self.counters.append(core.counters)
         self._pauses = 0
         self._held.clear()
-        self._backlog.clear()
-        self._backlog_octets = 0
+        self._unread.clear()
         self._armed_ns = NEVER
         self._postponed = []
         for checker in self.world.on_started:
@@ -152,7 +161,7 @@ class Node:
         return self._pauses > 0
 
     def pause(self) -> None:
-        """Stop the process without ending it. What arrives waits in a socket buffer of so_rcvbuf octets."""
+        """Stop the process without ending it. What arrives waits in its sockets' buffers, of so_rcvbuf octets each."""
         if not self.is_paused:
             self.paused_ns = self.world.now_ns
         self._pauses += 1
@@ -165,14 +174,13 @@ class Node:
             return
         for checker in self.world.on_started:
             checker.resumed(self)
-        self._backlog_octets = 0
-        while self._backlog and self.core is not None:
-            self.hear(*self._backlog.popleft())
+        self._read()
         postponed, self._postponed = self._postponed, []
         if self.core is not None:
             for action in postponed:
                 action()
-            self._release()
+            for index in tuple(self._held):
+                self._release(index)
         self._armed_ns = NEVER
         self.rearm()
 
@@ -180,12 +188,14 @@ class Node:
 
     def hear(self, train: Train, channel: Channel, peer: Nla) -> None:
         """Take what arrived."""
-        core = self.core
-        if core is None:
+        if self.core is None:
             return
-        if self.is_paused:
+        if self.is_paused or self._is_held_up(channel):
             self._wait(train, channel, peer)
-            return
+        else:
+            self._take(self.core, train, channel, peer)
+
+    def _take(self, core: Core, train: Train, channel: Channel, peer: Nla) -> None:
         world = self.world
         counters = core.counters
         counters.trains_in += 1
@@ -194,21 +204,38 @@ class Node:
             checker.received(self, train, channel, peer)
         effects = core.receive(train, channel, peer, world.now_ns)
         if effects:
-            self.perform(effects)
+            self.perform(effects, channel)
         self._after()
+
+    def _is_held_up(self, channel: Channel | None) -> bool:
+        """Whether a line has not taken all that came of what a channel brought; None: of what was due."""
+        return bool(self._held) and any(one.channel is channel for held in self._held.values() for one in held)
 
     def _wait(self, train: Train, channel: Channel, peer: Nla) -> None:
         assert self.core is not None
-        if self._backlog_octets + train.length > self.plan.parameters.so_rcvbuf:
+        unread = self._unread[channel]
+        if unread.octets + train.length > self.plan.parameters.so_rcvbuf:
             self.core.counters.socket_drops += train.count
             return
-        self._backlog_octets += train.length
-        self._backlog.append((train, channel, peer))
+        unread.octets += train.length
+        unread.arrivals.append((self._arrivals, train, channel, peer))
+        self._arrivals += 1
+
+    def _read(self) -> None:
+        """Take what waits in sockets that are not held up, in the order in which it came."""
+        while self.core is not None:
+            ready = [one for channel, one in self._unread.items() if one.arrivals and not self._is_held_up(channel)]
+            if not ready:
+                return
+            unread = min(ready, key=lambda one: one.arrivals[0][0])
+            _, train, channel, peer = unread.arrivals.popleft()
+            unread.octets -= train.length
+            self._take(self.core, train, channel, peer)
 
     def wake(self) -> None:
         """Serve the core's deadline."""
         world, core = self.world, self.core
-        if self._armed_ns > world.now_ns or core is None or self.is_paused or self._held:
+        if self._armed_ns > world.now_ns or core is None or self.is_paused or self._is_held_up(None):
             return
         self._armed_ns = NEVER
         if core.deadline_ns > world.now_ns:
@@ -217,7 +244,7 @@ class Node:
         effects = core.handle_deadline(world.now_ns)
         self._watch(bool(effects))
         if effects:
-            self.perform(effects, is_pull=True)
+            self.perform(effects)
         self._after()
         if isinstance(core, SourceCore) and core is self.core and core.is_finished(world.now_ns):
             self.stop()
@@ -254,14 +281,14 @@ class Node:
             self._armed_ns = deadline_ns
             self.world.at(deadline_ns, self.wake)
 
-    def perform(self, effects: Effects, *, is_pull: bool = False) -> None:
-        """Do what the core wants, in order."""
+    def perform(self, effects: Effects, channel: Channel | None = None) -> None:
+        """Do what the core wants, in order. `channel` is the one that brought what it wants this for."""
         world = self.world
         for checker in world.on_performs:
             checker.performs(self, effects)
         for effect in effects:
             if type(effect) is Send:
-                self._send(effect, is_pull)
+                self._send(effect, channel)
             elif isinstance(effect, Notice):
                 world.notices.append((world.now_ns, self.name, effect))
             else:
@@ -270,26 +297,27 @@ class Node:
                 for checker in world.on_effect:
                     checker.effect(self, effect)
 
-    def _send(self, send: Send, is_pull: bool) -> None:
-        world = self.world
+    def _send(self, send: Send, channel: Channel | None) -> None:
+        world, index = self.world, send.segment.index
         train = Train.of(send.octets, send.stride)
-        leaving = _Leaving(self.attachments[send.segment.index], send, train, world.now_ns)
-        may_wait = send.is_data and (is_pull or self.plan.role is Role.SOURCE)
-        if leaving.has_room(world.now_ns) and self._put(leaving, may_wait=may_wait):
+        leaving = _Leaving(self.attachments[index], send, train, world.now_ns, channel)
+        is_behind = send.is_data and index in self._held
+        if not is_behind and leaving.has_room(world.now_ns) and self._put(leaving):
             return
-        if may_wait:
+        if send.is_data:
             self._hold(leaving)
             return
         assert self.core is not None
         self.core.counters.sends_dropped += leaving.train.count
 
     def _hold(self, leaving: _Leaving) -> None:
-        self._held.append(leaving)
-        if len(self._held) == 1:
-            self.world.at(leaving.room_at_ns, self._release)
+        held = self._held[leaving.send.segment.index]
+        held.append(leaving)
+        if len(held) == 1:
+            self.world.at(leaving.room_at_ns, functools.partial(self._release, leaving.send.segment.index))
 
-    def _put(self, leaving: _Leaving, *, may_wait: bool) -> bool:
-        """Put a train on the wire, on a unicast leg as often as there are peers; says whether that was all. A copy without room waits or is dropped."""
+    def _put(self, leaving: _Leaving) -> bool:
+        """Put a train on the wire, on a unicast leg as often as there are peers; says whether that was all. A copy of data without room waits, another is dropped."""
         world = self.world
         if not leaving.copies:
             self.handed_ns = leaving.handed_ns
@@ -299,7 +327,7 @@ class Node:
         targets = targets_of(leaving.send)
         for to in targets[leaving.copies :]:
             if leaving.copies and not leaving.has_room(world.now_ns):
-                if may_wait:
+                if leaving.send.is_data:
                     return False
                 assert self.core is not None
                 self.core.counters.sends_dropped += leaving.train.count
@@ -308,17 +336,19 @@ class Node:
             leaving.copies += 1
         return True
 
-    def _release(self) -> None:
-        """The link takes what was held; then the core may be asked again."""
+    def _release(self, index: int) -> None:
+        """A link takes what was held; then sockets may be read again, and the core be asked."""
         if self.core is None:
             self._held.clear()
-        if not self._held or self.is_paused:
+        held = self._held.get(index)
+        if held is None or self.is_paused:
             return
-        while self._held:
-            leaving = self._held[0]
-            if not (leaving.has_room(self.world.now_ns) and self._put(leaving, may_wait=True)):
-                self.world.at(leaving.room_at_ns + 1, self._release)
-                return
-            self._held.popleft()
+        while held and held[0].has_room(self.world.now_ns) and self._put(held[0]):
+            held.popleft()
+        if held:
+            self.world.at(held[0].room_at_ns + 1, functools.partial(self._release, index))
+        else:
+            del self._held[index]
+        self._read()
         self._armed_ns = NEVER
         self.rearm()

@@ -60,7 +60,7 @@ def test_a_stopped_process_lets_go_of_nothing_that_its_link_did_not_take() -> No
     [attachment] = node.attachments
     train = Send(attachment.segment, bytes(6000), 1000, is_data=True)
     for _ in range(3):
-        node.perform([train], is_pull=True)
+        node.perform([train])
     node.pause()
     before = attachment.egress.packets
     world.run_until(SECOND * 3 // 4)

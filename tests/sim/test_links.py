@@ -229,9 +229,64 @@ def test_what_answers_a_nak_at_once_waits_for_a_slow_line_too():
     [attachment] = node.attachments
     before = attachment.egress.packets
     train = Send(attachment.segment, bytes(6000), 1000, is_data=True)
-    for is_pull in (True, True, False, False):
-        node.perform([train], is_pull=is_pull)
+    for channel in (None, None, attachment.by_unicast, attachment.by_unicast):
+        node.perform([train], channel)
     assert attachment.egress.packets == before + 6
     world.run_until(SECOND * 3 // 4)
     assert attachment.egress.packets >= before + 24
     assert node.core.counters.sends_dropped == attachment.egress.overflowed == 0
+
+
+def slow_relay(role: str, rate: int, **changes: object) -> World:
+    """A relay whose line takes `rate` octets a second of the 1.05 MB/s that come in bursts, and two receivers behind it."""
+    tree = Tree(parameters(txw_max_rte=2_000_000, **changes))
+    tree.source("source", "core")
+    getattr(tree, role)("relay", "core", "floor", parents=("source",))
+    for index in range(2):
+        tree.receiver(f"receiver-{index}", "floor", "relay")
+    slow = {"floor": Wiring(egress=LinkSetup(delay=0, rate=rate, queue=8 * KIB))}
+    world = make_world(tree, traffic(2000, size=500, rate=2000, burst=40), wirings={"relay": slow})
+    finish(world)
+    return world
+
+
+ROLES = ("aggregator", "repairer")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_relay_passes_on_waits_for_a_slow_line(role):
+    """As drivers hold it, and with it what the same socket brings behind it: nothing is lost of what the line takes in time."""
+    world = slow_relay(role, 1_200_000)
+    assert sum(node.total("nak_sqns") for node in world.receivers) == 0
+    assert world.nodes["relay"].total("sends_dropped") < 10  # SPMs
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_waits_behind_it_is_no_more_than_a_socket_takes(role):
+    """Meanwhile its other sockets are read: what is missing is asked for, and repaired."""
+    world = slow_relay(role, 700_000, so_rcvbuf=64 * KIB)
+    relay = world.nodes["relay"]
+    assert relay.total("socket_drops") > 500
+    assert relay.total("sends_dropped") < 20
+    assert all(one.is_complete for one in streams(world))
+
+
+def test_a_line_that_is_full_holds_up_the_socket_that_brought_what_waits_and_no_other():
+    tree = Tree(parameters())
+    tree.source("source", "core")
+    tree.aggregator("relay", "core", "floor", parents=("source",))
+    tree.receiver("receiver", "floor", "relay")
+    slow = {"floor": Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))}
+    world = make_world(tree, traffic(0), wirings={"relay": slow})
+    world.run_until(SECOND // 2)
+    relay = world.nodes["relay"]
+    up, down = relay.attachments
+    sent, heard = down.egress.packets, relay.total("trains_in")
+    for _ in range(2):
+        relay.perform([Send(down.segment, bytes(6000), 1000, is_data=True)], up.by_group)
+    for channel in (up.by_group, up.by_unicast, down.by_group, down.by_unicast):
+        relay.hear(Train.of(bytes(100), 100), channel, "10.0.0.1")
+    assert (down.egress.packets - sent, relay.total("trains_in") - heard) == (6, 3)
+    world.run_until(world.now_ns + 20 * MS)  # the second train has room when 19 ms of the first have left
+    assert down.egress.packets - sent == 12
+    assert relay.total("trains_in") - heard > 3  # SPMs come by the same socket
