@@ -12,8 +12,8 @@ from pgm.sim.world import CoreFactory
 from pgm.topology.node_plan import Role
 from pgm.units import MILLISECOND
 
-# Scenarios with losses, several receivers to a segment, and NAKs that are also multicast.
-SEEDS = (6, 13, 1, 8)
+# Scenarios with losses, several receivers to a segment, and NAKs that are also multicast; first the one that is short and sees most.
+SEEDS = (13, 1, 8, 6)
 
 S, E, T = RepairState, RepairEvent, Interval
 
