@@ -6,7 +6,6 @@ find waiting. On a unicast leg what is for all is sent to each peer in turn, as 
 
 from __future__ import annotations
 
-import errno
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from pgm.impairments import Injector
 from pgm.net.raw import ROUTER_ALERT, Ancillary
 from pgm.net.reads import BUSY, Reads
 from pgm.net.sockets import SOL_UDP, UDP_SEGMENT, open_sockets, socket_name
-from pgm.net.to_group import ToGroup
+from pgm.net.to_group import NO_GSO, ToGroup
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, SegmentPlan
 from pgm.wire.alert import wants_router_alert
@@ -32,8 +31,6 @@ _SEGMENTS = SOL_UDP, UDP_SEGMENT
 _DONTWAIT = int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
 _Piece = bytes | memoryview | Octets  # of what leaves
 _Name = tuple[str | int, ...]  # what the system calls an address
-# What a driver never will take, unlike what it refuses for a while.
-_NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
 
 class WouldBlock(Exception):
@@ -74,9 +71,6 @@ class Link(Reads):
         super().__init__(sockets, segment, arena, injector, is_raw=plan.transport == "ip")
         self._sendto, self._sendmsg = sockets.own.sendto, sockets.own.sendmsg
         self.to_group = None if sockets.to_group is None else ToGroup(sockets.to_group)
-        self._group_name: _Name | None = None  # where what takes nothing else along goes
-        if not self._is_raw and plan.peers is None:
-            self._group_name = socket_name(plan.group, plan.port, interface, sockets.family)
 
     def close(self) -> None:
         """Leave the group and free the ports."""
@@ -84,8 +78,8 @@ class Link(Reads):
 
     def send(self, send: Send, at: int = 0) -> None:
         """Send a train from octet `at` on. Raises `WouldBlock` where the link takes no more."""
-        if self._group_name is not None and send.to is None and send.hops is None:
-            self._put(send, at, (), self._group_name)
+        if self.to_group is not None and send.to is None and send.hops is None:
+            self._put(send, at, (), None)
         elif send.to is not None or self.plan.peers is None:
             self._send_to(send.to, send, at)
         else:
@@ -116,39 +110,40 @@ class Link(Reads):
         packet = memoryview(send.octets)[: send.stride]  # type: ignore[arg-type]
         self._put(send, at, self._ancillary(packet, to, send.hops), destination)
 
-    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _Name) -> None:
-        """Send from octet `at` on: trains where the kernel cuts them, packet by packet where it does not."""
-        octets, stride, own = send.octets, send.stride, self.sockets.own
+    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _Name | None) -> None:
+        """Send from octet `at` on: trains where the kernel cuts them, packet by packet where it does not.
+
+        Without a destination by the socket that is connected to the group.
+        """
+        octets, stride = send.octets, send.stride
         if len(octets) <= stride:
             if self._send_left(octets, stride, ancillary, destination) is None:
-                raise WouldBlock(0, own)
+                raise WouldBlock(0, self._sock_to(destination))
             return
         view = memoryview(octets)  # type: ignore[arg-type]
         if self.sockets.gso and len(view) - at > stride:
             at = self._send_trains(view, at, stride, ancillary, destination)
         for start in range(at, len(view), stride):
             if self._send_left(view[start : start + stride], stride, ancillary, destination) is None:
-                raise WouldBlock(start, own)
+                raise WouldBlock(start, self._sock_to(destination))
 
     def _send_trains(
-        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _Name
+        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
     ) -> int:
         """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
-        to_group = self.to_group if destination is self._group_name else None
-        if to_group is None:
-            sock, to, along = self.sockets.own, destination, (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
-        else:
-            sock, to, along = to_group.sock, None, ()
-            to_group.cut_by(stride)
+        along = ancillary if destination is None else (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
         step = packets_a_train(stride) * stride
         for start in range(at, len(view), step):
-            done = self._send_left(view[start : start + step], stride, along, to)
+            done = self._send_left(view[start : start + step], stride, along, destination)
             if done is None:
-                raise WouldBlock(start, sock)
+                raise WouldBlock(start, self._sock_to(destination))
             if not done:
                 self.sockets.gso = False  # this path cannot; packet by packet from now on
                 return start
         return len(view)
+
+    def _sock_to(self, destination: _Name | None) -> socket.socket:
+        return self.sockets.own if destination is not None or self.to_group is None else self.to_group.sock
 
     def _send_left(
         self, octets: _Piece, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
@@ -172,13 +167,13 @@ class Link(Reads):
     def _send_once(
         self, pieces: Sequence[_Piece], stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
     ) -> bool | None:
-        """Send pieces of memory as one, without a destination by the socket that is connected to the group.
+        """Send pieces of memory as one.
 
         True when gone or counted as an error, False when the kernel will not segment, None when it is busy.
         """
         try:
             if destination is None:
-                self.to_group.send(pieces)  # type: ignore[union-attr]
+                self.to_group.send(pieces, stride)  # type: ignore[union-attr]
             elif ancillary or len(pieces) > 1:
                 self._sendmsg(pieces, ancillary, _DONTWAIT, destination)  # type: ignore[arg-type]
             else:
@@ -187,7 +182,7 @@ class Link(Reads):
             if error.errno in BUSY:
                 return None
             octets = sum(map(len, pieces))
-            if octets > stride and error.errno in _NO_GSO:
+            if octets > stride and error.errno in NO_GSO:
                 return False
             self.counters.send_errors += max(1, -(-octets // stride))
         return True

@@ -2,12 +2,11 @@
 
 Per (node, segment) there are two; on a unicast leg only the second. The group's socket is bound to (group, port), shares the port with others on the
 host, and takes only the membership it joined itself. The node's own socket is bound to (address,
-unicast port) exclusively and sends everything: its address is the node's identity, and a second process
-gets EADDRINUSE instead of stealing NAKs. Over IP protocol 113 there are no ports: see `pgm.net.raw`.
+unicast port) exclusively: its address is the node's identity, and a second process gets EADDRINUSE instead
+of stealing NAKs. It sends what goes to one other, and over IP protocol 113, where there are no ports, everything: see `pgm.net.raw`.
 
-A source has a third, of the same address and port and connected to the group, for what leaves packet by
-packet: nobody reads the group's address again each time. The way there is looked for each time all the same, so who joins the
-group on this host later is not missed.
+Who has others below has a third, of the same address and port and connected to the group, for what goes there
+(`pgm.net.to_group`). The way there is looked for each time all the same, so who joins the group on this host later is not missed.
 """
 
 from __future__ import annotations
@@ -74,9 +73,8 @@ class SegmentSockets:
     gso: bool
     gro: bool
     buffers: Buffers
-    to_group: (
-        socket.socket | None
-    )  # of who sends data: connected to the group, and receives nothing, since nothing comes from one
+    # Of who sends data: connected to the group, and receives nothing, since nothing comes from one.
+    to_group: socket.socket | None
     claim: socket.socket | None = None  # of the address, where there are no ports
 
     @property

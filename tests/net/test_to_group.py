@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import random
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +17,11 @@ from pgm.core.arena import Arena
 from pgm.core.effects import Send, alone
 from pgm.net.link import Link, open_links
 from pgm.net.open import resolve
-from pgm.net.sockets import SOL_UDP, UDP_GRO
+from pgm.net.sockets import SOL_UDP, UDP_GRO, UDP_SEGMENT
 from pgm.topology.node_plan import Role
+from tests.net.lab import lab, needs_namespaces
 from tests.net.places import Place, below_a_relay
+from tests.net.sending import PACKETS_A_ROUND, ROUNDS
 from tests.net.test_gathering import sender
 
 DSCP = 10
@@ -95,3 +100,56 @@ def test_trains_and_single_packets_of_any_size_come_as_they_were_sent(ends: tupl
             source.send(Send(source.segment, octets, stride))
         sent = [octets[at : at + stride] for at in range(0, len(octets), stride)]
         assert [group.recv(2000) for _ in sent] == sent
+
+
+@pytest.mark.network
+@needs_namespaces
+def test_all_that_is_for_the_group_leaves_a_card_by_one_of_its_queues_whatever_icmp_says_of_it() -> None:
+    """In order so; and what was told of earlier packets costs none of the next."""
+    with lab() as made:
+        host = made.host("source")
+        queues = ("numtxqueues", "4", "numrxqueues", "4")
+        host.run("ip", "link", "add", "card", *queues, "type", "veth", "peer", "name", "far", *queues)
+        for name in ("card", "far"):
+            host.run("sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1")
+            host.run("ip", "link", "set", name, "up")
+        host.add_address("card", "10.9.0.1/24")
+        host.run("ip", "route", "add", "224.0.0.0/4", "dev", "card")
+        for _ in range(4):  # by chance two sockets may have the same queue
+            host.run("tc", "qdisc", "replace", "dev", "card", "root", "handle", "1:", "mq")
+            for number in range(1, 5):
+                host.run("tc", "qdisc", "add", "dev", "card", "parent", f"1:{number}", "pfifo")
+            url = "pgm://239.192.9.1:3056?interface=card&address=10.9.0.1&data_port=7500"
+            with host.start(sys.executable, "-m", "tests.net.sending", url, stdout=subprocess.PIPE) as process:
+                said, _ = process.communicate()
+            assert said == b"0\n"
+            rows = json.loads(host.run("tc", "-s", "-j", "qdisc", "show", "dev", "card"))
+            by_queue = [row["packets"] for row in rows if row["kind"] == "pfifo"]
+            host.run("tc", "qdisc", "del", "dev", "card", "root")
+            assert max(by_queue) >= ROUNDS * PACKETS_A_ROUND
+            assert sum(by_queue) - max(by_queue) < ROUNDS  # what the kernel says by itself
+
+
+def test_a_kernel_that_refuses_single_packets_for_the_size_of_trains_is_told_not_to_cut(
+    ends: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those before 6.13 do where the line takes no packets of that size any more."""
+    source, receiver = ends
+    group, by, sock = receiver.inputs[0], source.to_group, source.sockets.to_group
+    group.setsockopt(SOL_UDP, UDP_GRO, 0)
+    assert by is not None
+    assert sock is not None
+    train = Send(source.segment, bytes(300), 100)
+    source.send(train)
+
+    def send(octets: bytes) -> int:
+        if sock.getsockopt(SOL_UDP, UDP_SEGMENT):
+            raise OSError(errno.EINVAL, "larger than the line takes")
+        return sock.send(octets)
+
+    monkeypatch.setattr(by, "_send", send)
+    source.send(alone(source.segment, b"spm"))
+    source.send(train)
+    assert source.send_alone(b"data")
+    assert [group.recv(1000) for _ in range(8)] == [bytes(100)] * 3 + [b"spm"] + [bytes(100)] * 3 + [b"data"]
+    assert source.counters.send_errors == 0
