@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -15,10 +16,13 @@ import trio
 
 import pgm
 import pgm.blocking
+from deploy.record import record_node
 from deploy.status import _acked
 from pgm import Message, UsageError
+from pgm.net.open import resolve
 from pgm.net.source import Source
 from pgm.topology.load import loads
+from pgm.topology.node_plan import Role
 from tests.net.listening import PATIENCE_S, taking
 from tests.net.opened import messages_of_sizes
 from tests.net.places import Place, one_segment
@@ -85,6 +89,25 @@ async def test_a_receiver_that_closes_is_not_waited_for(place: Place) -> None:
         await source.stable(sqn)
         assert trio.current_time() - begun < EXPIRY_S / 2
         assert stays.counters.delivered_packets == 2
+        assert source.counters.members_left == 1
+
+
+async def test_nor_is_a_recorder_that_ends(place: Place, tmp_path: Path) -> None:
+    topology = loads(acked(place))
+    async with (
+        pgm.open_source(topology, node="source") as source,
+        pgm.open_receiver(topology, node="desk-2"),
+    ):
+        async with trio.open_nursery() as nursery:
+            plan = resolve(topology, "desk-1", Role.RECEIVER, {})
+            nursery.start_soon(partial(record_node, plan, None, tmp_path, until_closed=False, seed=None))
+            await members(source, 2)
+            await source.stable(await source.send(b"for both"))
+            nursery.cancel_scope.cancel()
+        sqn = await source.send(b"for one")
+        begun = trio.current_time()
+        await source.stable(sqn)
+        assert trio.current_time() - begun < EXPIRY_S / 2
         assert source.counters.members_left == 1
 
 
