@@ -16,7 +16,7 @@ from deploy.bench.contenders.registry import CONTENDERS
 from deploy.bench.record import receivers
 from deploy.bench.recorded_repairs import repairs
 from deploy.bench.settings import Settings
-from tests.cli.command import Ended, command, environment, marked, pgm
+from tests.cli.command import Ended, command, environment, invoked, marked, pgm
 from tests.cli.test_json import documented
 from tests.interop.zmq_scene import needs_zeromq
 from tests.net.lab import ROOT, needs_namespaces
@@ -221,31 +221,33 @@ def test_a_picture(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_measured_is_said_first(tmp_path: Path) -> None:
-    pgm("bench", "throughput", "--contenders", "openpmg").complains(2, "openpmg", "choose from openpgm")
-    pgm("bench", "throughput", "--contenders", "raw-trio").complains(2, "takes part in throughput")
-    pgm("bench", "--sizes", "4").complains(2, "number", "raise --sizes")
-    pgm("bench", "--plot", str(tmp_path / "nowhere" / "out.png")).complains(2, "no folder")
-    pgm("bench", "scale", "--simulated", "100001").complains(2, "at most 100,000", "lower --simulated")
+    invoked("bench", "throughput", "--contenders", "openpmg").complains(2, "openpmg", "choose from openpgm")
+    invoked("bench", "throughput", "--contenders", "raw-trio").complains(2, "takes part in throughput")
+    invoked("bench", "--sizes", "4").complains(2, "number", "raise --sizes")
+    invoked("bench", "--plot", str(tmp_path / "nowhere" / "out.png")).complains(2, "no folder")
+    invoked("bench", "scale", "--simulated", "100001").complains(2, "at most 100,000", "lower --simulated")
     for rate in ("0bit/s", "100bit/s"):
-        refused = pgm("bench", "pacing", "--rates", f"1Mbit/s,{rate}")
+        refused = invoked("bench", "pacing", "--rates", f"1Mbit/s,{rate}")
         assert refused.code == 2
         assert "rates from 8kbit/s" in refused.err
-    pgm("bench", "--plot", str(tmp_path / "out.txt")).complains(2, "out.txt", "name it .png, .svg or .pdf")
-    pgm("bench", "relay", "--contenders", "openpgm").complains(2, "takes part in relay", "ours-trio")
+    invoked("bench", "--plot", str(tmp_path / "out.txt")).complains(2, "out.txt", "name it .png, .svg or .pdf")
+    invoked("bench", "relay", "--contenders", "openpgm").complains(2, "takes part in relay", "ours-trio")
     for name in ("idle", "record", "pacing"):
-        pgm("bench", name, "--contenders", "ours-trio").complains(2, f"nobody contends in {name}", "leave --contenders")
+        invoked("bench", name, "--contenders", "ours-trio").complains(
+            2, f"nobody contends in {name}", "leave --contenders"
+        )
     for name, path, only in (
         ("idle", "namespaces", "loopback"),
         ("record", "namespaces", "loopback"),
         ("files", "loopback", "namespaces"),
     ):
-        pgm("bench", name, "--path", path).complains(
+        invoked("bench", name, "--path", path).complains(
             2, f"{name} is not measured on --path {path}", f"use --path {only}"
         )
     (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
     hidden = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
     pgm("bench", "--plot", "out.png", env=hidden).complains(2, "matplotlib", "pgm-repair-network[bench]")
-    unknown = pgm("bench", "fast")
+    unknown = invoked("bench", "fast")
     assert unknown.code == 2
     assert "throughput" in unknown.err
 
