@@ -290,3 +290,40 @@ def test_a_line_that_is_full_holds_up_the_socket_that_brought_what_waits_and_no_
     world.run_until(world.now_ns + 20 * MS)  # the second train has room when 19 ms of the first have left
     assert down.egress.packets - sent == 12
     assert relay.total("trains_in") - heard > 3  # SPMs come by the same socket
+
+
+def test_no_data_overtake_what_waits_for_a_line_and_control_does():
+    tree = Tree(parameters())
+    tree.source("source", "core")
+    slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
+    world = make_world(tree, traffic(0), wirings={"source": slow})
+    world.run_until(SECOND // 2)
+    node = world.nodes["source"]
+    [attachment] = node.attachments
+    before = attachment.egress.packets
+    for octets, is_data in (
+        (6000, True),
+        (6000, True),
+        (500, True),
+        (300, False),
+    ):  # there is room for 2 KiB after the first
+        node.perform([Send(attachment.segment, bytes(octets), 1000, is_data=is_data)])
+    assert attachment.egress.packets - before == 6 + 1
+    world.run_until(world.now_ns + SECOND // 4)
+    assert attachment.egress.packets - before >= 6 + 1 + 6 + 1
+    assert node.core.counters.sends_dropped == 0
+
+
+def test_what_was_read_takes_no_room_in_a_socket_any_more():
+    tree = Tree(parameters(so_rcvbuf=64 * KIB))
+    tree.source("source", "core")
+    world = make_world(tree, traffic(0))
+    world.run_until(SECOND // 2)
+    node = world.nodes["source"]
+    [attachment] = node.attachments
+    for number in range(1, 4):
+        node.pause()
+        for _ in range(3):
+            node.hear(Train.of(bytes(30 * KIB), 1 * KIB), attachment.by_unicast, "10.0.0.1")
+        assert node.core.counters.socket_drops == number * 30
+        node.resume()
