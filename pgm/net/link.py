@@ -6,6 +6,7 @@ find waiting. On a unicast leg what is for all is sent to each peer in turn, as 
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from pgm.impairments import Injector
 from pgm.net.raw import ROUTER_ALERT, Ancillary
 from pgm.net.reads import BUSY, Reads
 from pgm.net.sockets import SOL_UDP, UDP_SEGMENT, open_sockets, socket_name
-from pgm.net.to_group import NO_GSO, ToGroup
+from pgm.net.to_group import ToGroup
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, SegmentPlan
 from pgm.wire.alert import wants_router_alert
@@ -31,6 +32,8 @@ _SEGMENTS = SOL_UDP, UDP_SEGMENT
 _DONTWAIT = int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
 _Piece = bytes | memoryview | Octets  # of what leaves
 _Name = tuple[str | int, ...]  # what the system calls an address
+# What a driver never will take, unlike what it refuses for a while.
+_NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
 
 class WouldBlock(Exception):
@@ -182,7 +185,7 @@ class Link(Reads):
             if error.errno in BUSY:
                 return None
             octets = sum(map(len, pieces))
-            if octets > stride and error.errno in NO_GSO:
+            if octets > stride and error.errno in _NO_GSO:
                 return False
             self.counters.send_errors += max(1, -(-octets // stride))
         return True

@@ -6,16 +6,12 @@ by this one socket: what goes by two leaves a network card with several queues b
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Sequence
 
 from pgm.net.reads import BUSY
 from pgm.net.sockets import SOL_UDP, UDP_SEGMENT
 from pgm.wire.train import Octets
-
-# What a driver never will take as a train, unlike what it refuses for a while.
-NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
 
 class ToGroup:
@@ -37,7 +33,7 @@ class ToGroup:
         try:
             self._put(pieces)
         except OSError as error:
-            if error.errno in BUSY or (is_train and error.errno in NO_GSO):
+            if error.errno in BUSY:
                 raise
             # What answers an earlier packet, by ICMP, is told instead of sending this one. And there are kernels that refuse
             # even a single packet where those that they would cut are larger than the line takes by now.

@@ -104,25 +104,27 @@ def test_trains_and_single_packets_of_any_size_come_as_they_were_sent(ends: tupl
 
 @pytest.mark.network
 @needs_namespaces
-def test_all_that_is_for_the_group_leaves_a_card_by_one_of_its_queues_whatever_icmp_says_of_it() -> None:
+@pytest.mark.parametrize(("address", "group"), [("10.9.0.1", "239.192.9.1"), ("fd00:9::1", "[ff15::9:1]")])
+def test_all_that_is_for_the_group_leaves_a_card_by_one_of_its_queues_whatever_icmp_says_of_it(
+    address: str, group: str
+) -> None:
     """In order so; and what was told of earlier packets costs none of the next."""
     with lab() as made:
         host = made.host("source")
         queues = ("numtxqueues", "4", "numrxqueues", "4")
         host.run("ip", "link", "add", "card", *queues, "type", "veth", "peer", "name", "far", *queues)
         for name in ("card", "far"):
-            host.run("sysctl", "-qw", f"net.ipv6.conf.{name}.disable_ipv6=1")
             host.run("ip", "link", "set", name, "up")
-        host.add_address("card", "10.9.0.1/24")
+        host.add_address("card", f"{address}/{64 if ':' in address else 24}")
         host.run("ip", "route", "add", "224.0.0.0/4", "dev", "card")
         for _ in range(4):  # by chance two sockets may have the same queue
             host.run("tc", "qdisc", "replace", "dev", "card", "root", "handle", "1:", "mq")
             for number in range(1, 5):
                 host.run("tc", "qdisc", "add", "dev", "card", "parent", f"1:{number}", "pfifo")
-            url = "pgm://239.192.9.1:3056?interface=card&address=10.9.0.1&data_port=7500"
+            url = f"pgm://{group}:3056?interface=card&address={address}&data_port=7500"
             with host.start(sys.executable, "-m", "tests.net.sending", url, stdout=subprocess.PIPE) as process:
                 said, _ = process.communicate()
-            assert said == b"0\n"
+            assert said == b"0 True\n"
             rows = json.loads(host.run("tc", "-s", "-j", "qdisc", "show", "dev", "card"))
             by_queue = [row["packets"] for row in rows if row["kind"] == "pfifo"]
             host.run("tc", "qdisc", "del", "dev", "card", "root")
