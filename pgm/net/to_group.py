@@ -60,5 +60,6 @@ class ToGroup:
     def _cut_by(self, stride: int) -> None:
         """Have what is sent from now on cut into packets of so many octets, 0 for not at all."""
         if stride != self._stride:
+            self._stride = 1  # as if it cut everything: a signal's handler may raise before it is noted what it cuts
             self.sock.setsockopt(SOL_UDP, UDP_SEGMENT, stride)
             self._stride = stride

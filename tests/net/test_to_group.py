@@ -155,3 +155,31 @@ def test_a_kernel_that_refuses_single_packets_for_the_size_of_trains_is_told_not
     assert source.send_alone(b"data")
     assert [group.recv(1000) for _ in range(8)] == [bytes(100)] * 3 + [b"spm"] + [bytes(100)] * 3 + [b"data"]
     assert source.counters.send_errors == 0
+
+
+class Interrupted:
+    """A socket that is told something, and then a signal comes whose handler raises."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def setsockopt(self, *told: int) -> None:
+        self._sock.setsockopt(*told)
+        raise KeyboardInterrupt
+
+
+def test_whoever_is_interrupted_sends_whole_packets_afterwards(
+    ends: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, receiver = ends
+    group, by = receiver.inputs[0], source.to_group
+    group.setsockopt(SOL_UDP, UDP_GRO, 0)
+    assert by is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(by, "sock", Interrupted(by.sock))
+        with pytest.raises(KeyboardInterrupt):
+            source.send(Send(source.segment, bytes(300), 100))
+    assert source.send_alone(bytes(250))
+    assert group.recv(1000) == bytes(250)
+    source.send(Send(source.segment, bytes(300), 100))
+    assert [group.recv(1000) for _ in range(3)] == [bytes(100)] * 3
