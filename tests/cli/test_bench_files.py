@@ -92,7 +92,7 @@ def test_a_name_is_known_or_refused_wherever_it_takes_part() -> None:
         require_known(("ours-files", "utfp"))
     assert found.value.remedy == "choose from uftp"
     invoked("bench", "files", "--contenders", "ours-files,utfp").complains(2, "there is no contender 'utfp'")
-    both = {"sizes": (100,), "simulated": (), "contenders": ("ours-trio", "ours-files")}
+    both = {"sizes": (100,), "simulated": (), "path": "auto", "contenders": ("ours-trio", "ours-files")}
     _check(("throughput", "files"), None, both)
 
 
