@@ -31,7 +31,7 @@ from pgm.wire.serial import unwrap
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, in_whole_trains
 
 Payload = bytes | bytearray | memoryview
-_APPEND_OCTETS = MIB  # written at a time: more than that no processor's second cache keeps until it is summed
+_APPEND_OCTETS = MIB  # written at a time: what is called for each piece is rare then, and longer pieces were no faster
 _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
 

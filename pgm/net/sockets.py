@@ -3,10 +3,11 @@
 Per (node, segment) there are two; on a unicast leg only the second. The group's socket is bound to (group, port), shares the port with others on the
 host, and takes only the membership it joined itself. The node's own socket is bound to (address,
 unicast port) exclusively: its address is the node's identity, and a second process gets EADDRINUSE instead
-of stealing NAKs. It sends what goes to one other, and over IP protocol 113, where there are no ports, everything: see `pgm.net.raw`.
+of stealing NAKs. Over IP protocol 113 there are no ports: see `pgm.net.raw`.
 
 Who has others below has a third, of the same address and port and connected to the group, for what goes there
-(`pgm.net.to_group`). The way there is looked for each time all the same, so who joins the group on this host later is not missed.
+without a hop limit of its own (`pgm.net.to_group`); all else leaves by the node's own. The way there is looked for each time all the same,
+so who joins the group on this host later is not missed.
 """
 
 from __future__ import annotations

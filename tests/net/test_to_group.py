@@ -135,7 +135,7 @@ def test_all_that_is_for_the_group_leaves_a_card_by_one_of_its_queues_whatever_i
 def test_a_kernel_that_refuses_single_packets_for_the_size_of_trains_is_told_not_to_cut(
     ends: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As those before 6.13 do where the line takes no packets of that size any more."""
+    """As older ones may where the line takes no packets of that size any more: a stand-in, since the one here does not."""
     source, receiver = ends
     group, by, sock = receiver.inputs[0], source.to_group, source.sockets.to_group
     group.setsockopt(SOL_UDP, UDP_GRO, 0)
