@@ -29,6 +29,7 @@ class Job:
     file: str = ""  # a topology whose nodes "source" and "receiver" ours are, instead of the place's own group
     watch: bool = False  # whether ours take the times of repairs
     loss: float = 0.0  # share of packets that our sources leave out of the trains they send
+    flow: str = "rate"  # of our sources
 
     @property
     def sender(self) -> Seat:
@@ -66,6 +67,7 @@ class Job:
             "file": self.file,
             "watch": self.watch,
             "loss": self.loss,
+            "flow": self.flow,
         }
         return json.dumps({**facts, **more})
 

@@ -88,6 +88,7 @@ async def repair(settings: Settings) -> list[Row]:
                 add(row)
         for contender in contenders:
             if contender.is_ours:
+                add(await _flat_out(contender, place, settings))
                 add(await _burst(contender, place, settings))
     add(gap())
     return rows
@@ -173,6 +174,35 @@ def _goodput(contender: Contender, without: Maximum, found: Maximum) -> Row:
         "lossless_mb_per_s": round(lossless.mb_per_s, 2),
         "goodput": round(best.mb_per_s / lossless.mb_per_s, 4),
         "limited_by": limited_by(contender, found),
+    }
+
+
+async def _flat_out(contender: Contender, place: Place, settings: Settings) -> Row:
+    """A source that is told to run flat out and yields (`flow = "yield"`), with losses inside of its trains and without, by turns."""
+    row = _row(contender, f"{format_fraction(settings.loss)} lost, told to run flat out", place)
+    whole = settings.job(place, SIZE, quiet_s=_QUIET_S, flow="yield")
+    without, runs = [], []
+    try:
+        for _ in range(settings.runs):
+            without.append(await transfer(contender, whole))
+            runs.append(await transfer(contender, attrs.evolve(whole, loss=settings.loss)))
+    except ProcessError as error:
+        return row | {"why_not": error.message}
+    rates = [[one.mb_per_s for one in some] for some in (without, runs)]
+    lossless, lossy = map(statistics.median, rates)
+    lost = max(one.lost for one in (*without, *runs))
+    settings.say(
+        f"{contender.title}, told to run flat out: {lossy:.0f} MB/s with losses, {lossless:.0f} without, {lost:,} lost for good"
+    )
+    return row | {
+        "mb_per_s": round(lossy, 2),
+        "messages_per_s": round(lossy * 1e6 / SIZE),
+        "packets_per_s": round(lossy * 1e6 / SIZE),
+        "lossless_mb_per_s": round(lossless, 2),
+        "goodput": round(lossy / lossless, 4),
+        "lost": lost,
+        "runs_mb_per_s": [round(rate, 2) for rate in rates[1]],
+        "repaired": round(statistics.median(one.repaired or 0 for one in runs)),
     }
 
 

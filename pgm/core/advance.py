@@ -5,7 +5,7 @@
   receivers lose for good: while something of its oldest part is asked for, it waits a bounded time before it moves on.
 * **Advance with data** (16.2): the last TXW_BYTES stay, however old. TXW_ADV_SECS, the ambient SPM interval and the join
   interval are measured in data: a second has passed when as much was sent as TXW_MAX_RTE lets out in one. A full window
-  moves on when no NAK for its oldest increment came for TXW_ADV_IVL.
+  moves on when no NAK for its oldest increment came for TXW_ADV_IVL, or for its oldest half where that is less.
 * **Application control** (16.4): the trail moves when the application says so.
 
 TXW_ADV_IVL_TMR runs in real time in all of them. The RFC calls it data-driven too; but while the window is full nothing is
@@ -19,7 +19,8 @@ from typing import Protocol
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 
-_WATCHED = 3  # the oldest of so many parts of a window that time alone moves
+_WATCHED = 3  # the oldest of so many parts of a window that time alone moves, ...
+_WATCHED_OF_DATA = 2  # ... and of one that data move, whose receivers may have been too slow for it: they ask late
 
 
 class Advance(Protocol):
@@ -125,8 +126,8 @@ class AdvanceWithData:
         self._nak_ns = now_ns
 
     def watched_end(self, trail: int, next_trail: int, end: int) -> int:
-        """The oldest increment."""
-        return next_trail
+        """The oldest increment. One that is most of the window leaves by parts, so that NAKs for what came last hold nothing."""
+        return min(next_trail, trail + -(-(end - trail) // _WATCHED_OF_DATA))
 
     def holds(self, now_ns: int, *, is_owed: bool) -> bool:
         """While TXW_ADV_IVL_TMR runs; a storm of NAKs cannot make that last for ever."""

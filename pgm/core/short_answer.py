@@ -78,7 +78,7 @@ class ShortAnswer:
             counters.nak_packets_in += 1
             counters.nak_sqns_in += asked
             window.note_nak(sqns[0], now_ns)
-            self._yielding.asked(asked)
+            self._yielding.asked(asked, sqns[-1])
             effects += self._confirmer.confirm_first(key, self._segment, self._naks.ncf_for(octets), now_ns)
             wanted.append(sqns)
         if not wanted:
@@ -90,7 +90,7 @@ class ShortAnswer:
             size = len(repair.octets)
             packets = size // repair.stride
             self._pacer.repair_sent(size, now_ns, packets)
-            self._yielding.sent(packets, size)
+            self._yielding.repaired(packets, size)
             self._schedule.data_sent(now_ns, window.strategy.elapsed_ns(now_ns))
             effects.append(repair)
             self._repaired_at = lead

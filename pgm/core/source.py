@@ -285,9 +285,9 @@ class SourceCore:
         self._leaving.asked(now_ns)
         self.window.note_nak(first, now_ns)
         if nak.parity:
-            return self._on_parity_nak(nak, peer, now_ns)
+            return self._on_parity_nak(nak, last, peer, now_ns)
         self.counters.nak_sqns_in += asked
-        self._yielding.asked(asked)
+        self._yielding.asked(asked, last)
         wanted = spans if self._parity is None else self._parity.instead_of(spans, now_ns)
         self._responder.request(wanted, now_ns, asker=peer)
         was_heard = not self._children.is_unreachable
@@ -296,11 +296,11 @@ class SourceCore:
         # Should multicast work after all, this SPM sets everybody asking again (IMP-21).
         return [*ncfs, self._spm(now_ns)] if was_heard and self._children.is_unreachable else ncfs
 
-    def _on_parity_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
+    def _on_parity_nak(self, nak: Nak, newest: int, peer: Nla, now_ns: int) -> Effects:
         """Numbers of packets are asked for, of one group or several (FEC-15). What no parity can be made for is not confirmed."""
         assert self._parity is not None
         asked, is_served = self._parity.on_nak([unwrap(sqn, self.window.lead) for sqn in nak.sqns], peer, now_ns)
-        self._yielding.asked(asked)
+        self._yielding.asked(asked, newest)
         return self._confirmer.confirm(nak, self._segment, now_ns) if is_served else NOTHING
 
     def _on_spmr(self, now_ns: int) -> Effects:
@@ -414,7 +414,8 @@ class SourceCore:
             effects.append(self._spm(now_ns))
             self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
-        effects += self._yielding.steer(self._pacer, self.counters, now_ns)
+        is_held = now_ns < self._is_blocked_until_ns
+        effects += self._yielding.steer(self._pacer, self.counters, self.window.lead, now_ns, is_held=is_held)
         return effects
 
     def _next_repair(self, now_ns: int) -> Effect | None:
@@ -427,7 +428,7 @@ class SourceCore:
         if send is not None:
             packets = len(send.octets) // send.stride
             pacer.repair_sent(len(send.octets), now_ns, packets)
-            self._yielding.sent(packets, len(send.octets))
+            self._yielding.repaired(packets, len(send.octets))
         return send
 
     def _has_data(self, now_ns: int) -> bool:

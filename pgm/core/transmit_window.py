@@ -428,7 +428,10 @@ class TransmitWindow:
     def _watched_end(self) -> int:
         if self.unstable_from != NEVER:  # what members lack holds it already
             return self.trail
-        return self.strategy.watched_end(self.trail, self._next_trail, self.lead + 1)
+        end, held = self.lead + 1, self._store.octets - self.unsent_octets
+        # As if it were full already: what is young then need not leave soon, though it is the oldest that there is.
+        sqns = min(self._most_sqns, (end - self.trail) * self._most_octets // max(1, held))
+        return self.strategy.watched_end(min(self.trail, end - sqns), self._next_trail, end)
 
     def retry_at(self) -> int:
         """When a full window may have room again."""

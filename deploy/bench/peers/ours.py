@@ -25,7 +25,7 @@ def target(job: Mapping[str, Any], seat: str, group: int, data_port: int, *, is_
     if job["file"]:
         return {"target": job["file"], "node": "source" if is_source else "receiver"}
     where = job[seat]
-    own = f"&address={where['address']}&flow={job.get('flow', 'rate')}" if is_source else ""
+    own = f"&address={where['address']}&flow={job['flow']}" if is_source else ""
     query = f"interface={where['interface']}&data_port={data_port}{own}"
     return {"target": f"pgm://{job['groups'][group]}:{job['port']}?{query}"}
 
@@ -36,9 +36,11 @@ def source_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
     packet = min(job["max_datagram"], _LARGE_DATAGRAM if size > _LARGEST_MESSAGE else _LARGEST_MESSAGE)
     per_message = -(-size // (packet - DATA_HEADER_OCTETS))
     wire_octets = size + per_message * DATA_HEADER_OCTETS
+    rate = round(job["rate"] * wire_octets)
+    flat_out = {} if job["flow"] == "yield" else {"txw_max_rte": _MAX_RATE}
     return {
         "max_tpdu": packet,
-        "txw_max_rte": round(job["rate"] * wire_octets) or _MAX_RATE,
+        **({"txw_max_rte": rate} if rate else flat_out),
         "txw_bytes": job["window"],
         "warm_bytes": job["window"],  # what is measured is how it goes on, not its first seconds
         "so_rcvbuf": job["rcvbuf"],
@@ -51,7 +53,8 @@ def source_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def receiver_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
     """Rows of the parameter table for a receiver."""
-    return {"so_rcvbuf": job["rcvbuf"], "so_sndbuf": job["sndbuf"], **job["receiver_parameters"]}
+    buffers = {"so_rcvbuf": job["rcvbuf"], "so_sndbuf": job["sndbuf"]}
+    return {**buffers, "rxw_warm_bytes": job["window"], **job["receiver_parameters"]}  # as the source's window
 
 
 def lose(links: Sequence[Link], job: Mapping[str, Any]) -> None:

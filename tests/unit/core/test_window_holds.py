@@ -57,3 +57,16 @@ def test_what_members_have_confirmed_is_not_waited_for():
     assert made.trail == 6
     assert [made.next_train(1, now) is None for _ in range(3)] == [False, False, True]
     assert made.next_train(1, now + 100 * SECOND) is None
+
+
+@pytest.mark.rfc("SRC-11", "SRC-12")
+@pytest.mark.parametrize(("sqn", "holds"), [(2, False), (3, True), (17, True), (18, False), (32, False)])
+def test_a_window_that_data_move_waits_for_its_oldest_half_where_an_increment_is_longer(sqn, holds):
+    """All of it is one increment here. Waiting for NAKs for what was just sent, it would wait always."""
+    made = window(txw_adv_mode="data", txw_sqns=30, txw_adv_secs=SECOND, txw_adv_ivl=20 * MS)
+    sent_at(made, 31, SECOND)
+    sent_at(made, 2, SECOND)
+    assert (made.trail, made.lead) == (3, 32)
+    made.append([b"next"] * 9)
+    made.note_nak(sqn, 2 * SECOND)
+    assert moves_at(made, 2 * SECOND) == (20 * MS if holds else 0)

@@ -1,5 +1,7 @@
 """A source that slows down while it is asked for too much, and only if it is told to."""
 
+import itertools
+
 import pytest
 
 from pgm.core.effects import Notice
@@ -12,16 +14,23 @@ FASTEST, LEAST = 1_000_000, 100_000
 SETTINGS = {"txw_max_rte": FASTEST, "txw_min_rte": LEAST, "txw_yield_share": 0.05, "txw_yield_ivl": 100 * MS}
 
 
-def rates(shares, octets=FASTEST, **changes):
-    """The rate after each interval in which so large a share of a thousand packets, and octets, was asked for."""
-    made, found = Yielding(parameters(**SETTINGS | changes)), []
-    made.review(0)
-    for number, share in enumerate(shares, 1):
-        made.sent(1000, octets)
-        made.asked(round(1000 * share))
-        made.review(number * 100 * MS)
+def intervals(made, told):
+    """The rate after each interval: a thousand packets sent in it, and what the entry says asked of them, and how old that is in intervals."""
+    found, lead = [], -1
+    made.review(lead, 0)
+    for number, (asked, age) in enumerate(told, 1):
+        lead += 1000
+        made.sent(1000, FASTEST // 10)
+        if asked:
+            made.asked(asked, lead - 1000 * age)
+        made.review(lead, number * 100 * MS)
         found.append(made.rate)
     return found
+
+
+def rates(shares, **changes):
+    """The rate after each interval in which so large a share of a thousand packets was asked for."""
+    return intervals(Yielding(parameters(**SETTINGS | changes)), [(round(1000 * share), 0) for share in shares])
 
 
 def test_the_rate_falls_by_quarters_while_too_much_is_asked_for_and_never_below_the_least():
@@ -31,14 +40,72 @@ def test_the_rate_falls_by_quarters_while_too_much_is_asked_for_and_never_below_
 
 
 def test_the_rate_stays_in_between_and_grows_back_by_steps_to_the_whole():
-    found = rates([1.0] * 4 + [0.03] * 3 + [0.0125] * 50)
-    assert found[3:7] == [found[3]] * 4
-    assert found[7] == found[6] + FASTEST // 40
+    found = rates([1.0] * 2 + [0.03] * 3 + [0.0125] * 60)
+    assert found[:5] == [FASTEST // 8] + [LEAST] * 4
+    steps = [after - before for before, after in itertools.pairwise(found[4:])]
+    assert steps[0] == FASTEST // 40
     assert found[-1] == FASTEST
 
 
+def test_what_bears_little_is_overrun_by_little():
+    """A step is a fortieth of the whole, but a sixteenth of what the rate is."""
+    found = rates([1.0] * 4 + [0.0] * 2, txw_min_rte=1)
+    assert found[4] == found[3] + found[3] // 16
+    assert found[5] == found[4] + found[4] // 16
+
+
 def test_what_was_sent_and_not_what_might_have_been_is_cut():
-    assert rates([0.06], octets=40_000) == [300_000]
+    made = Yielding(parameters(**SETTINGS))
+    made.review(-1, 0)
+    made.sent(1000, 40_000)
+    made.asked(60, 999)
+    assert made.review(999, 100 * MS)
+    assert made.rate == 300_000
+
+
+def test_what_was_sent_before_a_cut_cuts_no_further():
+    """Receivers ask for it as long as its repairs take, and a rate that was cut for each interval of that could not repair it."""
+    made = Yielding(parameters(**SETTINGS))
+    found = intervals(made, [(0, 0), (600, 0)])
+    lead = 1999
+    for number in range(3, 10):
+        made.repaired(600, 60_000)
+        made.asked(600, lead)
+        assert not made.review(lead, number * 100 * MS)
+    assert made.rate == found[-1] == 400_000
+    made.sent(1000, FASTEST // 10)
+    made.asked(60, lead + 1)
+    assert made.review(lead + 1000, 1000 * MS)
+
+
+@pytest.mark.parametrize("prompt", [0, 3])
+@pytest.mark.parametrize(("later", "slows"), [(1, False), (2, True)])
+def test_receivers_that_drown_ask_for_little_but_late(prompt, later, slows):
+    """Later than the promptest NAKs come, however long the way is; what they ask for counts sixteen times."""
+    found = intervals(
+        Yielding(parameters(**SETTINGS)), [(0, 0)] * 4 + [(10, prompt), (10, prompt), (10, prompt + later)]
+    )
+    assert found[-2] == FASTEST
+    assert (found[-1] < FASTEST) is slows
+
+
+def test_a_few_that_are_asked_for_late_are_repairs_that_were_lost():
+    made = Yielding(parameters(**SETTINGS))
+    intervals(made, [(0, 0)] * 3)
+    made.sent(1000, FASTEST // 10)
+    made.asked(10, 3999)
+    made.asked(8, 100)
+    assert not made.review(3999, 400 * MS)
+
+
+def test_a_window_that_had_to_wait_was_too_fast_on_the_whole():
+    """What it sent until it went on is what was borne. While it waits nothing grows, and what was usual stays usual."""
+    made = Yielding(parameters(**SETTINGS))
+    intervals(made, [(0, 0)] * 5)
+    for number in range(6, 10):
+        assert not made.review(4999, number * 100 * MS, is_held=True)
+    assert made.review(4999, 1000 * MS)
+    assert made.rate == FASTEST // 2
 
 
 @pytest.mark.parametrize("rest", [0, 10])
@@ -46,24 +113,24 @@ def test_what_was_sent_and_not_what_might_have_been_is_cut():
 def test_naks_that_come_when_a_burst_is_over_are_held_against_the_burst(rest, asked, slows):
     """Some losses in its last packets are no source that is too fast; many are."""
     made = Yielding(parameters(**SETTINGS))
-    made.review(0)
+    made.review(-1, 0)
     made.sent(1000, FASTEST // 10)
-    assert not made.review(100 * MS)
-    assert not made.review(200 * MS)  # and nothing is sent
+    assert not made.review(999, 100 * MS)
+    assert not made.review(999, 200 * MS)  # and nothing is sent
     made.sent(rest, 100 * rest)
-    made.asked(asked)
-    assert made.review(300 * MS) is slows
-    assert made.rate == (LEAST if slows else FASTEST)
+    made.asked(asked, 999)
+    assert made.review(999 + rest, 300 * MS) is slows
+    assert (made.rate < FASTEST * 3 // 4) is slows
 
 
 @pytest.mark.parametrize(("asked", "slows"), [(1, False), (3, False), (4, True)])
 def test_a_few_losses_of_the_few_packets_that_a_slow_source_sends_are_chance(asked, slows):
     """One of ten is more than the share, and comes in every tenth interval where a hundredth is lost."""
     made = Yielding(parameters(**SETTINGS))
-    made.review(0)
+    made.review(-1, 0)
     made.sent(10, 1000)
-    made.asked(asked)
-    assert made.review(100 * MS) is slows
+    made.asked(asked, 9)
+    assert made.review(9, 100 * MS) is slows
 
 
 def test_without_a_least_rate_nobody_slows_a_source_down():
@@ -73,12 +140,12 @@ def test_without_a_least_rate_nobody_slows_a_source_down():
 @pytest.mark.parametrize("interval", [0, 99])
 def test_an_interval_is_waited_for(interval):
     made = Yielding(parameters(**SETTINGS))
-    made.review(0)
+    made.review(-1, 0)
     made.sent(1000, FASTEST)
-    made.asked(1000)
-    assert not made.review(interval * MS)
+    made.asked(1000, 999)
+    assert not made.review(999, interval * MS)
     assert made.rate == FASTEST
-    assert made.review(100 * MS)
+    assert made.review(999, 100 * MS)
 
 
 def serve(core, since, until, asking):
@@ -121,16 +188,16 @@ def test_a_rate_that_was_set_is_the_whole_from_then_on():
     assert made.rate == FASTEST // 2
     made.limit_to(FASTEST)
     assert made.rate == FASTEST
-    made.review(0)
+    made.review(-1, 0)
     made.sent(1000, FASTEST)
-    made.asked(60)
-    made.review(100 * MS)
+    made.asked(60, 999)
+    made.review(999, 100 * MS)
     assert made.rate == 750_000
     made.limit_to(800_000)
     assert made.rate == 750_000
     for number in range(2, 20):
         made.sent(1000, FASTEST)
-        made.review(number * 100 * MS)
+        made.review(999, number * 100 * MS)
     assert made.rate == made.most == 800_000
     made.limit_to(FASTEST // 4)
     assert made.rate == FASTEST // 4
