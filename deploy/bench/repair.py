@@ -201,6 +201,7 @@ async def _flat_out(contender: Contender, place: Place, settings: Settings) -> R
         "lossless_mb_per_s": round(lossless, 2),
         "goodput": round(lossy / lossless, 4),
         "lost": lost,
+        "cpu_s": round(statistics.median(one.sender.cpu_s + one.receiver.cpu_s for one in runs), 3),
         "runs_mb_per_s": [round(rate, 2) for rate in rates[1]],
         "repaired": round(statistics.median(one.repaired or 0 for one in runs)),
     }
