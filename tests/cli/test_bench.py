@@ -121,12 +121,13 @@ def test_repair_after_random_loss_and_a_burst() -> None:
     line = ("--contenders", "ours-trio,openpgm", "--burst", "300", "--loss", "2%")
     rows, _ = rows_of(bench("repair", *line, "--json"))
     parts = [(row["contender"], row.get("part")) for row in rows if row["contender"].startswith("ours")]
-    kinds = ("2% of packets", "2% of packets inside trains", "2% of trains", "burst of 300")
+    kinds = ("2% of packets", "2% of packets inside trains", "2% of trains", "2% lost, told to run flat out", "burst of 300")
     assert parts == [*(("ours-trio", kind) for kind in kinds), ("ours", "gap of 100,000")]
     for row in rows:
         assert "why_not" not in row or row["contender"] == "openpgm"
-    lossy, inside, _, burst, gap = (row for row in rows if row["contender"].startswith("ours"))
+    lossy, inside, _, flat, burst, gap = (row for row in rows if row["contender"].startswith("ours"))
     documented("bench repair, random loss", lossy, ("repair_p50_ms", "repair_p99_ms", "repairs_timed"))
+    documented("bench repair, told to run flat out", flat)
     documented("bench repair, a burst", burst)
     documented("bench repair, a gap", gap)
     assert lossy["lost"] == burst["lost"] == 0
@@ -144,7 +145,8 @@ def test_repair_without_a_path_that_loses() -> None:
     rows, _ = rows_of(bench("repair", "--contenders", "ours-trio", "--burst", "300", "--path", "loopback", "--json"))
     assert "--path namespaces" in rows[0]["why_not"]
     assert rows[1]["part"] == "1% of packets inside trains"
-    assert rows[2]["repaired"] >= 300
+    assert rows[2]["repaired"] > 0  # of a source told to run flat out
+    assert rows[3]["repaired"] >= 300
 
 
 def test_relays_in_the_path() -> None:
@@ -162,7 +164,7 @@ def test_relays_in_the_path() -> None:
     assert set(rows[1]["cpu_us_per_packet"]) == {"source", "receiver", "aggregator"}
     assert set(rows[2]["cpu_us_per_packet"]) == {"source", "receiver", "repairer"}
     assert 0 < rows[1]["wanted"] < 0.8
-    assert 0 < rows[1]["cpu_allows"] < 0.8
+    assert 0 < rows[1]["cpu_allows"]  # how much is what this machine had for each of them
     assert (rows[1]["cpu_limit"], rows[2]["cpu_limit"]) == ({"cpu_of_ends": 1.2}, {"cpu_of_receiver": 1.3})
 
 
