@@ -51,15 +51,14 @@ class Yielding:
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self.rate = self.most = parameters.txw_max_rte
-        self._asked = self._fresh = self._late = (
-            0  # sqns: all, those sent since the last cut, and of them those asked for late
-        )
+        # Sqns asked for: all, those sent since the last cut, and of them those asked for late.
+        self._asked = self._fresh = self._late = 0
         self._sent = self._octets = 0
         self._spell = self._spell_before = _Spell()
         self._was_held = False
         self._usual_packets = self._usual_rate = 0  # of an interval; octets a second
         self._cut_lead = -1  # the newest sqn that was sent before the last cut
-        self._leads: list[int] = []  # the newest sqns sent before each of the last intervals
+        self._leads: list[int] = []  # the newest sqns sent by the ends of the last intervals, idle ones left out
         self._promptest = _OLDEST  # intervals after which the promptest NAK came
         self._reviewed_at_ns = -parameters.txw_yield_ivl
         self.review_at_ns = 0 if parameters.txw_min_rte else NEVER  # when `review` has something to do
@@ -99,7 +98,7 @@ class Yielding:
         pacer.go_at(self.rate)
         if before == self.most:
             share = self._parameters.txw_yield_share
-            return (Notice("slower", f"receivers ask for more than {share:.1%} of what is sent"),)
+            return (Notice("slower", f"receivers ask for more than {share:.1%} of what is sent, or late"),)
         if self.rate == self.most:
             return (Notice("as-before", f"the source sends at {format_rate(self.rate)} again"),)
         return NOTHING
@@ -114,22 +113,26 @@ class Yielding:
         fade_by = NEVER if is_held else _FADE_BY
         self._usual_packets = max(self._sent, self._usual_packets - self._usual_packets // fade_by)
         self._usual_rate = max(self._octets * SECOND // elapsed_ns, self._usual_rate - self._usual_rate // fade_by)
-        bearable = max(_CHANCE, self._parameters.txw_yield_share * self._usual_packets)
+        share = self._parameters.txw_yield_share * self._usual_packets
         weight = _LATE if 2 * self._late > self._fresh else 1
-        if self._fresh * weight > bearable:
+        is_too_much = self._fresh > max(_CHANCE, share / weight)
+        if is_too_much:
             self._cut(self._fresh / max(1, self._usual_packets))
-            self._cut_lead = lead
-        elif self._asked * _CALM <= bearable and not is_held:
+        elif self._asked * _CALM <= max(_CHANCE, share) and not is_held:
             self._grow()
         self._note_hold(elapsed_ns, is_held=is_held)
-        self._leads = [*self._leads[1 - _OLDEST :], lead]
+        if is_too_much or self.rate < before:
+            self._cut_lead = lead
+        if is_held or self._leads[-1:] != [lead]:  # else nothing came after it: its loss shows late
+            self._leads = [*self._leads[1 - _OLDEST :], lead]
         self._asked = self._fresh = self._late = self._sent = self._octets = 0
         return self.rate != before
 
     def _note_hold(self, elapsed_ns: int, *, is_held: bool) -> None:
         """A window that had to wait for repairs was too fast on the whole: what it sent by then is what was borne."""
         spell, before = self._spell, self._spell_before
-        spell.ns += elapsed_ns if spell.octets else 0
+        is_idle = not (self._octets or self._was_held or is_held)  # by itself: that says nothing of what is borne
+        spell.ns += elapsed_ns if spell.octets and not is_idle else 0
         if self._was_held and not is_held:
             borne = (spell.octets + before.octets) * SECOND // max(1, spell.ns + before.ns)
             self.rate = max(min(self._parameters.txw_min_rte, self.rate), min(self.rate, borne))
@@ -143,7 +146,10 @@ class Yielding:
         A source that is told to send as fast as it can gets less out than its rate allows.
         """
         left = min(1 - 1 / _CUT_BY, max(1 / _MOST_CUT, 1 - share))
-        self.rate = max(min(self._parameters.txw_min_rte, self.rate), int(min(self.rate, self._usual_rate) * left))
+        reached = min(self.rate, self._usual_rate)
+        self.rate = max(min(self._parameters.txw_min_rte, self.rate), int(reached * left))
+        if self.rate < reached:  # fewer are usual from now on, and what was sent by now cuts no further
+            self._usual_packets = self._usual_packets * self.rate // reached
 
     def _grow(self) -> None:
         """A step up."""

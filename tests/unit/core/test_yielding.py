@@ -98,6 +98,40 @@ def test_a_few_that_are_asked_for_late_are_repairs_that_were_lost():
     assert not made.review(3999, 400 * MS)
 
 
+@pytest.mark.parametrize(("asked", "slows"), [(3, False), (4, True)])
+def test_a_few_losses_are_chance_when_they_are_asked_for_late_too(asked, slows):
+    """A repair that was lost once, of a source that sends little: sixteen times it is more than it sent."""
+    made = Yielding(parameters(**SETTINGS))
+    intervals(made, [(10, 0)] * 4)
+    for number in range(5, 40):
+        made.sent(10, FASTEST // 1000)
+        made.review(4000 + 10 * number, number * 100 * MS)
+    made.sent(10, FASTEST // 1000)
+    made.asked(asked, 4300)
+    assert made.review(4400, 4000 * MS) is slows
+
+
+def test_the_end_of_a_burst_is_not_asked_for_late():
+    """What comes behind shows a loss, and nothing did."""
+    made = Yielding(parameters(**SETTINGS))
+    intervals(made, [(10, 0)] * 3)
+    for number in range(4, 7):
+        made.review(2999, number * 100 * MS)
+    made.asked(10, 2999)
+    assert not made.review(2999, 700 * MS)
+
+
+def test_after_a_cut_a_share_is_of_what_is_sent_since():
+    """A fourth of little is more than the share, though it is little of what was sent before."""
+    made = Yielding(parameters(**SETTINGS | {"txw_min_rte": 1}))
+    intervals(made, [(0, 0), (1000, 0)])
+    assert made.rate == FASTEST // 8
+    made.sent(125, FASTEST // 80)
+    made.asked(31, 2100)
+    assert made.review(2124, 300 * MS)
+    assert made.rate == FASTEST // 8 * 3 // 4
+
+
 def test_a_window_that_had_to_wait_was_too_fast_on_the_whole():
     """What it sent until it went on is what was borne. While it waits nothing grows, and what was usual stays usual."""
     made = Yielding(parameters(**SETTINGS))
@@ -106,6 +140,21 @@ def test_a_window_that_had_to_wait_was_too_fast_on_the_whole():
         assert not made.review(4999, number * 100 * MS, is_held=True)
     assert made.review(4999, 1000 * MS)
     assert made.rate == FASTEST // 2
+    made.sent(500, FASTEST // 20)
+    made.asked(60, 4999)  # sent before: that is the same overload
+    assert not made.review(5499, 1100 * MS)
+
+
+def test_a_source_that_had_nothing_to_send_bore_no_less_for_that():
+    made = Yielding(parameters(**SETTINGS | {"txw_min_rte": 1}))
+    intervals(made, [(0, 0)])
+    for number in range(2, 50):
+        made.review(999, number * 100 * MS)
+    made.sent(1000, FASTEST // 10)
+    made.review(1999, 5000 * MS)
+    made.review(1999, 5100 * MS, is_held=True)
+    made.review(1999, 5200 * MS)
+    assert made.rate == FASTEST // 2  # two intervals at all of it, and two that waited
 
 
 @pytest.mark.parametrize("rest", [0, 10])
