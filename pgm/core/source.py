@@ -285,6 +285,7 @@ class SourceCore:
         self._leaving.asked(now_ns)
         self.window.note_nak(first, now_ns)
         if nak.parity:
+            last = min(lead, last + self._parameters.fec_group - 1)  # nobody asks before the group is over
             return self._on_parity_nak(nak, last, peer, now_ns)
         self.counters.nak_sqns_in += asked
         self._yielding.asked(asked, last)
@@ -414,7 +415,7 @@ class SourceCore:
             effects.append(self._spm(now_ns))
             self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
-        is_held = now_ns < self._is_blocked_until_ns
+        is_held = now_ns < self._is_blocked_until_ns < NEVER  # by NAKs: not by acks, nor by the application
         effects += self._yielding.steer(self._pacer, self.counters, self.window.lead, now_ns, is_held=is_held)
         return effects
 

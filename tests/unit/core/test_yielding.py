@@ -7,8 +7,9 @@ import pytest
 from pgm.core.effects import Notice
 from pgm.core.yielding import Yielding
 from pgm.units import SECOND
+from pgm.wire.parity import request_sqn
 from tests.unit.core.makers import BY_UNICAST, MS, OWN, PEER, nak_packet, parameters, payload_of, train_of
-from tests.unit.core.sources import START, source
+from tests.unit.core.sources import QUIET, START, nak, receive, source
 
 FASTEST, LEAST = 1_000_000, 100_000
 SETTINGS = {"txw_max_rte": FASTEST, "txw_min_rte": LEAST, "txw_yield_share": 0.05, "txw_yield_ivl": 100 * MS}
@@ -155,6 +156,35 @@ def test_a_source_that_had_nothing_to_send_bore_no_less_for_that():
     made.review(1999, 5100 * MS, is_held=True)
     made.review(1999, 5200 * MS)
     assert made.rate == FASTEST // 2  # two intervals at all of it, and two that waited
+
+
+def test_a_source_that_waits_for_the_application_is_not_too_fast():
+    core = source(**QUIET | SETTINGS | {"txw_adv_mode": "application", "txw_sqns": 10})
+    core.submit([payload_of(sqn) for sqn in range(20)])
+    for step in range(100):
+        core.handle_deadline(START + step * 10 * MS)
+    core.advance_trail(5)
+    core.handle_deadline(START + SECOND)
+    core.handle_deadline(START + SECOND + 100 * MS)
+    assert core.window.lead > 9
+    assert core.rate == FASTEST
+
+
+def test_parity_is_not_asked_for_late_since_its_group_began_early():
+    """A group of 64 lasts three intervals here, and nobody asks for parity before it is over."""
+    core = source(**QUIET | SETTINGS | {"txw_yield_share": 0.5, "fec_group": 64, "fec_on_demand": True})
+    for sqn in range(256):
+        now = START + sqn * 5 * MS
+        core.submit([payload_of(sqn)])
+        core.handle_deadline(now)
+        core.handle_deadline(now + MS)
+        assert core.window.lead == sqn
+        if sqn == 50:
+            receive(core, nak(sqn), now + MS)
+        if sqn % 64 == 63:
+            receive(core, nak(request_sqn(sqn - 63, 6), parity=True), now + MS)
+    assert core.counters.parity_naks_in == 4
+    assert core.rate == FASTEST
 
 
 @pytest.mark.parametrize("rest", [0, 10])
