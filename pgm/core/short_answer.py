@@ -78,7 +78,7 @@ class ShortAnswer:
             counters.nak_packets_in += 1
             counters.nak_sqns_in += asked
             window.note_nak(sqns[0], now_ns)
-            self._yielding.asked(asked, sqns[-1])
+            self._yielding.asked(asked, sqns[-1], peer)
             effects += self._confirmer.confirm_first(key, self._segment, self._naks.ncf_for(octets), now_ns)
             wanted.append(sqns)
         if not wanted:

@@ -288,7 +288,7 @@ class SourceCore:
             last = min(lead, last + self._parameters.fec_group - 1)  # nobody asks before the group is over
             return self._on_parity_nak(nak, last, peer, now_ns)
         self.counters.nak_sqns_in += asked
-        self._yielding.asked(asked, last)
+        self._yielding.asked(asked, last, peer)
         wanted = spans if self._parity is None else self._parity.instead_of(spans, now_ns)
         self._responder.request(wanted, now_ns, asker=peer)
         was_heard = not self._children.is_unreachable
@@ -301,7 +301,7 @@ class SourceCore:
         """Numbers of packets are asked for, of one group or several (FEC-15). What no parity can be made for is not confirmed."""
         assert self._parity is not None
         asked, is_served = self._parity.on_nak([unwrap(sqn, self.window.lead) for sqn in nak.sqns], peer, now_ns)
-        self._yielding.asked(asked, newest)
+        self._yielding.asked(asked, newest, peer)
         return self._confirmer.confirm(nak, self._segment, now_ns) if is_served else NOTHING
 
     def _on_spmr(self, now_ns: int) -> Effects:

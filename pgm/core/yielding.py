@@ -8,12 +8,13 @@ nobody.
 
 What was sent before a cut says nothing of the rate since: receivers ask for it for as long as its repairs take, and a cut for
 each interval of that would leave hardly any rate to repair it with. And receivers that drown ask for little at a time, but
-late. So what is asked for later than the promptest NAKs come counts several times.
+late. So what one asks for later than his promptest NAKs came counts several times.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 
 import attrs
 
@@ -22,6 +23,7 @@ from pgm.core.effects import NOTHING, Effects, Notice
 from pgm.core.pacer import Pacer
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND, format_rate
+from pgm.wire.formats import Nla
 
 # A quarter off at a time halves the rate in three intervals; a fortieth back makes good in ten what one took.
 _CUT_BY = 4
@@ -59,19 +61,22 @@ class Yielding:
         self._usual_packets = self._usual_rate = 0  # of an interval; octets a second
         self._cut_lead = -1  # the newest sqn that was sent before the last cut
         self._leads: list[int] = []  # the newest sqns sent by the ends of the last intervals, idle ones left out
-        self._promptest = _OLDEST  # intervals after which the promptest NAK came
+        self._promptest: OrderedDict[Nla, int] = OrderedDict()  # by asker, intervals after which the promptest NAK came
         self._reviewed_at_ns = -parameters.txw_yield_ivl
         self.review_at_ns = 0 if parameters.txw_min_rte else NEVER  # when `review` has something to do
 
-    def asked(self, sqns: int, newest: int) -> None:
-        """Note what a NAK asked for, and the newest sqn of it."""
+    def asked(self, sqns: int, newest: int, asker: Nla) -> None:
+        """Note what a NAK asked for, and the newest sqn of it. Whoever is far away is late by what is prompt for him."""
         self._asked += sqns
         if newest <= self._cut_lead:
             return
         intervals = len(self._leads) - bisect_left(self._leads, newest)
-        self._promptest = min(self._promptest, intervals)
+        promptest = min(self._promptest.pop(asker, _OLDEST), intervals)
+        self._promptest[asker] = promptest
+        if len(self._promptest) > self._parameters.max_children:
+            self._promptest.popitem(last=False)
         self._fresh += sqns
-        self._late += sqns if intervals > self._promptest + _PUNCTUAL else 0
+        self._late += sqns if intervals > promptest + _PUNCTUAL else 0
 
     def sent(self, packets: int, octets: int) -> None:
         """Note data."""

@@ -23,7 +23,7 @@ def intervals(made, told):
         lead += 1000
         made.sent(1000, FASTEST // 10)
         if asked:
-            made.asked(asked, lead - 1000 * age)
+            made.asked(asked, lead - 1000 * age, PEER)
         made.review(lead, number * 100 * MS)
         found.append(made.rate)
     return found
@@ -59,7 +59,7 @@ def test_what_was_sent_and_not_what_might_have_been_is_cut():
     made = Yielding(parameters(**SETTINGS))
     made.review(-1, 0)
     made.sent(1000, 40_000)
-    made.asked(60, 999)
+    made.asked(60, 999, PEER)
     assert made.review(999, 100 * MS)
     assert made.rate == 300_000
 
@@ -71,11 +71,11 @@ def test_what_was_sent_before_a_cut_cuts_no_further():
     lead = 1999
     for number in range(3, 10):
         made.repaired(600, 60_000)
-        made.asked(600, lead)
+        made.asked(600, lead, PEER)
         assert not made.review(lead, number * 100 * MS)
     assert made.rate == found[-1] == 400_000
     made.sent(1000, FASTEST // 10)
-    made.asked(60, lead + 1)
+    made.asked(60, lead + 1, PEER)
     assert made.review(lead + 1000, 1000 * MS)
 
 
@@ -90,12 +90,33 @@ def test_receivers_that_drown_ask_for_little_but_late(prompt, later, slows):
     assert (found[-1] < FASTEST) is slows
 
 
+def test_whoever_is_far_away_is_not_late():
+    """One asks within an interval, another never before four are over, and loses one percent: that is his way, and no overload."""
+    made = Yielding(parameters(**SETTINGS))
+    lead = -1
+    made.review(lead, 0)
+    for number in range(1, 20):
+        lead += 1000
+        made.sent(1000, FASTEST // 10)
+        made.asked(1, lead, PEER)
+        if number > 4:
+            made.asked(10, lead - 4000, "10.0.0.99")
+        assert not made.review(lead, number * 100 * MS)
+
+
+def test_it_is_not_remembered_how_far_away_all_are():
+    made = Yielding(parameters(**SETTINGS, max_children=3))
+    for number in range(10):
+        made.asked(1, 0, f"10.0.0.{number}")
+    assert len(made._promptest) == 3
+
+
 def test_a_few_that_are_asked_for_late_are_repairs_that_were_lost():
     made = Yielding(parameters(**SETTINGS))
     intervals(made, [(0, 0)] * 3)
     made.sent(1000, FASTEST // 10)
-    made.asked(10, 3999)
-    made.asked(8, 100)
+    made.asked(10, 3999, PEER)
+    made.asked(8, 100, PEER)
     assert not made.review(3999, 400 * MS)
 
 
@@ -108,7 +129,7 @@ def test_a_few_losses_are_chance_when_they_are_asked_for_late_too(asked, slows):
         made.sent(10, FASTEST // 1000)
         made.review(4000 + 10 * number, number * 100 * MS)
     made.sent(10, FASTEST // 1000)
-    made.asked(asked, 4300)
+    made.asked(asked, 4300, PEER)
     assert made.review(4400, 4000 * MS) is slows
 
 
@@ -118,7 +139,7 @@ def test_the_end_of_a_burst_is_not_asked_for_late():
     intervals(made, [(10, 0)] * 3)
     for number in range(4, 7):
         made.review(2999, number * 100 * MS)
-    made.asked(10, 2999)
+    made.asked(10, 2999, PEER)
     assert not made.review(2999, 700 * MS)
 
 
@@ -128,7 +149,7 @@ def test_after_a_cut_a_share_is_of_what_is_sent_since():
     intervals(made, [(0, 0), (1000, 0)])
     assert made.rate == FASTEST // 8
     made.sent(125, FASTEST // 80)
-    made.asked(31, 2100)
+    made.asked(31, 2100, PEER)
     assert made.review(2124, 300 * MS)
     assert made.rate == FASTEST // 8 * 3 // 4
 
@@ -142,7 +163,7 @@ def test_a_window_that_had_to_wait_was_too_fast_on_the_whole():
     assert made.review(4999, 1000 * MS)
     assert made.rate == FASTEST // 2
     made.sent(500, FASTEST // 20)
-    made.asked(60, 4999)  # sent before: that is the same overload
+    made.asked(60, 4999, PEER)  # sent before: that is the same overload
     assert not made.review(5499, 1100 * MS)
 
 
@@ -197,7 +218,7 @@ def test_naks_that_come_when_a_burst_is_over_are_held_against_the_burst(rest, as
     assert not made.review(999, 100 * MS)
     assert not made.review(999, 200 * MS)  # and nothing is sent
     made.sent(rest, 100 * rest)
-    made.asked(asked, 999)
+    made.asked(asked, 999, PEER)
     assert made.review(999 + rest, 300 * MS) is slows
     assert (made.rate < FASTEST * 3 // 4) is slows
 
@@ -208,7 +229,7 @@ def test_a_few_losses_of_the_few_packets_that_a_slow_source_sends_are_chance(ask
     made = Yielding(parameters(**SETTINGS))
     made.review(-1, 0)
     made.sent(10, 1000)
-    made.asked(asked, 9)
+    made.asked(asked, 9, PEER)
     assert made.review(9, 100 * MS) is slows
 
 
@@ -221,7 +242,7 @@ def test_an_interval_is_waited_for(interval):
     made = Yielding(parameters(**SETTINGS))
     made.review(-1, 0)
     made.sent(1000, FASTEST)
-    made.asked(1000, 999)
+    made.asked(1000, 999, PEER)
     assert not made.review(999, interval * MS)
     assert made.rate == FASTEST
     assert made.review(999, 100 * MS)
@@ -269,7 +290,7 @@ def test_a_rate_that_was_set_is_the_whole_from_then_on():
     assert made.rate == FASTEST
     made.review(-1, 0)
     made.sent(1000, FASTEST)
-    made.asked(60, 999)
+    made.asked(60, 999, PEER)
     made.review(999, 100 * MS)
     assert made.rate == 750_000
     made.limit_to(800_000)
