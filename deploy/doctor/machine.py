@@ -19,7 +19,7 @@ from pgm.net.raw import PROTOCOL, open_raw
 from pgm.net.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from pgm.net.status import runtime_dir
 from pgm.parameters import Parameters
-from pgm.topology.node_plan import NodePlan
+from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MIB, MILLISECOND, SECOND, format_octets
 
 HERE = "this machine"
@@ -40,6 +40,7 @@ def check_machine(plans: Sequence[NodePlan]) -> Iterator[Finding]:
     yield _descriptors(plans)
     if plans:
         yield from _memory(plans)
+        yield free_memory(plans, is_given_back=readings.gives_memory_back())
         yield from _folders(plans)
     yield from _clocks()
     yield _governor()
@@ -135,6 +136,21 @@ def _memory(plans: Sequence[NodePlan]) -> Iterator[Finding]:
     )
     remedy = "fewer nodes here, or smaller windows and caches: txw_secs, cache_bytes, rxw_bytes, inbox_bytes"
     yield ok("memory", HERE, found, text) if most >= wanted else advice("memory", HERE, found, text, remedy)
+
+
+def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> Finding:
+    """Whether receivers wait for memory just when much has to wait for a repair."""
+    wanted = "memory from the start for what comes while a lost repair is waited for"
+    if not is_given_back:
+        return ok("free memory", HERE, "stays with this machine", wanted)
+    found = "given back to the host: whoever touches it next waits, some ms for each MiB"
+    for plan in plans:
+        limits = plan.parameters
+        needed = limits.txw_max_rte * limits.nak_rdata_ivl // SECOND
+        if plan.role is Role.RECEIVER and needed > limits.rxw_warm_bytes:
+            remedy = f"rxw_warm_bytes = {needed} of {plan.name}, or a host that lets this machine keep it"
+            return advice("free memory", plan.name, found, wanted, remedy)
+    return ok("free memory", HERE, found, wanted)
 
 
 def _folders(plans: Sequence[NodePlan]) -> Iterator[Finding]:

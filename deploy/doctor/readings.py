@@ -19,6 +19,8 @@ _ETHTOOL_GRINGPARAM = 0x10
 _ETHTOOL_GPAUSEPARAM = 0x12
 _IFREQ = struct.Struct("16si20x")
 _IFREQ_POINTER = struct.Struct("16sP16x")
+_BALLOON = "0x0005"  # the kind of device (virtio 1.2, 5.5) ...
+_REPORTING = 5  # ... and the feature, VIRTIO_BALLOON_F_PAGE_REPORTING
 _TIME_ERROR = 5  # of adjtimex: nobody keeps the clock right
 _TIMEX_OCTETS = 256  # more than struct timex has
 _LISTED = {socket.AF_INET: ("udp", "raw"), socket.AF_INET6: ("udp6", "raw6")}  # in /proc/net
@@ -119,6 +121,15 @@ def memory() -> int | None:
     total = int(text.split("MemTotal:")[1].split()[0]) * 1024
     limit = read("/sys/fs/cgroup/memory.max")
     return min(total, int(limit)) if limit and limit.isdigit() else total
+
+
+def gives_memory_back(devices: Path = Path("/sys/bus/virtio/devices")) -> bool:
+    """Whether a balloon of this virtual machine gives free memory back to its host, page by page as it becomes free."""
+    for folder in devices.glob("*"):
+        features = read(folder / "features") or ""
+        if read(folder / "device") == _BALLOON and features[_REPORTING : _REPORTING + 1] == "1":
+            return True
+    return False
 
 
 def is_clock_kept() -> bool | None:

@@ -17,6 +17,11 @@ from typing import Any
 import pytest
 
 from deploy.doctor import readings
+from deploy.doctor.findings import Level
+from deploy.doctor.machine import free_memory
+from deploy.doctor.readings import gives_memory_back
+from pgm.topology.load import loads
+from pgm.topology.plan import plan_node
 from tests.cli.command import environment, invoked
 from tests.cli.test_json import documented
 from tests.net.lab import ROOT, Host, lab, needs_namespaces
@@ -222,3 +227,27 @@ def test_machines_that_lack_something(tmp_path: Path) -> None:
 def _listening(host: Host, file: Path) -> Process:
     words = ["doctor", str(file), "--node", "source", "--probe", "--listen", "60", "--json"]
     return Process(host.name, words, host)
+
+
+@pytest.mark.parametrize(("device", "bit", "gives"), [("0x0005", 5, True), ("0x0005", 4, False), ("0x0001", 5, False)])
+def test_a_balloon_that_reports_free_pages_gives_them_back(tmp_path: Path, device: str, bit: int, gives: bool) -> None:
+    folder = tmp_path / "virtio0"
+    folder.mkdir()
+    (folder / "device").write_text(f"{device}\n")
+    (folder / "features").write_text("".join(str(int(number == bit)) for number in range(64)) + "\n")
+    assert gives_memory_back(tmp_path) is gives
+    assert not gives_memory_back(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(("rate", "level"), [("8Mbit/s", Level.OK), ("8Gbit/s", Level.ADVICE)])
+def test_fast_receivers_should_have_memory_from_the_start_where_free_memory_is_given_back(
+    rate: str, level: Level
+) -> None:
+    text = TREE.format(relay="10.7.0.2").replace("8Mbit/s", rate)
+    plans = [plan_node(loads(text), name) for name in ("source", "desk-1")]
+    found = free_memory(plans, is_given_back=True)
+    assert found.level is level
+    assert free_memory(plans, is_given_back=False).level is Level.OK
+    if level is Level.ADVICE:
+        assert found.subject == "desk-1"
+        assert "rxw_warm_bytes = 200000000" in found.remedy
