@@ -19,7 +19,7 @@ from deploy.bench.place import ETHERNET_MTU, Place, open_place
 from deploy.bench.search import Maximum
 from deploy.bench.settings import Row, Settings
 from deploy.bench.throughput import figures, lossless_maximum
-from deploy.bench.trial import pair, transfer
+from deploy.bench.trial import Outcome, pair, transfer
 from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
 from pgm.parameters import Parameters
@@ -181,30 +181,23 @@ async def _flat_out(contender: Contender, place: Place, settings: Settings) -> R
     """A source that is told to run flat out and yields (`flow = "yield"`), with losses inside of its trains and without, by turns."""
     row = _row(contender, f"{format_fraction(settings.loss)} lost, told to run flat out", place)
     whole = settings.job(place, SIZE, quiet_s=_QUIET_S, flow="yield")
-    without, runs = [], []
+    without: list[Outcome] = []
+    runs: list[Outcome] = []
     try:
         for _ in range(settings.runs):
             without.append(await transfer(contender, whole))
             runs.append(await transfer(contender, attrs.evolve(whole, loss=settings.loss)))
     except ProcessError as error:
         return row | {"why_not": error.message}
-    rates = [[one.mb_per_s for one in some] for some in (without, runs)]
-    lossless, lossy = map(statistics.median, rates)
+    if not all(one.received for one in without):
+        return row | {"why_not": "nothing came in, though nothing was lost on the way"}
+    found = _goodput(contender, *(Maximum(some, None, settings.runs) for some in (without, runs)))
     lost = max(one.lost for one in (*without, *runs))
     settings.say(
-        f"{contender.title}, told to run flat out: {lossy:.0f} MB/s with losses, {lossless:.0f} without, {lost:,} lost for good"
+        f"{contender.title}, told to run flat out: {found['mb_per_s']:,} MB/s with losses,"
+        f" {found['lossless_mb_per_s']:,} without, {lost:,} lost for good"
     )
-    return row | {
-        "mb_per_s": round(lossy, 2),
-        "messages_per_s": round(lossy * 1e6 / SIZE),
-        "packets_per_s": round(lossy * 1e6 / SIZE),
-        "lossless_mb_per_s": round(lossless, 2),
-        "goodput": round(lossy / lossless, 4),
-        "lost": lost,
-        "cpu_s": round(statistics.median(one.sender.cpu_s + one.receiver.cpu_s for one in runs), 3),
-        "runs_mb_per_s": [round(rate, 2) for rate in rates[1]],
-        "repaired": round(statistics.median(one.repaired or 0 for one in runs)),
-    }
+    return row | found | {"lost": lost}
 
 
 async def _burst(contender: Contender, place: Place, settings: Settings) -> Row:

@@ -146,7 +146,7 @@ def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> Finding:
     found = "given back to the host: whoever touches it next waits, some ms for each MiB"
     for plan in plans:
         limits = plan.parameters
-        needed = limits.txw_max_rte * limits.nak_rdata_ivl // SECOND
+        needed = min(limits.rxw_bytes, limits.txw_max_rte * limits.nak_rdata_ivl // SECOND)
         if plan.role is Role.RECEIVER and needed > limits.rxw_warm_bytes:
             remedy = f"rxw_warm_bytes = {needed} of {plan.name}, or a host that lets this machine keep it"
             return advice("free memory", plan.name, found, wanted, remedy)

@@ -57,7 +57,7 @@ _ROWS = (
     EventKind("late-join", "A late joiner learnt from where on the stream can still be had, or that nobody keeps it.", "Put a repairer on the segment or above it, or raise its cache_secs and cache_bytes."),
     EventKind("relay-speaking", "This relay carries the session down from now on.", "Where it stands in for another, see why that is silent."),
     EventKind("relay-silent", "This relay leaves the session to its partner."),
-    EventKind("slower", "The source slows down, since it is asked for more than txw_yield_share, or late, or for what a full window waits with.", "Put repairers near the receivers, or send slower."),
+    EventKind("slower", "The source slows down, since it is asked for more than txw_yield_share, or late, or since its full window had to wait.", "Put repairers near the receivers, or send slower."),
     EventKind("as-before", "The source sends at its full rate again."),
     EventKind("member-silent", "A member of an acknowledged stream was silent for ack_expiry and is waited for no longer.", "See whether that node runs."),
     EventKind("member-stuck", "A member of an acknowledged stream takes nothing, and is waited for no longer.", "See what its application does."),

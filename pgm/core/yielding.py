@@ -67,6 +67,8 @@ class Yielding:
 
     def asked(self, sqns: int, newest: int, asker: Nla) -> None:
         """Note what a NAK asked for, and the newest sqn of it. Whoever is far away is late by what is prompt for him."""
+        if self.review_at_ns == NEVER:
+            return
         self._asked += sqns
         if newest <= self._cut_lead:
             return
@@ -138,10 +140,11 @@ class Yielding:
         spell, before = self._spell, self._spell_before
         is_idle = not (self._octets or self._was_held or is_held)  # by itself: that says nothing of what is borne
         spell.ns += elapsed_ns if spell.octets and not is_idle else 0
-        if self._was_held and not is_held:
+        has_ended = self._was_held and not is_held
+        if has_ended:
             borne = (spell.octets + before.octets) * SECOND // max(1, spell.ns + before.ns)
             self.rate = max(min(self._parameters.txw_min_rte, self.rate), min(self.rate, borne))
-        if self._was_held > is_held or (not is_held and spell.ns > _SPELL * self._parameters.txw_yield_ivl):
+        if has_ended or (not is_held and spell.ns > _SPELL * self._parameters.txw_yield_ivl):
             self._spell_before, self._spell = spell, _Spell()
         self._was_held = is_held
 

@@ -36,11 +36,10 @@ def source_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
     packet = min(job["max_datagram"], _LARGE_DATAGRAM if size > _LARGEST_MESSAGE else _LARGEST_MESSAGE)
     per_message = -(-size // (packet - DATA_HEADER_OCTETS))
     wire_octets = size + per_message * DATA_HEADER_OCTETS
-    rate = round(job["rate"] * wire_octets)
-    flat_out = {} if job["flow"] == "yield" else {"txw_max_rte": _MAX_RATE}
+    rate = round(job["rate"] * wire_octets) or (0 if job["flow"] == "yield" else _MAX_RATE)  # that has one of its own
     return {
         "max_tpdu": packet,
-        **({"txw_max_rte": rate} if rate else flat_out),
+        **({"txw_max_rte": rate} if rate else {}),
         "txw_bytes": job["window"],
         "warm_bytes": job["window"],  # what is measured is how it goes on, not its first seconds
         "so_rcvbuf": job["rcvbuf"],

@@ -109,6 +109,9 @@ def test_it_is_not_remembered_how_far_away_all_are():
     for number in range(10):
         made.asked(1, 0, f"10.0.0.{number}")
     assert len(made._promptest) == 3
+    without = Yielding(parameters(**SETTINGS | {"txw_min_rte": 0}))
+    without.asked(1, 0, PEER)
+    assert not without._promptest  # nobody asks for it
 
 
 def test_a_few_that_are_asked_for_late_are_repairs_that_were_lost():
