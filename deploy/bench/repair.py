@@ -197,7 +197,7 @@ async def _flat_out(contender: Contender, place: Place, settings: Settings) -> R
         f"{contender.title}, told to run flat out: {found['mb_per_s']:,} MB/s with losses,"
         f" {found['lossless_mb_per_s']:,} without, {lost:,} lost for good"
     )
-    return row | found | {"lost": lost}
+    return row | found | {"lost": lost, "limited_by": "the source chose its rate, by what it was asked for"}
 
 
 async def _burst(contender: Contender, place: Place, settings: Settings) -> Row:
