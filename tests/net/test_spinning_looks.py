@@ -7,11 +7,13 @@ import pytest
 import pgm.blocking
 from pgm import Message
 from pgm.net.busy_handles import Receiver, Source
+from pgm.net.busy_poll import _MOST_ALONE
 from pgm.net.link import Link
 from pgm.net.reads import Arrival, TakeAlone
 from tests.net.places import Place
 
 SENT = [b"%d" % number for number in range(60)]
+MANY = SENT * 20
 PATIENCE_S = 20.0
 
 
@@ -70,6 +72,21 @@ def test_who_waits_for_each_message_looks_for_nothing_behind_it(
             got.append(payload_of(receiver))
         assert got == SENT
         assert gathered.count(True) <= len(SENT) // 10  # SPMs come between
+
+
+def test_answers_that_are_there_at_the_first_look_are_no_stream(place: Place, gathered: list[bool]) -> None:
+    listening, sending = both(place)
+    with (
+        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
+        pgm.blocking.open_source(sending, busy_poll=True) as source,
+    ):
+        first(source, receiver)
+        gathered.clear()
+        for message in MANY:
+            source.send(message)
+            assert payload_of(receiver) == message
+        # After 1, 2, 4 and so on in a row, and then after so many, it was looked whether it is one.
+        assert gathered.count(True) <= len(MANY) // _MOST_ALONE + len(f"{_MOST_ALONE:b}")
 
 
 def test_who_falls_behind_looks_for_more(place: Place, gathered: list[bool]) -> None:
