@@ -272,11 +272,12 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
                 before, has_looked = self.counters.received_octets, True
                 spinner.turn()
                 inbox.left_octets = max(OCTETS_BETWEEN_READS, self.counters.received_octets - before)
+            message = inbox.alone
+            if message is not None:
+                inbox.alone = None
+                return message  # policies are about losses
             if not driver.is_turned:
                 driver.require_usable()  # a handler has closed it
-            message, inbox.alone = inbox.alone, None
-            if message is not None:
-                return message  # policies are about losses
             found = inbox.pop()
             if found is not None:
                 item = self._take(found)
