@@ -178,10 +178,10 @@ def test_spmr(stream: Stream) -> None:
     """Who has heard data and no SPM asks for one; from then on it repairs what it loses."""
     scene = stream.scene
     asked = scene.asked
+    scene.lose([LATE], f"{TYPE_IS} {TYPES['spm']}")  # before it listens: one SPM that it heard, and it would never ask
+    scene.yard.rule(asked, scene.port)
     late = scene.start_receiver(LATE)
     scene.until_joined(late)
-    scene.lose([LATE], f"{TYPE_IS} {TYPES['spm']}")
-    scene.yard.rule(asked, scene.port)
     stream.deliver_until_asked(late, lambda: scene.yard.counts(asked.host)["spmr"] > 0)
     scene.lose([LATE])
     scene.until(lambda: scene.counts(LATE)["spm"] > 0, "an SPM")

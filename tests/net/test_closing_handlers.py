@@ -94,3 +94,45 @@ def test_one_that_closes_itself(place: Place, others: int) -> None:
         with pytest.raises(UsageError, match="is closed"):
             receiver.recv(PATIENCE_S)
         assert [taken(one) for one in rest] == [SENT] * others
+
+
+@pytest.mark.usefixtures("telling")
+def test_one_that_another_takes_the_place_of(place: Place) -> None:
+    """Its socket has the number of the one that was closed, which brought the last single packet."""
+    armed: list[bool] = []
+    opened_since: list[Receiver] = []
+    with ExitStack() as stack:
+        stack.enter_context(pgm.blocking.open_receiver(Place.new().url(), busy_poll=True))  # the thread goes on turning
+        its_own = stack.enter_context(ExitStack())
+
+        def reopen(notice: Notice) -> None:
+            if notice.code == "test" and armed:
+                armed.clear()
+                its_own.close()
+                opened_since.append(stack.enter_context(pgm.blocking.open_receiver(place.url(), busy_poll=True)))
+
+        one = its_own.enter_context(pgm.blocking.open_receiver(place.url(), busy_poll=True, on_notice=reopen))
+        source = stack.enter_context(pgm.blocking.open_source(place.url(fin_quiet_ivl="1ms", ihb_min="20ms")))
+        for message in SENT[:4]:
+            source.send(message)
+            source.flush()
+            assert payload_of(one) == message
+        armed.append(True)
+        while armed:  # until the next SPM
+            one.poll()
+        before = one.counters.packets_in
+        for message in SENT[4:]:
+            source.send(message)
+            source.flush()
+            while (got := payload_of(opened_since[0])) != message:
+                assert got in SENT[:4]  # that it joined late for
+        assert one.counters.packets_in == before
+
+
+def payload_of(receiver: Receiver) -> bytes:
+    """The next message."""
+    while True:
+        item = receiver.recv(PATIENCE_S)
+        assert item is not None
+        if isinstance(item, Message):
+            return item.payload

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import pgm.blocking
-from pgm import Message
+from pgm import Batch, Message
+from pgm.net import busy_poll
 from pgm.net.busy_handles import Receiver, Source
 from pgm.net.busy_poll import _MOST_ALONE
 from pgm.net.link import Link
@@ -14,6 +15,7 @@ from tests.net.places import Place
 
 SENT = [b"%d" % number for number in range(60)]
 MANY = SENT * 20
+TRAIN, TRAINS = [bytes(1400)] * 40, 50
 PATIENCE_S = 20.0
 
 
@@ -87,6 +89,57 @@ def test_answers_that_are_there_at_the_first_look_are_no_stream(place: Place, ga
             assert payload_of(receiver) == message
         # After 1, 2, 4 and so on in a row, and then after so many, it was looked whether it is one.
         assert gathered.count(True) <= len(MANY) // _MOST_ALONE + len(f"{_MOST_ALONE:b}")
+
+
+def test_trains_behind_such_answers_are_taken_together(place: Place, gathered: list[bool]) -> None:
+    listening, sending = both(place)
+    with pgm.blocking.open_receiver(listening, busy_poll=True) as receiver:
+        with pgm.blocking.open_source(sending, busy_poll=True) as source:
+            first(source, receiver)
+            for message in MANY:
+                source.send(message)
+                assert payload_of(receiver) == message
+        with pgm.blocking.open_source(place.url()) as source:  # sends in a thread of its own: nothing is read meanwhile
+            for _ in range(TRAINS):
+                source.send_batch(TRAIN)
+            source.flush()
+            gathered.clear()
+            left = TRAINS * len(TRAIN)
+            while left:
+                item = receiver.next_batch(PATIENCE_S)
+                assert item is not None
+                left -= len(item) if isinstance(item, Batch) else 0
+    assert len(gathered) < TRAINS // 2, "train by train"
+
+
+def test_who_takes_long_for_each_message_keeps_no_other_socket_waiting(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here anything is long, and each message is there at the first look."""
+    monkeypatch.setattr(busy_poll, "_TURN_IVL", 0)
+    listening, sending = both(place)
+    other = Place.new()
+    with (
+        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
+        pgm.blocking.open_source(sending) as source,
+        pgm.blocking.open_receiver(other.url(), busy_poll=True) as beside,
+        pgm.blocking.open_source(other.url(fin_quiet_ivl="50ms")) as its_source,
+    ):
+
+        def send_and_take(message: bytes) -> None:
+            source.send(message)
+            source.flush()
+            assert payload_of(receiver) == message
+
+        for message in MANY:
+            send_and_take(message)
+        for _ in range(8):
+            before = beside.counters.packets_in
+            its_source.send(b"y")
+            its_source.flush()
+            for message in SENT[:2]:  # the look of the first may be one behind a turn
+                send_and_take(message)
+            assert beside.counters.packets_in > before
 
 
 def test_who_falls_behind_looks_for_more(place: Place, gathered: list[bool]) -> None:
