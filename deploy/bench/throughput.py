@@ -83,7 +83,7 @@ def figures(contender: Contender, found: Maximum) -> Row:
     row: Row = {
         "messages_per_s": round(best.messages_per_s),
         "mb_per_s": round(best.mb_per_s, 2),
-        "packets_per_s": round(packets / best.seconds) if best.seconds else 0,
+        "packets_per_s": round(packets / best.seconds) if packets and best.seconds else None,
         "lost": best.lost,
         "cpu_s": round(best.sender.cpu_s + best.receiver.cpu_s, 3),
         "cpu_share": {"sender": round(sender_share(best), 3), "receiver": round(receiver_share(best), 3)},

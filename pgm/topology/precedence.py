@@ -20,7 +20,7 @@ from pgm.topology.model import Node, Overrides, Place, Stream, Topology
 from pgm.topology.node_plan import Role
 from pgm.units import MIB, MILLISECOND, SECOND, format_duration
 
-_FLAT_OUT_RTE = 2_000_000_000  # octets a second: more than one process sends; the rate of flow = "yield" without a rate
+_FLAT_OUT_RTE = 2_500_000_000  # octets a second: more than one process sends; the rate of flow = "yield" without a rate
 _FLAT_OUT_WINDOW = 256 * MIB
 _YIELD_IVL = 50 * MILLISECOND  # its window may last for a fraction of a second
 _HOLD_SECS = (
