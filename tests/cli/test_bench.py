@@ -176,10 +176,12 @@ def test_relays_in_the_path() -> None:
 
 def test_rates_and_bursts() -> None:
     rows, _ = rows_of(bench("pacing", "--rates", "10Mbit/s,400Mbit/s", "--window", "8MiB", "--json"))
-    assert [row["rate"] for row in rows] == ["10Mbit/s", "400Mbit/s"]
+    found = [(row["rate"], row["contender"]) for row in rows]
+    assert found == [(rate, name) for rate in ("10Mbit/s", "400Mbit/s") for name in ("ours-trio", "ours-busy-poll")]
     for row in rows:
         documented("bench pacing", row)
-        assert row["mbit_per_s"] < float(row["rate"].removesuffix("Mbit/s")) * 1.05
+        asked = float(row["rate"].removesuffix("Mbit/s"))
+        assert 0.5 * asked < row["mbit_per_s"] < 1.05 * asked  # less only where others took the processor
         assert row["burst_ms"] > 0
         assert row["allowed_ms"] >= 5
 
@@ -240,7 +242,7 @@ def test_what_cannot_be_measured_is_said_first(tmp_path: Path) -> None:
         assert "rates from 8kbit/s" in refused.err
     invoked("bench", "--plot", str(tmp_path / "out.txt")).complains(2, "out.txt", "name it .png, .svg or .pdf")
     invoked("bench", "relay", "--contenders", "openpgm").complains(2, "takes part in relay", "ours-trio")
-    for name in ("idle", "record", "pacing"):
+    for name in ("idle", "record"):
         invoked("bench", name, "--contenders", "ours-trio").complains(
             2, f"nobody contends in {name}", "leave --contenders"
         )

@@ -12,7 +12,7 @@ class OursBusyPoll:
 
     name = "ours-busy-poll"
     title = "pgm, busy-poll"
-    benchmarks = frozenset({"throughput", "latency", "repair"})
+    benchmarks = frozenset({"throughput", "latency", "repair", "pacing"})
     is_ours = True
     spins = True
 

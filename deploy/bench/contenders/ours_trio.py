@@ -12,7 +12,7 @@ class OursTrio:
 
     name = "ours-trio"
     title = "pgm, trio"
-    benchmarks = frozenset({"throughput", "latency", "repair", "relay", "scale"})
+    benchmarks = frozenset({"throughput", "latency", "repair", "relay", "pacing", "scale"})
     is_ours = True
     spins = False
     takes_each = False  # whether messages are taken one by one
