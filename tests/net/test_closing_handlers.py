@@ -16,8 +16,8 @@ from pgm.net.busy_handles import Receiver
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 from tests.net.places import Place
+from tests.net.taking import PATIENCE_S, payload_of
 
-PATIENCE_S = 20.0
 SENT = [b"%d" % number for number in range(50)]
 
 
@@ -127,12 +127,3 @@ def test_one_that_another_takes_the_place_of(place: Place) -> None:
             while (got := payload_of(opened_since[0])) != message:
                 assert got in SENT[:4]  # that it joined late for
         assert one.counters.packets_in == before
-
-
-def payload_of(receiver: Receiver) -> bytes:
-    """The next message."""
-    while True:
-        item = receiver.recv(PATIENCE_S)
-        assert item is not None
-        if isinstance(item, Message):
-            return item.payload

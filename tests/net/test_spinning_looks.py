@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 import pgm.blocking
@@ -12,20 +15,11 @@ from pgm.net.busy_poll import _MOST_ALONE
 from pgm.net.link import Link
 from pgm.net.reads import Arrival, TakeAlone
 from tests.net.places import Place
+from tests.net.taking import PATIENCE_S, payload_of
 
 SENT = [b"%d" % number for number in range(60)]
 MANY = SENT * 20
 TRAIN, TRAINS = [bytes(1400)] * 40, 50
-PATIENCE_S = 20.0
-
-
-def payload_of(receiver: Receiver) -> bytes:
-    """The next message."""
-    while True:
-        item = receiver.recv(PATIENCE_S)
-        assert item is not None
-        if isinstance(item, Message):
-            return item.payload
 
 
 @pytest.fixture
@@ -42,20 +36,24 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-def both(place: Place) -> tuple[str, str]:
-    return place.url(), place.url(fin_quiet_ivl="50ms")
+@contextmanager
+def begun(place: Place) -> Iterator[tuple[Source, Receiver]]:
+    """A stream that has begun, and single packets are what is looked for."""
+    with (
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
+        pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms"), busy_poll=True) as source,
+    ):
+        for message in SENT[:4]:
+            source.send(message)
+            assert payload_of(receiver) == message
+        yield source, receiver
 
 
 def test_who_waits_for_each_message_looks_for_nothing_behind_it(
     place: Place, gathered: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in round trips: between any two of them, or of three where one came soon, a look was in vain."""
-    listening, sending = both(place)
-    with (
-        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
-        pgm.blocking.open_source(sending, busy_poll=True) as source,
-    ):
-        first(source, receiver)
+    with begun(place) as (source, receiver):
         read_alone, rest = Link.read_alone, SENT[::-1]
         got: list[bytes] = []
 
@@ -77,12 +75,7 @@ def test_who_waits_for_each_message_looks_for_nothing_behind_it(
 
 
 def test_answers_that_are_there_at_the_first_look_are_no_stream(place: Place, gathered: list[bool]) -> None:
-    listening, sending = both(place)
-    with (
-        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
-        pgm.blocking.open_source(sending, busy_poll=True) as source,
-    ):
-        first(source, receiver)
+    with begun(place) as (source, receiver):
         gathered.clear()
         for message in MANY:
             source.send(message)
@@ -92,13 +85,11 @@ def test_answers_that_are_there_at_the_first_look_are_no_stream(place: Place, ga
 
 
 def test_trains_behind_such_answers_are_taken_together(place: Place, gathered: list[bool]) -> None:
-    listening, sending = both(place)
-    with pgm.blocking.open_receiver(listening, busy_poll=True) as receiver:
-        with pgm.blocking.open_source(sending, busy_poll=True) as source:
-            first(source, receiver)
-            for message in MANY:
-                source.send(message)
-                assert payload_of(receiver) == message
+    """By whichever receiver of the thread."""
+    with begun(Place.new()) as (asking, answered), pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver:
+        for message in MANY:
+            asking.send(message)
+            assert payload_of(answered) == message
         with pgm.blocking.open_source(place.url()) as source:  # sends in a thread of its own: nothing is read meanwhile
             for _ in range(TRAINS):
                 source.send_batch(TRAIN)
@@ -117,11 +108,10 @@ def test_who_takes_long_for_each_message_keeps_no_other_socket_waiting(
 ) -> None:
     """Here anything is long, and each message is there at the first look."""
     monkeypatch.setattr(busy_poll, "_TURN_IVL", 0)
-    listening, sending = both(place)
     other = Place.new()
     with (
-        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
-        pgm.blocking.open_source(sending) as source,
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
+        pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms")) as source,
         pgm.blocking.open_receiver(other.url(), busy_poll=True) as beside,
         pgm.blocking.open_source(other.url(fin_quiet_ivl="50ms")) as its_source,
     ):
@@ -143,12 +133,7 @@ def test_who_takes_long_for_each_message_keeps_no_other_socket_waiting(
 
 
 def test_who_falls_behind_looks_for_more(place: Place, gathered: list[bool]) -> None:
-    listening, sending = both(place)
-    with (
-        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
-        pgm.blocking.open_source(sending, busy_poll=True) as source,
-    ):
-        first(source, receiver)
+    with begun(place) as (source, receiver):
         gathered.clear()
         for message in SENT:
             source.send(message)
@@ -158,12 +143,7 @@ def test_who_falls_behind_looks_for_more(place: Place, gathered: list[bool]) -> 
 
 def test_messages_that_are_kept_stay_what_they_are(place: Place) -> None:
     """Each is an object of its own, though it may have been made before it came."""
-    listening, sending = both(place)
-    with (
-        pgm.blocking.open_receiver(listening, busy_poll=True) as receiver,
-        pgm.blocking.open_source(sending, busy_poll=True) as source,
-    ):
-        first(source, receiver)
+    with begun(place) as (source, receiver):
         kept: list[Message] = []
         sqns = []
         for message in SENT:
@@ -175,10 +155,3 @@ def test_messages_that_are_kept_stay_what_they_are(place: Place) -> None:
         assert [one.payload for one in kept] == SENT
         assert [one.sqn for one in kept] == sqns
         assert {one.tsi for one in kept} == {source.tsi}
-
-
-def first(source: Source, receiver: Receiver) -> None:
-    """Begin the session, and let single packets be what is looked for."""
-    for message in SENT[:4]:
-        source.send(message)
-        assert payload_of(receiver) == message
