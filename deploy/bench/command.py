@@ -61,15 +61,8 @@ _RATIO_OF = {
     "messages": ("messages_per_s", "mtu"),
     "files": ("seconds", "size"),
 }
-_CONTENDED = (
-    "throughput",
-    "latency",
-    "repair",
-    "relay",
-    "pacing",
-    "scale",
-    "messages",
-)  # --contenders decides who takes part
+# --contenders decides who takes part.
+_CONTENDED = ("throughput", "latency", "repair", "relay", "pacing", "scale", "messages")
 _ONLY_ON = {"idle": "loopback", "record": "loopback", "files": "namespaces"}  # whatever others are measured on
 _MOVES = "absolute figures move between machines and with what else runs on them; the ratios are what to keep"
 

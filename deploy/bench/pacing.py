@@ -66,9 +66,8 @@ async def _paced(contender: Contender, rate: int, place: Place, settings: Settin
     seen = outcome.receiver.said
     seconds = (seen["last_ns"] - seen["first_ns"]) / 1e9
     measured = seen["later_octets"] / seconds if seconds else 0.0
-    settings.say(
-        f"{contender.title}, {format_rate(rate)} asked: {measured * 8 / 1e6:,.2f} Mbit/s, {sender_share(outcome):.0%} of a core"
-    )
+    said = f"{measured * 8 / 1e6:,.2f} Mbit/s, {sender_share(outcome):.0%} of a core"
+    settings.say(f"{contender.title}, {format_rate(rate)} asked: {said}")
     return _figures(outcome, measured) | {
         "off": round(measured / rate - 1, 5),
         "burst_ms": round(seen["burst_ns"] / MILLISECOND, 3),

@@ -225,9 +225,8 @@ class Spinner:
             if found is None:
                 continue  # a handler has closed it since
             found.read(gathers=gathers)
-            is_there = (
-                self._inputs.get(number) is found
-            )  # a handler may have closed it, and opened another of this number
+            # A handler may have closed it, and opened another of this number.
+            is_there = self._inputs.get(number) is found
             self._busiest = found if found.was_single and is_there else None
             were_single = were_single and found.was_single
         if not were_single:

@@ -12,6 +12,7 @@ from pgm import Message, UsageError
 from pgm.core.channel import Channel
 from pgm.core.effects import Effects, Notice
 from pgm.core.receiver import ReceiverCore
+from pgm.net import busy_poll
 from pgm.net.busy_handles import Receiver
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train
@@ -127,3 +128,26 @@ def test_one_that_another_takes_the_place_of(place: Place) -> None:
             while (got := payload_of(opened_since[0])) != message:
                 assert got in SENT[:4]  # that it joined late for
         assert one.counters.packets_in == before
+
+
+@pytest.mark.usefixtures("telling")
+def test_a_message_that_came_before_its_receiver_was_closed_is_handed_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(busy_poll, "_TURN_IVL", 0)  # every turn reads all sockets
+    other = Place.new()
+    with ExitStack() as stack:
+        its_own = stack.enter_context(ExitStack())
+        one = its_own.enter_context(pgm.blocking.open_receiver(place.url(), busy_poll=True))
+        opened(stack, other, its_own.close)
+        source = stack.enter_context(pgm.blocking.open_source(place.url(fin_quiet_ivl="1ms")))
+        for message in SENT[:4]:
+            source.send(message)
+            source.flush()
+            assert payload_of(one) == message
+        source.send(SENT[4])
+        source.flush()
+        send_to_all(other)
+        assert payload_of(one) == SENT[4]
+        with pytest.raises(UsageError, match="closed"):
+            one.recv(PATIENCE_S)
