@@ -65,7 +65,7 @@ def wire_page() -> str:
         "",
         "## What a late joiner asks",
         "",
-        "An SPMR by unicast to a repairer or an aggregator, with OPT_PGM_HELD: from where on is so much of this session held? No bit set asks for",
+        "An SPMR by unicast to a repairer or an aggregator, with OPT_PGM_HELD: from where on is so much of its session held? No bit set asks for",
         "all. The answer is the same packet, by unicast, with `answers` and the sqn, or with `nothing`; one to a question `by_time` has that bit too, and",
         "repeats its amount as `number`. An element that holds too little asks its parents before it answers, for all or `by_time`. NAKs of who has asked",
         "for what lies before the lead of that moment, which carry the option too, are then confirmed and repaired by unicast, or to the segment where several have asked. What of it nobody",

@@ -41,7 +41,7 @@ class Offer:
         self._parameters = parameters
         self._counters = counters
         self._is_upstream = not setup.is_relay and parameters.dlr_mode in ("upstream", "both")
-        self.has_parity = False  # whether this session can be repaired by parity here
+        self.has_parity = False  # whether the session can be repaired by parity here
         self._is_redirecting = False  # whether anybody was told to ask here
         self._free_at_ns = 0
 

@@ -109,7 +109,7 @@ class RepairerSession:
         self._source: Nla = setup.up.address  # whoever sent the first data
 
     def open_journal(self) -> Journal:
-        """What hands on, in order, all that this session keeps."""
+        """What hands on, in order, all that the session keeps."""
         return Journal(self.path, self._arrivals, self._recovery, self.cache)
 
     @property

@@ -41,7 +41,7 @@ class Brakes:
     def __init__(self, parameters: Parameters, counters: Counters, tsi: Tsi = b"") -> None:
         self._parameters = parameters
         self._counters = counters
-        self._name = f"session {tsi_text(tsi)}" if tsi else "this session"
+        self._name = f"session {tsi_text(tsi)}" if tsi else "the session"
         self._naks = self._bucket(parameters.session_nak_rte)
         self._ncfs = self._bucket(parameters.session_ncf_rte)
         self._spmr_free_at_ns = 0

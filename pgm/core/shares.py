@@ -71,7 +71,7 @@ class Shares(Generic[K]):
         self._marks: tuple[int, ...] = _read(counters)
 
     def turn(self, key: K) -> None:
-        """From now on what is counted is this session's."""
+        """From now on what is counted belongs to that session."""
         self._settle()
         self._owner = self._shares.setdefault(key, [0] * len(SESSION_COUNTERS))
 
