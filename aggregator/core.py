@@ -13,14 +13,14 @@ from __future__ import annotations
 import random
 
 from aggregator.session import AggregatorSession
-from pgm.core.channel import Channel
 from pgm.core.effects import NOTHING, Effect, Effects
-from pgm.core.element import ElementCore
-from pgm.core.relay import ElementSetup
+from pgm.core.element.element import ElementCore
+from pgm.core.element.relay import ElementSetup
+from pgm.core.segment import Channel
 from pgm.parameters import Parameters
+from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.options import Held, find
-from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
 
 

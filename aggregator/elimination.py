@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.parents import Parents
-from pgm.core.ranges import Span, TimedRange, TimedRanges
+from pgm.core.recovery.parents import Parents
+from pgm.core.structures.ranges import Span, TimedRange, TimedRanges
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla

@@ -12,20 +12,20 @@ import attrs
 
 from aggregator.elimination import Elimination
 from aggregator.parity_elimination import ParityElimination, Request
-from pgm.core.asking import nak_packet
-from pgm.core.channel import Segment
-from pgm.core.confirmer import Confirmer
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
-from pgm.core.parents import Parents
-from pgm.core.path import Path
-from pgm.core.relay import ElementSetup
+from pgm.core.element.relay import ElementSetup
+from pgm.core.recovery.nak_sender import nak_packet
+from pgm.core.recovery.parents import Parents
+from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.segment import Segment
+from pgm.core.session.state import Path
 from pgm.parameters import Parameters
+from pgm.wire.control_packets import Nak, Spm, with_addresses
 from pgm.wire.formats import Nla
 from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, NakList, ParityPrm, find
-from pgm.wire.packets import Nak, Spm, with_addresses
 from pgm.wire.parity import counts_of, group_of, request_sqn
-from pgm.wire.serial import unwrap, wrap
+from pgm.wire.sequence_numbers import unwrap, wrap
 from pgm.wire.train import Data
 
 

@@ -10,8 +10,8 @@ import attrs
 
 from aggregator.elimination import ElementState
 from pgm.core.counters import Counters
-from pgm.core.parents import Parents
-from pgm.core.ranges import TimedRange, TimedRanges
+from pgm.core.recovery.parents import Parents
+from pgm.core.structures.ranges import TimedRange, TimedRanges
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla
 

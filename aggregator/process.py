@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 
 from aggregator.core import AggregatorCore
-from pgm.core.channel import Segment
-from pgm.net.cores import element_setup
-from pgm.net.process import Log, run_element
+from pgm.core.segment import Segment
+from pgm.net.core_factory import element_setup
+from pgm.net.element_process import Log, run_element
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan
 

@@ -10,35 +10,35 @@ import random
 from collections.abc import Iterable, Sequence
 
 from aggregator.elimination import Elimination, Repair
-from aggregator.gaps import Gaps
-from aggregator.history import History
+from aggregator.late_join import History
+from aggregator.learnt_repairers import Redirects
+from aggregator.own_gaps import Gaps
 from aggregator.parity import ParityElement
-from aggregator.redirects import Redirects
-from pgm.core.ack_merger import AckMerger
-from pgm.core.asking import nak_packets
-from pgm.core.brakes import Brakes
-from pgm.core.channel import Channel, Segment
-from pgm.core.children import Children, populations
-from pgm.core.confirmer import Confirmer
+from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, passed_on
-from pgm.core.guidance import unreachable_neighbour
-from pgm.core.joiners import OF_HISTORY
-from pgm.core.null_naks import NullNaks
-from pgm.core.parents import Parents
-from pgm.core.path import Path, SpmVerdict
-from pgm.core.poll_answers import NodeId, PollAnswers
-from pgm.core.ranges import Span
-from pgm.core.redirects import offered
-from pgm.core.relay import ElementSetup, Relay
+from pgm.core.element.relay import ElementSetup, Relay
+from pgm.core.late_join.history_server import OF_HISTORY
+from pgm.core.polling.children import Children, populations
+from pgm.core.polling.poll_responder import NodeId, PollAnswers
+from pgm.core.recovery.nak_control import unreachable_neighbour
+from pgm.core.recovery.nak_sender import nak_packets
+from pgm.core.recovery.parents import Parents
+from pgm.core.recovery.redirect import offered
+from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.repair.null_naks import NullNaks
+from pgm.core.segment import Channel, Segment
+from pgm.core.session.state import Path, SpmVerdict
 from pgm.core.status import SessionStatus
+from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
-from pgm.wire.data import build_first_sending
+from pgm.wire.control_packets import Nak, Packet, Poll, Polr, Spm
+from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.naks import Naks
 from pgm.wire.options import NO_OPTIONS, Held, Options
-from pgm.wire.packets import Nak, Packet, Poll, Polr, Spm
 from pgm.wire.parity import counts_of
 from pgm.wire.train import Data
 

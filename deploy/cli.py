@@ -9,39 +9,42 @@ from typing import Any
 
 import click
 
-from deploy.codes import EXIT_INTERRUPTED
+from deploy.terminal.exit_codes import EXIT_INTERRUPTED
 
 # name -> module and one line for the overview
 _COMMANDS = {
     "demo": (
-        "deploy.demo",
+        "deploy.demo.command",
         "A whole repair tree on this machine, with losses, and the account of who got what from whom.",
     ),
-    "check": ("deploy.check", "Validate a topology file: all problems at once, with file, line and remedy."),
-    "plan": ("deploy.check", "Print the tree of a topology file, and every node's addresses and timers."),
-    "run": ("deploy.run", "Run one node of a topology in the foreground."),
-    "up": ("deploy.up", "Run all nodes of a topology on this machine."),
-    "send": ("deploy.transfer", "Publish standard input."),
-    "recv": ("deploy.transfer", "Print what is received."),
-    "record": ("deploy.record", "Record what a receiver gets into an archive on disk."),
-    "archive": ("deploy.archive", "Look into an archive: what it holds, whether it is sound, its messages."),
-    "serve": ("deploy.archive", "Serve an archive over Arrow Flight."),
+    "check": ("deploy.topology.check", "Validate a topology file: all problems at once, with file, line and remedy."),
+    "plan": ("deploy.topology.check", "Print the tree of a topology file, and every node's addresses and timers."),
+    "run": ("deploy.node.run", "Run one node of a topology in the foreground."),
+    "up": ("deploy.node.up", "Run all nodes of a topology on this machine."),
+    "send": ("deploy.stream.recv", "Publish standard input."),
+    "recv": ("deploy.stream.recv", "Print what is received."),
+    "record": ("deploy.archive.record", "Record what a receiver gets into an archive on disk."),
+    "archive": ("deploy.archive.inspect", "Look into an archive: what it holds, whether it is sound, its messages."),
+    "serve": ("deploy.archive.inspect", "Serve an archive over Arrow Flight."),
     "sim": (
-        "deploy.simulate",
+        "deploy.simulation.command",
         "The same tree in virtual time, with any number of receivers, loss and faults, by seed.",
     ),
-    "report": ("deploy.report", "What telemetry tells: links, bursts, repairs, timers, as a page or JSON."),
-    "tune": ("deploy.tune", "Find timers by simulating the tree with the losses that telemetry shows."),
+    "report": ("deploy.report.command", "What telemetry tells: links, bursts, repairs, timers, as a page or JSON."),
+    "tune": ("deploy.tune.command", "Find timers by simulating the tree with the losses that telemetry shows."),
     "bench": ("deploy.bench.command", "Measure how fast this is here, beside plain sockets, OpenPGM and ZeroMQ."),
-    "status": ("deploy.status", "Show what the running nodes of a topology have counted."),
-    "top": ("deploy.watch.top", "Watch the running nodes on a live screen."),
-    "monitor": ("deploy.watch.monitor", "Serve what running nodes have counted over HTTP, to browsers and Prometheus."),
-    "ctl": ("deploy.ctl", "Change settings of running nodes: a rate, injected losses, small budgets."),
+    "status": ("deploy.status.status", "Show what the running nodes of a topology have counted."),
+    "top": ("deploy.monitor.top", "Watch the running nodes on a live screen."),
+    "monitor": (
+        "deploy.monitor.monitor",
+        "Serve what running nodes have counted over HTTP, to browsers and Prometheus.",
+    ),
+    "ctl": ("deploy.status.ctl", "Change settings of running nodes: a rate, injected losses, small budgets."),
     "doctor": (
         "deploy.doctor.command",
         "Check this machine for the nodes of a topology: kernel, interfaces, what is installed.",
     ),
-    "render": ("deploy.render", "Write systemd units and kernel settings for the nodes of a topology."),
+    "render": ("deploy.topology.render", "Write systemd units and kernel settings for the nodes of a topology."),
 }
 
 

@@ -10,11 +10,11 @@ import attrs
 
 from pgm.core.counters import ROWS as COUNTERS
 from pgm.core.events import EVENTS
-from pgm.core.repair_table import RECEIVER
+from pgm.core.recovery.repair_table import RECEIVER
 from pgm.topology import reference as topology_reference
+from pgm.wire.control_packets import CONTROL
 from pgm.wire.formats import UPSTREAM, Kind
 from pgm.wire.options import OPTIONS, Option
-from pgm.wire.packets import CONTROL
 from pgm.wire.rejects import REASONS
 
 _SIZES = {
@@ -33,7 +33,7 @@ def wire_page() -> str:
     lines = [
         "# Wire formats",
         "",
-        "Printed from the tables in `pgm/wire/formats.py`, `pgm/wire/packets.py` and `pgm/wire/options.py`. All fields are big-endian.",
+        "Printed from the tables in `pgm/wire/formats.py`, `pgm/wire/control_packets.py` and `pgm/wire/options.py`. All fields are big-endian.",
         "Every packet begins with 16 octets: source port, destination port, type, options, checksum, global source id",
         "(6 octets), TSDU length. Packets that travel upstream carry the ports swapped. ODATA and RDATA go on with",
         "sqn, trail, options and payload.",
@@ -114,7 +114,7 @@ def repair_states_page() -> str:
     lines = [
         "# What becomes of a missing packet",
         "",
-        "Printed from `pgm/core/repair_table.py`, which is RFC 3208 section 6.3 as a table. In every state the data's arrival completes the",
+        "Printed from `pgm/core/recovery/repair_table.py`, which is RFC 3208 section 6.3 as a table. In every state the data's arrival completes the",
         "recovery, and the trail's passing or a retry count's excess ends it as lost.",
         "",
         "```mermaid",

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pgm.core.events import kind_of as event_of
     from pgm.errors import PgmError, TopologyError, TransportError, UsageError
     from pgm.messages.subjects import Subscription
-    from pgm.net.items import Batch, Message, MultipartBatch
-    from pgm.net.objects import Object
-    from pgm.net.open import open_receiver, open_source
-    from pgm.net.packed import PackedBatch
-    from pgm.net.policies import LossError
-    from pgm.net.receiver import Receiver
-    from pgm.net.source import Source
+    from pgm.net.endpoint.loss_policies import LossError
+    from pgm.net.endpoint.open import open_receiver, open_source
+    from pgm.net.endpoint.receiver import Receiver
+    from pgm.net.endpoint.source import Source
+    from pgm.net.framing.items import Batch, Message, MultipartBatch
+    from pgm.net.framing.objects import Object
+    from pgm.net.framing.packed_batch import PackedBatch
     from pgm.topology.model import Topology
 
 __all__ = [
@@ -52,30 +52,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Batch": "pgm.net.items",
+    "Batch": "pgm.net.framing.items",
     "CloseCause": "pgm.core.effects",
     "Closed": "pgm.core.effects",
     "EventKind": "pgm.core.events",
     "LossCause": "pgm.core.effects",
-    "LossError": "pgm.net.policies",
+    "LossError": "pgm.net.endpoint.loss_policies",
     "Lost": "pgm.core.effects",
-    "Message": "pgm.net.items",
-    "MultipartBatch": "pgm.net.items",
+    "Message": "pgm.net.framing.items",
+    "MultipartBatch": "pgm.net.framing.items",
     "Notice": "pgm.core.effects",
-    "Object": "pgm.net.objects",
+    "Object": "pgm.net.framing.objects",
     "Opened": "pgm.core.effects",
-    "PackedBatch": "pgm.net.packed",
+    "PackedBatch": "pgm.net.framing.packed_batch",
     "PgmError": "pgm.errors",
-    "Receiver": "pgm.net.receiver",
-    "Source": "pgm.net.source",
+    "Receiver": "pgm.net.endpoint.receiver",
+    "Source": "pgm.net.endpoint.source",
     "Subscription": "pgm.messages.subjects",
     "Topology": "pgm.topology.model",
     "TopologyError": "pgm.errors",
     "TransportError": "pgm.errors",
     "UsageError": "pgm.errors",
     "event_of": "pgm.core.events:kind_of",
-    "open_receiver": "pgm.net.open",
-    "open_source": "pgm.net.open",
+    "open_receiver": "pgm.net.endpoint.open",
+    "open_source": "pgm.net.endpoint.open",
 }
 
 

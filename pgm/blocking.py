@@ -6,7 +6,7 @@
 
 Each handle runs the protocol in a background thread of its own, so repairs go on while the application is
 busy or asleep. With `busy_poll=True` it runs in the calling thread instead, which spins while it waits: the shortest
-way from socket to application, for a core of its own (`pgm.net.busy_handles`).
+way from socket to application, for a core of its own (`pgm.net.endpoint.busy_poll`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any, Generic, Literal, TypeVar, overload
 import trio
 
 from pgm.core.counters import Counters
-from pgm.core.transmit_window import Payload
+from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
 from pgm.messages.subjects import Subscription
-from pgm.net import busy_handles
-from pgm.net import open as _open
-from pgm.net import receiver as _receiver
-from pgm.net import source as _source
-from pgm.net.items import AnyBatch, BatchItem, Item, Unpacker
-from pgm.net.objects import ObjectItem, object_of
-from pgm.net.open import Target
+from pgm.net.endpoint import busy_poll as busy_handles
+from pgm.net.endpoint import open as _open
+from pgm.net.endpoint import receiver as _receiver
+from pgm.net.endpoint import source as _source
+from pgm.net.endpoint.open import Target
+from pgm.net.framing.items import AnyBatch, BatchItem, Item, Unpacker
+from pgm.net.framing.objects import ObjectItem, object_of
 from pgm.wire.formats import Tsi
 
 H = TypeVar("H")

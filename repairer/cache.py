@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from pgm.core.ranges import Span
-from pgm.core.run_store import RunStore
+from pgm.core.structures.ranges import Span
+from pgm.core.structures.run_store import RunStore
 from pgm.parameters import Parameters
 from pgm.wire.train import Octets, Run
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import functools
 import random
 
-from pgm.core.channel import Channel
 from pgm.core.effects import NOTHING, CloseCause, Effect, Effects
-from pgm.core.element import ElementCore
-from pgm.core.pacer import Pacer
-from pgm.core.relay import ElementSetup
+from pgm.core.element.element import ElementCore
+from pgm.core.element.relay import ElementSetup
+from pgm.core.pacing.pacer import Pacer
+from pgm.core.segment import Channel
 from pgm.parameters import Parameters
+from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.options import Held, find
-from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Data, Train
+from repairer.archive_feed import Journal
 from repairer.cache import Cache
-from repairer.journal import Journal
 from repairer.parity_session import ParitySession
 
 

@@ -10,22 +10,22 @@ import random
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from pgm.core.arrivals import Arrivals
-from pgm.core.channel import Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect
-from pgm.core.pacer import Pacer
-from pgm.core.parity_receiver import ParityReceiver, offer_of
-from pgm.core.parity_responder import ParityFormat, ParityResponder, whole_group
-from pgm.core.path import Path
-from pgm.core.ranges import Span
-from pgm.core.recovery import Recovery
-from pgm.core.relay import ElementSetup
+from pgm.core.element.relay import ElementSetup
+from pgm.core.pacing.pacer import Pacer
+from pgm.core.parity.recovery import ParityReceiver, offer_of
+from pgm.core.parity.responder import ParityFormat, ParityResponder, whole_group
+from pgm.core.recovery.gap_detector import Arrivals
+from pgm.core.recovery.recovery import Recovery
+from pgm.core.segment import Segment
+from pgm.core.session.state import Path
+from pgm.core.structures.ranges import Span
 from pgm.fec import code
 from pgm.parameters import Parameters
 from pgm.units import NEVER
+from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import Nla
-from pgm.wire.packets import Nak, Spm
 from pgm.wire.parity import counts_of, group_of, read_parity
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.channel import Channel, Segment
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
-from pgm.core.pacer import Pacer
-from pgm.core.poll_answers import NodeId
-from pgm.core.relay import ElementSetup
+from pgm.core.element.relay import ElementSetup
+from pgm.core.pacing.pacer import Pacer
+from pgm.core.polling.poll_responder import NodeId
+from pgm.core.segment import Channel, Segment
 from pgm.parameters import Parameters
+from pgm.wire.control_packets import Nak, Spm, with_addresses
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.naks import Naks
 from pgm.wire.options import NakList
-from pgm.wire.packets import Nak, Spm, with_addresses
-from pgm.wire.serial import wrap
+from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Data, Run
 from repairer.cache import SessionCache
 from repairer.parity import RepairerParity

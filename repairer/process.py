@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from pgm.archive.opening import recording
-from pgm.core.channel import Segment
-from pgm.net.cores import element_setup
-from pgm.net.process import Log, run_element
+from pgm.archive.recording.node_recording import recording
+from pgm.core.segment import Segment
+from pgm.net.core_factory import element_setup
+from pgm.net.element_process import Log, run_element
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan
 from repairer.core import RepairerCore

@@ -10,42 +10,42 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from pgm.core.ack_merger import AckMerger
-from pgm.core.arrivals import Arrivals
-from pgm.core.asking import Asker
-from pgm.core.brakes import Brakes
-from pgm.core.channel import Channel, Segment
-from pgm.core.children import Children, populations
-from pgm.core.confirmer import Confirmer
+from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, passed_on
-from pgm.core.guidance import Guidance, unreachable_neighbour
-from pgm.core.lines import Lines, LineSetup, all_parents
-from pgm.core.null_naks import NullNaks
-from pgm.core.pacer import Pacer
-from pgm.core.parents import Parents
-from pgm.core.path import Path, SpmVerdict
-from pgm.core.poll_answers import NodeId
-from pgm.core.ranges import Span, merged, without
-from pgm.core.recovery import Recovery
-from pgm.core.relay import ElementSetup, Relay
-from pgm.core.responder import Responder
-from pgm.core.spm_request import SpmRequest
+from pgm.core.element.relay import ElementSetup, Relay
+from pgm.core.pacing.pacer import Pacer
+from pgm.core.polling.children import Children, populations
+from pgm.core.polling.poll_responder import NodeId
+from pgm.core.recovery.gap_detector import Arrivals
+from pgm.core.recovery.nak_control import Guidance, unreachable_neighbour
+from pgm.core.recovery.nak_sender import Asker
+from pgm.core.recovery.parents import Parents
+from pgm.core.recovery.recovery import Recovery
+from pgm.core.recovery.redundant_lines import Lines, LineSetup, all_parents
+from pgm.core.recovery.spm_request import SpmRequest
+from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.repair.null_naks import NullNaks
+from pgm.core.repair.responder import Responder
+from pgm.core.segment import Channel, Segment
+from pgm.core.session.state import Path, SpmVerdict
 from pgm.core.status import SessionStatus
+from pgm.core.structures.ranges import Span, merged, without
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.data import build_first_sending
+from pgm.wire.control_packets import Nak, Polr, Spm
+from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.naks import Naks
 from pgm.wire.options import Held
-from pgm.wire.packets import Nak, Polr, Spm
 from pgm.wire.train import Data, Run
+from repairer.archive_feed import Journal
 from repairer.cache import SessionCache
-from repairer.history import History
-from repairer.journal import Journal
-from repairer.line import TO_ALL, TO_JOINERS, Outlets
-from repairer.offer import Offer, searches_answered
-from repairer.wanted import Wanted
+from repairer.late_join import History
+from repairer.outlets import TO_ALL, TO_JOINERS, Outlets
+from repairer.pending_requests import Wanted
+from repairer.redirect_offer import Offer, searches_answered
 
 
 class RepairerSession:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pgm.wire.formats import HEADER, OPTIONS_NETWORK, OPTIONS_PARITY, OPTIONS_PRESENT, PacketType, Tsi
 from pgm.wire.options import NO_OPTIONS, Option, encode_options
-from pgm.wire.serial import wrap
+from pgm.wire.sequence_numbers import wrap
 
 TSI = bytes.fromhex("0102030405060708")
 OTHER_TSI = bytes.fromhex("a1a2a3a4a5a6a7a8")

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
+from pgm.wire.control_packets import CONTROL, Nak, Packet
 from pgm.wire.formats import UPSTREAM, Kind, Nla, PacketType, Tsi
 from pgm.wire.options import (
     MAX_NAK_LIST,
@@ -24,8 +25,7 @@ from pgm.wire.options import (
     ParityPrm,
     Unknown,
 )
-from pgm.wire.packets import CONTROL, Nak, Packet
-from pgm.wire.serial import MASK
+from pgm.wire.sequence_numbers import MASK
 
 u16s = st.integers(0, 0xFFFF)
 # Edges of the circular space come up far more often than chance would have it.

@@ -13,31 +13,31 @@ import attrs
 import click
 import trio
 
+from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, chosen_for_files
+from deploy.bench.benchmarks.files import files
+from deploy.bench.benchmarks.idle import idle
+from deploy.bench.benchmarks.latency import latency
+from deploy.bench.benchmarks.messages import messages
+from deploy.bench.benchmarks.pacing import pacing
+from deploy.bench.benchmarks.record import record
+from deploy.bench.benchmarks.relay import relay
+from deploy.bench.benchmarks.repair import repair
+from deploy.bench.benchmarks.scale import scale
+from deploy.bench.benchmarks.throughput import throughput
 from deploy.bench.contenders.registry import CONTENDERS, chosen, require_known
-from deploy.bench.file_contenders import FILE_CONTENDERS, chosen_for_files
-from deploy.bench.files import files
-from deploy.bench.idle import idle
 from deploy.bench.lan import MOST_RECEIVERS
-from deploy.bench.latency import latency
 from deploy.bench.machine import complaint, describe
-from deploy.bench.messages import messages
-from deploy.bench.pacing import pacing
 from deploy.bench.peers.messages import NUMBER_OCTETS
 from deploy.bench.plot import plot, require_kind, require_matplotlib
 from deploy.bench.ratios import Ratios, ratios_of
-from deploy.bench.record import record
-from deploy.bench.relay import relay
-from deploy.bench.repair import repair
-from deploy.bench.scale import scale
 from deploy.bench.settings import SIZES, Row, Settings, allowed_buffer
-from deploy.bench.throughput import throughput
 from deploy.bench.tree import MOST_SIMULATED
 from deploy.bench.view import compared, remarks, shown
-from deploy.output import command, print_json
-from deploy.supervise import heed_signals
-from deploy.tables import console
+from deploy.node.supervisor import heed_signals
+from deploy.terminal.output import command, print_json
+from deploy.terminal.tables import console
 from pgm.errors import UnitError, UsageError
-from pgm.net.nurseries import open_plain_nursery
+from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import ROWS, Parameters
 from pgm.units import format_octets, parse_fraction, parse_octets, parse_rate
 

@@ -13,9 +13,9 @@ from typing import Any
 import attrs
 import trio
 
-from deploy.supervise import lines_of, object_in
+from deploy.node.supervisor import lines_of, object_in
 from pgm.errors import ProcessError
-from pgm.net.nurseries import open_plain_nursery
+from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.units import KIB
 
 _TAIL_LINES = 20  # of what it said on standard error, kept for when it fails

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import attrs
 
-from deploy import ports
+from deploy.node import ports
 from pgm.errors import ProcessError
 from pgm.units import FRACTIONS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS
 from deploy.bench.contenders.registry import CONTENDERS
-from deploy.bench.file_contenders import FILE_CONTENDERS
 from deploy.bench.settings import Row
 
 Ratios = dict[str, dict[str, float]]

@@ -13,7 +13,7 @@ from typing import TypeVar
 import attrs
 import trio
 
-from pgm.net.nurseries import open_plain_nursery
+from pgm.net.driver.nurseries import open_plain_nursery
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from deploy.bench.ratios import Ratios
 from deploy.bench.settings import Row
-from deploy.tables import Column, table
+from deploy.terminal.tables import Column, table
 
 
 @attrs.frozen

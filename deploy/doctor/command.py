@@ -8,14 +8,14 @@ from pathlib import Path
 import attrs
 import click
 
-from deploy.codes import EXIT_FAILED
 from deploy.doctor.findings import Finding, Level, lines_of
 from deploy.doctor.machine import check_machine
 from deploy.doctor.network import Use, check_interfaces, check_nodes, has_interface, runs_here, uses_of
 from deploy.doctor.probe import probe
-from deploy.output import command, print_json, warn
+from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
-from pgm.net.interfaces import multicast_interfaces
+from pgm.net.sockets.interfaces import multicast_interfaces
 from pgm.topology.check import load_checked
 from pgm.topology.node_plan import NodePlan
 from pgm.topology.plan import plan_all, plan_node

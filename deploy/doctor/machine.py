@@ -12,12 +12,12 @@ from pathlib import Path
 
 from deploy.doctor import readings
 from deploy.doctor.findings import Finding, advice, fault, ok
-from deploy.render import memory_of
+from deploy.topology.render import memory_of
 from pgm.errors import TransportError
-from pgm.net.control import control_path
-from pgm.net.raw import PROTOCOL, open_raw
-from pgm.net.sockets import SO_RCVBUFFORCE, SO_SNDBUFFORCE
-from pgm.net.status import runtime_dir
+from pgm.net.control.control_socket import control_path
+from pgm.net.control.status_socket import runtime_dir
+from pgm.net.sockets.open import SO_RCVBUFFORCE, SO_SNDBUFFORCE
+from pgm.net.sockets.raw_ip import PROTOCOL, open_raw
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MIB, MILLISECOND, SECOND, format_octets

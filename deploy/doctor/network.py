@@ -11,9 +11,9 @@ import attrs
 from deploy.doctor import readings
 from deploy.doctor.findings import Finding, advice, fault, ok
 from pgm.errors import ProcessError, TransportError
-from pgm.net.interfaces import Interface, find_interface, is_own_address
-from pgm.net.sockets import SegmentSockets, open_sockets
-from pgm.net.status import ask_status, status_path
+from pgm.net.control.status_socket import ask_status, status_path
+from pgm.net.sockets.interfaces import Interface, find_interface, is_own_address
+from pgm.net.sockets.open import SegmentSockets, open_sockets
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
 from pgm.units import format_rate
 

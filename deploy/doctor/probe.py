@@ -15,8 +15,8 @@ import attrs
 
 from deploy.doctor.findings import Finding, advice, fault, ok
 from pgm.errors import TransportError
-from pgm.net.interfaces import needs_scope
-from pgm.net.sockets import SegmentSockets, open_sockets, socket_name
+from pgm.net.sockets.interfaces import needs_scope
+from pgm.net.sockets.open import SegmentSockets, open_sockets, socket_name
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import SegmentPlan
 

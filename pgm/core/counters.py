@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from pgm.core.watch import Watch
+from pgm.core.loss_observer import Watch
 
 
 def _count(unit: str, doc: str) -> Any:

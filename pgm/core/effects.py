@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.channel import Segment
+from pgm.core.segment import Segment
+from pgm.wire.control_packets import Nak, with_addresses
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.naks import Naks, rows_with_addresses
-from pgm.wire.packets import Nak, with_addresses
 from pgm.wire.train import Octets, Run
 
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pgm.core.channel import Channel
 from pgm.core.counters import Counters
 from pgm.core.effects import Effects
+from pgm.core.segment import Channel
 from pgm.core.status import SessionStatus
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train

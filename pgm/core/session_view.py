@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pgm.core.asking import Asker
-from pgm.core.feedback import Feedback
-from pgm.core.lines import Lines
-from pgm.core.path import Path
-from pgm.core.receive_window import ReceiveWindow
-from pgm.core.recovery import Recovery
-from pgm.core.session_state import SessionState
+from pgm.core.receiver.feedback import Feedback
+from pgm.core.receiver.phase import SessionState
+from pgm.core.recovery.nak_sender import Asker
+from pgm.core.recovery.recovery import Recovery
+from pgm.core.recovery.redundant_lines import Lines
+from pgm.core.session.state import Path
 from pgm.core.status import SessionStatus
+from pgm.core.window.receive_window import ReceiveWindow
 from pgm.wire.formats import tsi_text
 
 
 class SessionView:
-    """The read-only side of `pgm.core.session.Session`."""
+    """The read-only side of `pgm.core.receiver.session.Session`."""
 
     path: Path
     window: ReceiveWindow

@@ -9,21 +9,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-from pgm.core.brakes import Brakes
-from pgm.core.channel import Channel
-from pgm.core.confirmer import Confirmer, Key
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
-from pgm.core.pacer import Pacer
-from pgm.core.responder import Responder
-from pgm.core.source_setup import SourceSetup
-from pgm.core.spm_schedule import SpmSchedule
-from pgm.core.transmit_window import TransmitWindow
-from pgm.core.yielding import Yielding
+from pgm.core.pacing.adaptive_rate import Yielding
+from pgm.core.pacing.pacer import Pacer
+from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.ncf_sender import Confirmer, Key
+from pgm.core.repair.responder import Responder
+from pgm.core.segment import Channel
+from pgm.core.source.setup import SourceSetup
+from pgm.core.source.spm_schedule import SpmSchedule
+from pgm.core.window.transmit_window import TransmitWindow
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
 from pgm.wire.plain_naks import PlainNaks
-from pgm.wire.serial import unwrap
+from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Train
 
 _MOST_PACKETS = 2  # of what one back-off has gathered: a full list, and the rest

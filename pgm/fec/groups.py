@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from pgm.fec import code
-from pgm.wire.data import write_odata
+from pgm.wire.data_packets import write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType, Tsi
 from pgm.wire.options import NO_OPTIONS, encode_options
 from pgm.wire.parity import (

@@ -20,9 +20,9 @@ from pgm.files.manifest import Manifest, digest_of
 from pgm.files.names import BadManifest, shown
 from pgm.files.packets import Announcement, Answer, BadPacket, Found, Kind, State, few, read
 from pgm.files.storing import Store, kept_manifest
-from pgm.net.items import Batch, BatchItem
-from pgm.net.nurseries import open_plain_nursery
-from pgm.net.receiver import Receiver
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.endpoint.receiver import Receiver
+from pgm.net.framing.items import Batch, BatchItem
 from pgm.parameters import Parameters
 from pgm.units import MIB, SECOND
 from pgm.wire.train import Octets

@@ -23,8 +23,8 @@ from pgm.files.census import Census
 from pgm.files.manifest import MOST_DIGEST_OCTETS, Extent, digest_of
 from pgm.files.packets import HEAD_OCTETS, Announcement, Answer, BadPacket, Kind, few, packet, packets, rows
 from pgm.files.scanning import Offering, Reader, scan
-from pgm.net.nurseries import open_plain_nursery
-from pgm.net.source import Source
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.endpoint.source import Source
 from pgm.parameters import Parameters
 from pgm.units import MIB, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS

@@ -13,12 +13,12 @@ import attrs
 import numpy as np
 
 from pgm.core.effects import Closed, Deliver, Effect, Effects, Lost, Opened
-from pgm.core.receiver import ReceiverCore
-from pgm.core.source import SourceCore
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
-from pgm.sim.ledger import Ledger
+from pgm.sim.checks.delivery_check import LooseStream, Stream
+from pgm.sim.checks.sent_messages import Ledger
 from pgm.sim.network import Action
-from pgm.sim.streams import LooseStream, Stream
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, Tsi
 from pgm.wire.train import Octets

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import attrs
 
-from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Send
+from pgm.core.segment import Channel, Segment
 from pgm.errors import UsageError
 from pgm.sim.links import Link
 from pgm.wire.formats import Nla

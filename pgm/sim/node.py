@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import attrs
 
-from pgm.core.channel import Channel
 from pgm.core.counters import Counters
 from pgm.core.effects import Effects, Notice, Send
 from pgm.core.interface import Core
-from pgm.core.source import SourceCore
+from pgm.core.segment import Channel
+from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
 from pgm.sim.applications import Application
-from pgm.sim.ledger import Ledger
+from pgm.sim.checks.sent_messages import Ledger
 from pgm.sim.network import Action, Attachment, targets_of
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import NEVER

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 
 from pgm.sim.applications import ReceiverApplication, SourceApplication, Traffic
-from pgm.sim.checker import Checker
-from pgm.sim.checkers import cheap_checkers
+from pgm.sim.checks.checker import Checker
+from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.faults import Fault, Faults
 from pgm.sim.links import LinkSetup
 from pgm.sim.node import STREAM_MARK, Node

@@ -6,15 +6,15 @@ import random
 
 import attrs
 
-from pgm.core.channel import Segment
 from pgm.core.effects import LossCause
 from pgm.core.interface import Core
-from pgm.core.source import SourceCore
-from pgm.core.source_setup import SourceSetup
+from pgm.core.segment import Segment
+from pgm.core.source.setup import SourceSetup
+from pgm.core.source.source import SourceCore
 from pgm.sim.applications import ReceiverApplication
-from pgm.sim.checkers import all_checkers
+from pgm.sim.checks.completion import check_complete, settle
+from pgm.sim.checks.invariants import all_checkers
 from pgm.sim.faults import Faults
-from pgm.sim.quiet import check_complete, settle
 from pgm.sim.scenario import Scenario, scenario
 from pgm.sim.world import CoreFactory, World, tsi_of
 from pgm.topology.node_plan import NodePlan, Role
@@ -40,7 +40,7 @@ class Outcome:
 
 def repeat_command(seed: int, *, parity: bool = False) -> str:
     """What repeats a run of the swarm."""
-    return f"python -m tests.sim.run_seeds --first {seed} --seeds 1 --verbose{' --parity' if parity else ''}"
+    return f"python -m tests.sim.campaigns.run_seeds --first {seed} --seeds 1 --verbose{' --parity' if parity else ''}"
 
 
 def with_first_sqns(factory: CoreFactory, first_sqns: dict[str, int]) -> CoreFactory:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pgm.core.channel import Channel
 from pgm.core.effects import Effects
+from pgm.core.segment import Channel
 from pgm.parameters import Parameters
-from pgm.sim.checker import Checker
+from pgm.sim.checks.checker import Checker
 from pgm.sim.node import Node
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.observer import Observer

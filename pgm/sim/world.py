@@ -19,9 +19,9 @@ from typing import NoReturn
 import attrs
 import numpy as np
 
-from pgm.core.channel import Segment
 from pgm.core.effects import Closed, Deliver, Effect, Lost, Notice, Opened, Send
 from pgm.core.interface import Core
+from pgm.core.segment import Segment
 from pgm.impairments import Impairment, seeded
 from pgm.sim.applications import (
     Appetite,
@@ -30,15 +30,15 @@ from pgm.sim.applications import (
     SourceApplication,
     Traffic,
 )
-from pgm.sim.checker import Checker
-from pgm.sim.invariant import InvariantBroken
-from pgm.sim.ledger import Ledger
+from pgm.sim.checks.checker import Checker
+from pgm.sim.checks.invariant_broken import InvariantBroken
+from pgm.sim.checks.sent_messages import Ledger
 from pgm.sim.links import Link, LinkSetup
 from pgm.sim.network import Action, Attachment, Network
 from pgm.sim.node import Node
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
+from pgm.wire.control_packets import Ack, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, Tsi
-from pgm.wire.packets import Ack, Poll, Polr, Spm, Spmr
 from pgm.wire.train import Train
 
 CoreFactory = Callable[[NodePlan, random.Random, Tsi, int], Core]

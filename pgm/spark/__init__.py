@@ -4,8 +4,8 @@
 recording what a publishing service has sent twice.
 """
 
-from pgm.spark.registering import register
-from pgm.spark.repeats import without_repeats
+from pgm.spark.duplicate_rows import without_repeats
+from pgm.spark.register import register
 from pgm.spark.session import start
 
 __all__ = ["register", "start", "without_repeats"]

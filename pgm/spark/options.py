@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from pgm.archive.schema import COLUMN_NAMES
+from pgm.archive.store.schema import COLUMN_NAMES
 from pgm.spark.errors import BadOption
 
 READ, WRITE = "read", "write"

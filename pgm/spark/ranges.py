@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from pgm.archive.errors import ArchiveError
-from pgm.archive.files import read_spots
 from pgm.archive.requests import ACTION_FILES, RangeRequest
-from pgm.archive.schema import check_version, plain
+from pgm.archive.service.local_reads import read_spots
+from pgm.archive.store.schema import check_version, plain
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.options import Options
 from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, Patience, ask, open_range, told_by

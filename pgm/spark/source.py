@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pgm.archive.schema import SCHEMA, served_schema
+from pgm.archive.store.schema import SCHEMA, served_schema
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
 from pgm.spark.offsets import advanced, spans_of, starts_of
 from pgm.spark.options import READ, WRITE, Options, read_options

@@ -11,17 +11,17 @@ from contextlib import contextmanager
 
 import attrs
 
-from pgm.core.channel import Channel
 from pgm.core.effects import Closed, Deliver, Effect, Lost, Opened, Send
 from pgm.core.interface import Core
-from pgm.core.watch import Wait
+from pgm.core.loss_observer import Wait
+from pgm.core.segment import Channel
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MICROSECOND
+from pgm.wire.control_packets import Nak
 from pgm.wire.formats import HEADER, SQN_AT, TYPE_AT, Nla, PacketType, Tsi, tsi_text
-from pgm.wire.packets import Nak
-from pgm.wire.serial import SPACE, spans_of, wrap
+from pgm.wire.sequence_numbers import SPACE, spans_of, wrap
 from pgm.wire.train import Data, Train
 
 _TIMERS = ("nak_bo_ivl", "reorder_ivl", "nak_rpt_ivl", "nak_rdata_ivl")
@@ -112,7 +112,7 @@ class Observer:
     # What the core tells
 
     def missing(self, tsi: Tsi, first: int, end: int, now_ns: int) -> None:
-        """A gap: `pgm.core.watch` says more of this and those below."""
+        """A gap: `pgm.core.loss_observer` says more of this and those below."""
         self._now_ns = now_ns
         self._add("gap", self._up, tsi, first, end - first)
 

@@ -7,21 +7,19 @@ from collections.abc import Collection
 
 import attrs
 
-from pgm.topology import (
-    rules_addresses,
-    rules_lines,
-    rules_parity,
-    rules_shape,
-    rules_sources,
-    rules_timers,
-    rules_transport,
-    rules_tree,
-)
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Topology
 from pgm.topology.problems import Problem, error_of
 from pgm.topology.reading import Reading, read
-from pgm.topology.rule import Finding, Rule
+from pgm.topology.rules import addresses as rules_addresses
+from pgm.topology.rules import lines as rules_lines
+from pgm.topology.rules import parity as rules_parity
+from pgm.topology.rules import shape as rules_shape
+from pgm.topology.rules import sources as rules_sources
+from pgm.topology.rules import timers as rules_timers
+from pgm.topology.rules import transport as rules_transport
+from pgm.topology.rules import tree as rules_tree
+from pgm.topology.rules.rule import Finding, Rule
 from pgm.topology.tree import Tree
 
 RULES: tuple[Rule, ...] = (

@@ -15,8 +15,8 @@ from pgm.topology.model import Count, Node, Place, Stream, Topology
 from pgm.topology.node_plan import Address, LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
-from pgm.topology.rules_shape import number_of
-from pgm.topology.rules_sources import listed_addresses
+from pgm.topology.rules.shape import number_of
+from pgm.topology.rules.sources import listed_addresses
 from pgm.topology.tree import Tree
 
 _NO_GROUP = {4: "0.0.0.0", 6: "::", None: "0.0.0.0"}  # what stands for the group where there is none

@@ -12,17 +12,15 @@ from pathlib import Path
 import attrs
 
 from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs, Row, Unit
-from pgm.topology import (
-    rules_addresses,
-    rules_lines,
-    rules_parity,
-    rules_shape,
-    rules_timers,
-    rules_transport,
-    rules_tree,
-)
 from pgm.topology.model import Cache, Line, Node, Place, Record, Segment, Stream, Topology, keys_of
-from pgm.topology.rule import Rule
+from pgm.topology.rules import addresses as rules_addresses
+from pgm.topology.rules import lines as rules_lines
+from pgm.topology.rules import parity as rules_parity
+from pgm.topology.rules import shape as rules_shape
+from pgm.topology.rules import timers as rules_timers
+from pgm.topology.rules import transport as rules_transport
+from pgm.topology.rules import tree as rules_tree
+from pgm.topology.rules.rule import Rule
 from pgm.topology.structure import IMPAIRMENT_KEYS
 from pgm.topology.url import KEYS
 from pgm.units import MILLISECOND, format_duration

@@ -18,12 +18,14 @@ from cattrs import BaseValidationError
 
 from pgm.errors import UnitError, UsageError
 from pgm.parameters import ROWS, Unit
-from pgm.topology import rules_addresses, rules_parity, rules_timers
 from pgm.topology.addresses import parse_address
 from pgm.topology.model import DEFAULT_PORT, VERSION, Topology
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_entry
 from pgm.topology.problems import suggestion
+from pgm.topology.rules import addresses as rules_addresses
+from pgm.topology.rules import parity as rules_parity
+from pgm.topology.rules import timers as rules_timers
 from pgm.topology.structure import CONVERTER, flaws_of
 from pgm.topology.tree import Tree
 

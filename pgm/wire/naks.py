@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from pgm.errors import WireError
 from pgm.wire import checksum
+from pgm.wire.control_packets import Nak, decode_control_untrusted, fields_of_list_untrusted, with_addresses
 from pgm.wire.formats import Nla, PacketType, decode_nla_untrusted, encode_nla
 from pgm.wire.options import MAX_NAK_LIST, NakList
-from pgm.wire.packets import Nak, decode_control_untrusted, fields_of_list_untrusted, with_addresses
-from pgm.wire.serial import HALF, MASK
+from pgm.wire.sequence_numbers import HALF, MASK
 
 Octets = npt.NDArray[np.uint8]
 Span = tuple[int, int]

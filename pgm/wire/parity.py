@@ -34,7 +34,7 @@ from pgm.wire.options import (
     encode_options,
     find,
 )
-from pgm.wire.serial import wrap
+from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Data, Octets
 
 LENGTH_OCTETS = 2  # of the TSDU length that is encoded with packets of several sizes

@@ -1,6 +1,6 @@
 """NAKs that ask one source for a list and say nothing else, read alone in a few calls, and the NCFs for them.
 
-`pgm.wire.packets` does the same for whatever else there is, and says what is right: one that is not written so is its.
+`pgm.wire.control_packets` does the same for whatever else there is, and says what is right: one that is not written so is its.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 
 from pgm.wire import checksum
+from pgm.wire.control_packets import encode_list
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.naks import LIST_SQNS
-from pgm.wire.packets import encode_list
 
 _CHECKSUM_AT, _REST_AT = checksum.CHECKSUM_AT, checksum.CHECKSUM_AT + 2
 _SQN_AT, _MIDDLE_AT = 16, 20
@@ -49,6 +49,6 @@ class PlainNaks:
         return octets[_SQN_AT:_MIDDLE_AT] + octets[self._list_at :]
 
     def ncf_for(self, octets: bytes) -> bytes:
-        """The NCF for one that was read: octet for octet what `pgm.wire.packets.ncf_for` makes of it."""
+        """The NCF for one that was read: octet for octet what `pgm.wire.control_packets.ncf_for` makes of it."""
         field = checksum.patched(octets[_CHECKSUM_AT:_REST_AT], self._front, self._ncf_front)
         return self._ncf_front + field + octets[_REST_AT:]

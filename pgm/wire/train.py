@@ -1,9 +1,9 @@
-"""Trains: with `pgm.wire.run` the only file that slices received octets.
+"""Trains: with `pgm.wire.packet_run` the only file that slices received octets.
 
 A `Train` is what a read gives, or several reads that lie one behind the other: packets of equal size, perhaps a shorter last one. Reading it yields
 `Data` (consecutive data packets of one session, as many as look alike) and control packets.
 
-What goes together `pgm.wire.alike` says. A packet that came alone, and each of a train of control packets, is summed as one large
+What goes together `pgm.wire.train_grouping` says. A packet that came alone, and each of a train of control packets, is summed as one large
 integer, which spares it what calls of numpy cost; what is read of it, and how, is the same.
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from pgm.errors import WireError
 from pgm.wire import checksum
-from pgm.wire.alike import alike, are_plain, cuts_of, parts_at_a_glance
+from pgm.wire.control_packets import Packet, decode_control_untrusted, packet_type_untrusted
 from pgm.wire.formats import (
     DATA,
     DATA_HEADER_OCTETS,
@@ -36,10 +36,10 @@ from pgm.wire.formats import (
 from pgm.wire.naks import Naks, naks_untrusted
 from pgm.wire.one_run import is_one_run
 from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted
-from pgm.wire.packets import Packet, decode_control_untrusted, packet_type_untrusted
-from pgm.wire.run import Run as Run
-from pgm.wire.run import fragment_of as fragment_of
-from pgm.wire.serial import HALF, MASK
+from pgm.wire.packet_run import Run as Run
+from pgm.wire.packet_run import fragment_of as fragment_of
+from pgm.wire.sequence_numbers import HALF, MASK
+from pgm.wire.train_grouping import alike, are_plain, cuts_of, parts_at_a_glance
 
 Octets = npt.NDArray[np.uint8]
 

@@ -21,8 +21,8 @@ import pytest
 from click.testing import CliRunner
 
 from deploy.cli import main
-from tests.net.lab import ROOT, Host
-from tests.net.places import Place
+from tests.net.support.lab import ROOT, Host
+from tests.net.support.places import Place
 
 PATIENCE_S = 60.0
 _MARK = "PGM_TEST_MARK"  # in the environment of whatever a test starts, and so of all that this starts in turn

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import pgm
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.errors import ProcessError, UnitError, UsageError
-from pgm.net.control import ask_control, control_path
-from pgm.net.driver import Driver
-from pgm.net.settings import SETTINGS, Settings
+from pgm.net.control.control_socket import ask_control, control_path
+from pgm.net.control.settings import SETTINGS, Settings
+from pgm.net.driver.trio_driver import Driver
 from pgm.parameters import ROWS
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
@@ -30,10 +30,10 @@ from pgm.units import parse_rate
 from tests.cli.command import Ended, invoked
 from tests.cli.test_json import documented
 from tests.folders import short_folder
-from tests.net.lab import ROOT
-from tests.net.places import Place, one_segment
-from tests.net.processes import Processes, count, processes
-from tests.unit.core.sources import source
+from tests.net.support.lab import ROOT
+from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import Processes, count, processes
+from tests.unit.core.source.sources import source
 
 RATE = "16Mbit/s"
 PAGE = (ROOT / "docs/operations.md").read_text()

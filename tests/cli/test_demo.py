@@ -17,18 +17,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from deploy.demo_account import find_problems
-from deploy.demo_tree import DemoTree, demo_topology
-from deploy.demo_view import account_view
-from deploy.running import sockets_in, tree_folders
-from deploy.workload import digest
+from deploy.demo.account import find_problems
+from deploy.demo.tree import DemoTree, demo_topology
+from deploy.demo.view import account_view
+from deploy.node.runtime_folders import sockets_in, tree_folders
+from deploy.node.sample_messages import digest
 from pgm.impairments import Impairment, Injector
 from pgm.topology.load import loads
 from pgm.topology.node_plan import Role
 from pgm.topology.plan import plan_all
 from tests.cli.command import PATIENCE_S, command, environment, invoked, marked, pgm, unprivileged
 from tests.cli.test_json import documented
-from tests.net.lab import ROOT
+from tests.net.support.lab import ROOT
 
 MESSAGES = 2000
 SMALL = ("--messages", "1000", "--subnets", "1", "--receivers", "1")

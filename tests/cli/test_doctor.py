@@ -24,9 +24,9 @@ from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
 from tests.cli.command import environment, invoked
 from tests.cli.test_json import documented
-from tests.net.lab import ROOT, Host, lab, needs_namespaces
-from tests.net.places import Place, one_segment
-from tests.net.processes import Process, processes
+from tests.net.support.lab import ROOT, Host, lab, needs_namespaces
+from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import Process, processes
 
 PAGE = (ROOT / "docs/operations.md").read_text()
 TREE = """\

@@ -14,8 +14,8 @@ from types import MappingProxyType
 import pytest
 
 from tests.cli.command import PATIENCE_S, Marked, command, environment, marked, until_listening
-from tests.net.places import Place, one_segment
-from tests.net.processes import Process
+from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import Process
 
 CODES = [
     pytest.param(signal.SIGINT, 130, id="Ctrl-C"),

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from deploy.cli import main
 from tests.cli.command import pgm
-from tests.net.lab import ROOT
+from tests.net.support.lab import ROOT
 
 CONTEXT = click.Context(main, info_name="pgm")
 COMMANDS = main.list_commands(CONTEXT)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from deploy.workload import digest
+from deploy.node.sample_messages import digest
 from pgm.core.events import EVENTS
 from tests.cli.command import carried, command, environment, invoked, marked, pgm
-from tests.net.lab import ROOT
-from tests.net.places import Place, one_segment
-from tests.net.processes import Process, processes
+from tests.net.support.lab import ROOT
+from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import Process, processes
 
 DOCUMENTED = {
     heading.replace("`", ""): set(re.findall(r"`(\w+)`", keys))

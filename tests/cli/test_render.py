@@ -10,13 +10,13 @@ from pathlib import Path
 import attrs
 import pytest
 
-from deploy.render import memory_of, unit_text
+from deploy.topology.render import memory_of, unit_text
 from pgm.topology.check import load_checked
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_all, plan_node
 from pgm.units import MIB
 from tests.cli.command import Ended, invoked
-from tests.net.lab import ROOT
+from tests.net.support.lab import ROOT
 
 EXAMPLES = sorted(path.name for path in (ROOT / "deploy" / "topologies").glob("*.toml"))
 FLOOR = ROOT / "deploy" / "topologies" / "trading-floor.toml"

@@ -12,7 +12,7 @@ import pyarrow.dataset
 
 from pgm.telemetry.events import arrow_schema
 from tests.cli.command import invoked, pgm
-from tests.net.lab import ROOT
+from tests.net.support.lab import ROOT
 
 
 def test_the_events_of_a_demo_agree_with_its_account(tmp_path: Path) -> None:

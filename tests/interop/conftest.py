@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.folders import short_folder
-from tests.interop.peers import Layout, Pair, Scene, compile_peer
-from tests.interop.yard import Yard, yard
+from tests.interop.support.peers import Layout, Pair, Scene, compile_peer
+from tests.interop.support.yard import Yard, yard
 
 SceneOf = Callable[..., Scene]
 

@@ -15,13 +15,13 @@ from typing import Any
 import attrs
 import pytest
 
+from pgm.wire.control_packets import CONTROL, Nak, encode
 from pgm.wire.formats import Kind, PacketType
 from pgm.wire.options import OPTIONS, Option, PgmccFeedback
-from pgm.wire.packets import CONTROL, Nak, encode
 from tests.interop.conftest import SceneOf
-from tests.interop.peers import Layout, Pair, Side, messages, needs_openpgm
-from tests.interop.scripts import DESKS, deliver, end_whole
-from tests.interop.yard import FIVE_PERCENT, capturing, dissect
+from tests.interop.support.peers import Layout, Pair, Side, messages, needs_openpgm
+from tests.interop.support.scripts import DESKS, deliver, end_whole
+from tests.interop.support.yard import FIVE_PERCENT, capturing, dissect
 from tests.reference import DATA_PORT, TSI, data_packet
 
 PORT = 3056

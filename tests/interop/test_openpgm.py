@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from pgm.wire.serial import SPACE
+from pgm.wire.sequence_numbers import SPACE
 from tests.interop.conftest import SceneOf
 from tests.interop.matrix import Cells
-from tests.interop.peers import OPENPGM, Layout, Pair, Scene, Side, messages, needs_openpgm, sizes
-from tests.interop.scripts import DESKS, deliver, end_whole, served
-from tests.interop.yard import BURSTS, FIVE_PERCENT, TYPE_IS, TYPES, tail_from
+from tests.interop.support.peers import OPENPGM, Layout, Pair, Scene, Side, messages, needs_openpgm, sizes
+from tests.interop.support.scripts import DESKS, deliver, end_whole, served
+from tests.interop.support.yard import BURSTS, FIVE_PERCENT, TYPE_IS, TYPES, tail_from
 
 pytestmark = [pytest.mark.network, needs_openpgm]
 
@@ -50,7 +50,7 @@ overtake. The source repairs in any case, since it does not listen to repairs of
 
 How fast a relay is between them, beside a bare forwarder in its place that receives and sends and does nothing else: messages of 1,400
 octets a second without loss, found by bisection, the same source and two receivers throughout, with the timers of OpenPGM's examples; four
-processes on 2 cores. `python -m tests.interop.relay_speed` prints it, and takes a machine that does nothing else.
+processes on 2 cores. `python -m tests.interop.support.relay_speed` prints it, and takes a machine that does nothing else.
 
 | in the middle | messages a second |
 |---|---|

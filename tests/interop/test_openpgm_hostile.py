@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from tests.interop.attacker import FORGERIES
 from tests.interop.conftest import SceneOf
-from tests.interop.peers import Layout, Pair, Scene, Side, messages, needs_openpgm
-from tests.interop.pipes import Pipe
-from tests.interop.scripts import DESKS, deliver, end_whole
-from tests.interop.yard import FIVE_PERCENT
+from tests.interop.support.attacker import FORGERIES
+from tests.interop.support.peers import Layout, Pair, Scene, Side, messages, needs_openpgm
+from tests.interop.support.pipes import Pipe
+from tests.interop.support.scripts import DESKS, deliver, end_whole
+from tests.interop.support.yard import FIVE_PERCENT
 
 pytestmark = [pytest.mark.network, needs_openpgm]
 
@@ -23,7 +23,15 @@ HANG_S = 0.5  # a receiver that has not taken a message by then takes none
 def attack(scene: Scene, *kinds: str) -> list[bytes]:
     """Send forgeries on the LAN of the source; returns the kinds that were sent."""
     seat = scene.yard.seat("repairer-2", "up")
-    command = [sys.executable, "-m", "tests.interop.attacker", seat.address, scene.group("up"), str(scene.port), *kinds]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.interop.support.attacker",
+        seat.address,
+        scene.group("up"),
+        str(scene.port),
+        *kinds,
+    ]
     attacker = Pipe("attacker", seat.host, command)
     scene.pipes.append(attacker)
     assert attacker.wait() == 0, attacker.log

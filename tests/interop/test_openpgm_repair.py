@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.interop.conftest import SceneOf
-from tests.interop.peers import Layout, Pair, Scene, Side, messages, needs_openpgm
-from tests.interop.scripts import DESKS, deliver, end_whole, served
-from tests.interop.yard import BURSTS, FIVE_PERCENT, ONE_PERCENT, TYPES, capturing, dissect
+from tests.interop.support.peers import Layout, Pair, Scene, Side, messages, needs_openpgm
+from tests.interop.support.scripts import DESKS, deliver, end_whole, served
+from tests.interop.support.yard import BURSTS, FIVE_PERCENT, ONE_PERCENT, TYPES, capturing, dissect
 
 pytestmark = [pytest.mark.network, needs_openpgm]
 

@@ -7,8 +7,8 @@ import trio
 
 from deploy.bench.place import ETHERNET_MTU, open_place
 from tests.folders import short_folder
-from tests.interop.peers import needs_openpgm
-from tests.interop.relay_speed import Trials, middles
+from tests.interop.support.peers import needs_openpgm
+from tests.interop.support.relay_speed import Trials, middles
 
 pytestmark = [pytest.mark.network, needs_openpgm]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.interop.matrix import Cells
-from tests.interop.peers import Layout, Pair
-from tests.interop.yard import BURSTS, FIVE_PERCENT, TYPE_IS, TYPES, Yard
-from tests.interop.zmq_scene import line, messages, needs_zeromq, parts_of
-from tests.interop.zmq_stream import (
+from tests.interop.support.peers import Layout, Pair
+from tests.interop.support.yard import BURSTS, FIVE_PERCENT, TYPE_IS, TYPES, Yard
+from tests.interop.support.zmq_scene import line, messages, needs_zeromq, parts_of
+from tests.interop.support.zmq_stream import (
     BETWEEN,
     DESK,
     FROM_THEM,

@@ -11,13 +11,13 @@ import pytest
 
 from pgm.messages.zmtp import HarmfulPacket, refuse_harmful
 from pgm.topology.check import load_checked
-from pgm.wire.serial import SPACE
+from pgm.wire.sequence_numbers import SPACE
 from tests.interop.matrix import Cells
-from tests.interop.peers import Pair
-from tests.interop.pipes import Pipe
-from tests.interop.yard import FIVE_PERCENT, Yard
-from tests.interop.zmq_scene import PYTHON, dropping, line, messages, needs_zeromq, parts_of
-from tests.interop.zmq_stream import (
+from tests.interop.support.peers import Pair
+from tests.interop.support.pipes import Pipe
+from tests.interop.support.yard import FIVE_PERCENT, Yard
+from tests.interop.support.zmq_scene import PYTHON, dropping, line, messages, needs_zeromq, parts_of
+from tests.interop.support.zmq_stream import (
     BETWEEN,
     DESK,
     FROM_THEM,
@@ -30,7 +30,7 @@ from tests.interop.zmq_stream import (
     open_stream,
     scenes,
 )
-from tests.net.pages import blocks, page
+from tests.net.support.pages import blocks, page
 
 pytestmark = [pytest.mark.network, needs_zeromq]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.net.places import Place
+from tests.net.support.places import Place
 
 
 @pytest.fixture

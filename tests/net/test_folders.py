@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.folders import short_folder, sweep
-from tests.net.lab import ROOT
-from tests.net.places import Place
-from tests.net.processes import processes
+from tests.net.support.lab import ROOT
+from tests.net.support.places import Place
+from tests.net.support.processes import processes
 
 _MAKES_ONE = """
 from tests.folders import short_folder
@@ -52,7 +52,7 @@ def test_a_folder_goes_when_its_block_fails_and_when_its_processes_do() -> None:
 
 
 _TAKES_PLACES = """
-from tests.net.places import Place, _Next
+from tests.net.support.places import Place, _Next
 _Next.number = {number} + 24_000  # another number, but the same port
 print([Place.new().port for _ in range(3)], flush=True)
 input()

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from aggregator.core import AggregatorCore
-from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Send
-from pgm.core.relay import ElementSetup
+from pgm.core.element.relay import ElementSetup
+from pgm.core.segment import Channel, Segment
 from pgm.units import MILLISECOND, SECOND
+from pgm.wire.control_packets import Packet, decode_control_untrusted, encode
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.packets import Packet, decode_control_untrusted, encode
 from pgm.wire.train import Data, Train
 from repairer.core import RepairerCore
 from tests.unit.core.makers import data_train, deadlines, nak_packet, parameters, sent_items, spm_packet

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pgm.core.relay import ElementSetup
+from pgm.core.element.relay import ElementSetup
 from pgm.units import MICROSECOND, SECOND
+from pgm.wire.control_packets import Poll, Polr
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.options import Redirect
-from pgm.wire.packets import Poll, Polr
 from pgm.wire.train import Data
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import LAN, SOURCE, UP, A, B, Bench

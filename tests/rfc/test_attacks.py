@@ -15,19 +15,19 @@ import attrs
 import pytest
 
 from aggregator.core import AggregatorCore
-from pgm.core.channel import Channel
 from pgm.core.effects import Effect, LossCause, Send
+from pgm.core.element.relay import ElementSetup
 from pgm.core.interface import Core
-from pgm.core.receiver import ReceiverCore
-from pgm.core.relay import ElementSetup
-from pgm.core.session import ReceiverSetup
-from pgm.core.source import SourceCore
-from pgm.core.source_setup import SourceSetup
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.segment import Channel
+from pgm.core.source.setup import SourceSetup
+from pgm.core.source.source import SourceCore
 from pgm.units import SECOND
+from pgm.wire.control_packets import Packet, encode
 from pgm.wire.formats import PacketType, tsi_text
 from pgm.wire.options import Fragment, Join
-from pgm.wire.packets import Packet, encode
-from pgm.wire.serial import wrap
+from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Train
 from repairer.core import RepairerCore
 from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum

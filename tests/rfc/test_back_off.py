@@ -6,21 +6,20 @@ import random
 
 import pytest
 
-from pgm.core.back_off import AdvertisedBackOff, LearntBackOff
-from pgm.core.children import Children
 from pgm.core.counters import Counters
-from pgm.core.nak_counts import NakCounts, Tally
-from pgm.core.relay import ElementSetup
+from pgm.core.element.relay import ElementSetup
+from pgm.core.polling.back_off import AdvertisedBackOff, LearntBackOff
+from pgm.core.polling.children import Children
+from pgm.core.polling.nak_counts import NakCounts, Tally
 from pgm.sim.trees import Tree
 from pgm.units import MICROSECOND, SECOND
+from pgm.wire.control_packets import Poll
 from pgm.wire.formats import PacketType
 from pgm.wire.options import NakBoIvl, NakBoRng, find
-from pgm.wire.packets import Poll
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import LAN, SOURCE, UP, A, B, Bench
-from tests.sim.worlds import Tap, finish, is_a, lossy, make_world, streams, traffic
-from tests.sim.worlds import parameters as lan_parameters
-from tests.unit.core import sources
+from tests.sim.support.worlds import Tap, finish, is_a, lossy, make_world, streams, traffic
+from tests.sim.support.worlds import parameters as lan_parameters
 from tests.unit.core.makers import (
     BY_UNICAST,
     GROUP,
@@ -39,7 +38,8 @@ from tests.unit.core.makers import (
     train_of,
 )
 from tests.unit.core.reader import Reader
-from tests.unit.core.sources import START, all_effects, receive, run
+from tests.unit.core.source import sources
+from tests.unit.core.source.sources import START, all_effects, receive, run
 
 T = PacketType
 DEFAULT, LOW, HIGH = 16 * MS, 2 * MS, 128 * MS

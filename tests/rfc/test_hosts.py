@@ -9,9 +9,9 @@ import socket
 import numpy as np
 import pytest
 
-from pgm.core.session import ReceiverSetup
-from pgm.net.open import new_tsi
-from pgm.net.raw import PROTOCOL, strip_header
+from pgm.core.receiver.session import ReceiverSetup
+from pgm.net.endpoint.open import new_tsi
+from pgm.net.sockets.raw_ip import PROTOCOL, strip_header
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from tests.reference import DATA_PORT, TSI, data_packet

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import CloseCause, LossCause, Notice, Opened
-from pgm.core.relay import ElementSetup
+from pgm.core.element.relay import ElementSetup
 from pgm.sim.faults import Faults
 from pgm.sim.trees import Tree
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Fragment, Join, Rst, Syn, find
 from tests.rfc.bench import SOURCE, UP, A, Bench
-from tests.sim.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
-from tests.unit.core import sources
+from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
 from tests.unit.core.makers import (
     BY_UNICAST,
     GROUP,
@@ -28,7 +27,8 @@ from tests.unit.core.makers import (
     train_of,
 )
 from tests.unit.core.reader import Reader
-from tests.unit.core.sources import QUIET, START
+from tests.unit.core.source import sources
+from tests.unit.core.source.sources import QUIET, START
 
 T = PacketType
 

@@ -8,22 +8,22 @@ import statistics
 
 import pytest
 
-from pgm.core.children import Children
 from pgm.core.counters import Counters
 from pgm.core.effects import Send
-from pgm.core.poll_answers import NodeId, PollAnswers
-from pgm.core.relay import ElementSetup
-from pgm.core.session import ReceiverSetup
+from pgm.core.element.relay import ElementSetup
+from pgm.core.polling.children import Children
+from pgm.core.polling.poll_responder import NodeId, PollAnswers
+from pgm.core.receiver.session import ReceiverSetup
 from pgm.sim.applications import Traffic
 from pgm.sim.trees import Tree
 from pgm.sim.world import tsi_of
 from pgm.units import MICROSECOND, NEVER, SECOND
+from pgm.wire.control_packets import Poll, Polr
 from pgm.wire.formats import PacketType
-from pgm.wire.packets import Poll, Polr
 from tests.reference import DATA_PORT, OTHER_TSI, TSI
 from tests.rfc.bench import BELOW, LAN, SOURCE, UP, A, B, Bench
-from tests.sim.worlds import Tap, is_a, make_world
-from tests.sim.worlds import parameters as lan_parameters
+from tests.sim.support.worlds import Tap, is_a, make_world
+from tests.sim.support.worlds import parameters as lan_parameters
 from tests.unit.core.makers import (
     BY_GROUP,
     BY_UNICAST,
@@ -38,7 +38,7 @@ from tests.unit.core.makers import (
     spm_packet,
 )
 from tests.unit.core.reader import Reader
-from tests.unit.core.sources import START, receive, source
+from tests.unit.core.source.sources import START, receive, source
 
 T = PacketType
 BO = 400 * MS

@@ -7,7 +7,7 @@ import pytest
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from tests.unit.core.makers import GROUP, OWN, nak_packet, sent_items
-from tests.unit.core.sources import START, all_effects, receive, run, with_data
+from tests.unit.core.source.sources import START, all_effects, receive, run, with_data
 
 
 @pytest.mark.rfc("SRC-07")

@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from pgm.core.channel import Channel
-from pgm.core.relay import ElementSetup
+from pgm.core.element.relay import ElementSetup
+from pgm.core.segment import Channel
 from pgm.sim.trees import Tree
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from tests.reference import DATA_PORT
 from tests.rfc.bench import LAN, SOURCE, UP, A, Bench
-from tests.sim.worlds import Tap, finish, is_a, make_world, parameters, streams, traffic
+from tests.sim.support.worlds import Tap, finish, is_a, make_world, parameters, streams, traffic
 from tests.unit.core.makers import BY_UNICAST, MS, PEER, SEGMENT, data_train, spm_packet, spmr_packet
 from tests.unit.core.reader import Reader
 

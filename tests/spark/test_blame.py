@@ -7,11 +7,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pgm.parameters import Parameters
-from pgm.spark import events, losses, repairs
+from pgm.spark.jobs import events, losses, repairs
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
-
-from .generated import START_US
+from tests.spark.support.generated import START_US
 
 NODES = [f"desk-{number}" for number in range(5)]
 

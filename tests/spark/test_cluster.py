@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.net.lab import ROOT
-from tests.spark.archives import archive, at, served
-from tests.spark.cluster import SETTINGS, cluster, free_port
-from tests.spark.kills import campaign
+from tests.net.support.lab import ROOT
+from tests.spark.support.archives import archive, at, served
+from tests.spark.support.cluster import SETTINGS, cluster, free_port
+from tests.spark.support.kills import campaign
 from tests.unit.archive.makers import messages
 
 _PATIENCE_S = 240

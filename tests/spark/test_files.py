@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from pgm.archive.errors import CorruptSegment, NotInFiles
-from pgm.archive.files import read_spots
 from pgm.archive.requests import ACTION_FILES, RangeRequest
+from pgm.archive.service.local_reads import read_spots
 from pgm.spark import ranges
 from pgm.spark.offsets import spans_of
 from pgm.spark.options import READ, Options, read_options
 from pgm.spark.ranges import RangeReader, pieces_of
 from pgm.spark.recorders import ask, survey
 from pgm.spark.sessions import sessions_of
-from tests.spark.archives import archive, at, served, session
+from tests.spark.support.archives import archive, at, served, session
 from tests.unit.archive.makers import TSI_TEXT, loss, messages
 
 
@@ -63,7 +63,7 @@ def test_the_same_rows_as_the_service_sends(
 
 
 def test_spots_are_told_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgm.archive.service._MOST_SPOTS", 3)
+    monkeypatch.setattr("pgm.archive.service.service._MOST_SPOTS", 3)
     archive(tmp_path / "a", [messages(first, 10) for first in range(0, 100, 10)])
     with served(tmp_path) as service:
         monkeypatch.setattr(ranges, "open_range", lambda *_: pytest.fail("the service was asked for rows"))

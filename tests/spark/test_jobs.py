@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from deploy.roles import build_core
-from deploy.simulate import with_losses
-from pgm.core.channel import Channel
+from deploy.node.roles import build_core
+from deploy.simulation.command import with_losses
 from pgm.core.effects import Send
+from pgm.core.segment import Channel
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 from pgm.sim import report as sim_report
-from pgm.sim.checker import Checker
+from pgm.sim.checks.checker import Checker
 from pgm.sim.node import Node
-from pgm.spark import events, fit, losses, repairs, summary, timers
+from pgm.spark.jobs import events, losses, repairs, summary, timers
+from pgm.spark.jobs import gilbert_elliott as fit
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all
+from pgm.wire.control_packets import Nak
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.packets import Nak
 from pgm.wire.train import Data, Train
-
-from .generated import lossy_links
+from tests.spark.support.generated import lossy_links
 
 TWO_SUBNETS = Path("deploy/topologies/two-subnets.toml")
 

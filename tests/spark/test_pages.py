@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pgm.impairments import Impairment
-
-from .generated import lossy_links
+from tests.spark.support.generated import lossy_links
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "telemetry.md"
 

@@ -14,10 +14,10 @@ from pgm.spark.offsets import spans_of
 from pgm.spark.options import READ, Options, read_options
 from pgm.spark.ranges import Piece, RangeReader, pieces_of
 from pgm.spark.recorders import survey
-from pgm.spark.registering import packed
+from pgm.spark.register import packed
 from pgm.spark.sessions import sessions_of
-from tests.net.processes import Process
-from tests.spark.archives import archive, at, served, session
+from tests.net.support.processes import Process
+from tests.spark.support.archives import archive, at, served, session
 from tests.unit.archive.makers import loss, messages
 
 
@@ -122,5 +122,5 @@ def test_what_is_sent_to_executors_has_no_more_than_they_need(tmp_path: Path) ->
     import zipfile
 
     names = zipfile.ZipFile(packed(tmp_path / "x.zip")).namelist()
-    assert {"pgm/__init__.py", "pgm/spark/source.py", "pgm/archive/schema.py", "attrs/__init__.py"} <= set(names)
+    assert {"pgm/__init__.py", "pgm/spark/source.py", "pgm/archive/store/schema.py", "attrs/__init__.py"} <= set(names)
     assert not [name for name in names if name.startswith("pgm/net")]

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from deploy.cli import main
-from deploy.report_page import page
-from deploy.roles import build_core
-from deploy.simulate import with_losses
+from deploy.node.roles import build_core
+from deploy.report.page import page
+from deploy.simulation.command import with_losses
 from pgm.impairments import Impairment
 from pgm.sim.report import simulate
-from pgm.spark import events, summary
+from pgm.spark.jobs import events, summary
 from pgm.telemetry.events import arrow_schema
 from pgm.topology.load import load_checked
 from pgm.topology.plan import plan_all

@@ -13,14 +13,14 @@ import attrs
 import pytest
 from pyspark.sql import SparkSession
 
-from pgm.archive.collection import Archives
-from pgm.archive.service import RangeService
+from pgm.archive.service.collection import Archives
+from pgm.archive.service.service import RangeService
 from pgm.parameters import Parameters
 from pgm.spark import register, without_repeats
 from pgm.spark.errors import PublishFailed, RecorderDown, RecorderRefused
 from pgm.spark.sink import Staged
 from pgm.spark.source import PgmDataSource
-from tests.spark.archives import archive, at, served, session
+from tests.spark.support.archives import archive, at, served, session
 from tests.unit.archive.makers import TSI_TEXT, messages
 
 _TOKEN = "a long random word"

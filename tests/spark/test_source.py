@@ -8,10 +8,10 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pgm.archive.schema import COLUMN_NAMES, STORED_SCHEMA, VERSION_KEY
-from pgm.archive.segment import HEAD
+from pgm.archive.store.schema import COLUMN_NAMES, STORED_SCHEMA, VERSION_KEY
+from pgm.archive.store.segment import HEAD
 from pgm.spark import register
-from tests.spark.archives import KEY, archive, at, served, session
+from tests.spark.support.archives import KEY, archive, at, served, session
 from tests.unit.archive.makers import TSI_TEXT, loss, messages
 
 

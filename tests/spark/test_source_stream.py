@@ -19,7 +19,7 @@ from pgm.spark import register
 from pgm.spark.errors import DataLoss
 from pgm.spark.options import READ, read_options
 from pgm.spark.source import PgmStreamReader
-from tests.spark.archives import KEY, archive, at, served, session, writing
+from tests.spark.support.archives import KEY, archive, at, served, session, writing
 from tests.unit.archive.makers import TSI_TEXT, messages
 
 OTHER = "9.9.9.9.9.9.7500"

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pgm.spark import register
 from pgm.spark.options import as_markdown
 from tests.cli.command import pgm
-from tests.net.pages import blocks, page
-from tests.net.processes import Process
+from tests.net.support.pages import blocks, page
+from tests.net.support.processes import Process
 
 PAGE = page("spark.md")
 MESSAGES = 2000

@@ -7,11 +7,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from pgm.parameters import Parameters
-from pgm.spark import events, repairs, streaming
+from pgm.spark.jobs import events, repairs, streaming
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
-
-from .generated import START_US
+from tests.spark.support.generated import START_US
 
 
 def write(folder: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from deploy.roles import build_core
-from deploy.simulate import with_losses
-from deploy.tune import (
+from deploy.node.roles import build_core
+from deploy.simulation.command import with_losses
+from deploy.tune.command import (
     cache_lines,
     check_out,
     comparison,
@@ -27,20 +27,20 @@ from deploy.tune import (
     with_caches,
     with_timers_of,
 )
-from deploy.tune_file import tuned_text
-from deploy.tune_search import Found, Score, Search, front, value_of
-from deploy.tune_space import child_of, draw, knobs, rounded_up, sound
-from deploy.tune_trial import Candidate, Outcome, Place, Trial, applied, run
+from deploy.tune.search import Found, Score, Search, front, value_of
+from deploy.tune.space import child_of, draw, knobs, rounded_up, sound
+from deploy.tune.trial import Candidate, Outcome, Place, Trial, applied, run
+from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
 from pgm.sim.report import simulate
-from pgm.spark.sweep import Sweep
+from pgm.spark.jobs.parallel_runs import Sweep
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
 from pgm.units import MILLISECOND, parse_duration
 from tests.cli.command import command, environment, invoked
 from tests.cli.test_json import documented
-from tests.net.lab import ROOT
+from tests.net.support.lab import ROOT
 
 HALL = Path("deploy/topologies/lossy-hall.toml")
 # Messages for three devices to miss some 60 packets in a run: of fewer the luck of one NAK decides a score.

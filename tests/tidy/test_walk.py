@@ -15,17 +15,17 @@ import trio
 
 import aggregator.process
 import repairer.process
-from pgm.core.arena import Arena
 from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.structures.arena import Arena
 from pgm.impairments import Impairment, Injector
-from pgm.net.driver import Driver
-from pgm.net.link import open_links
-from pgm.net.open import driven, open_receiver, open_source
-from pgm.net.receiver import Receiver
-from pgm.net.source import Source
+from pgm.net.driver.trio_driver import Driver
+from pgm.net.endpoint.open import driven, open_receiver, open_source
+from pgm.net.endpoint.receiver import Receiver
+from pgm.net.endpoint.source import Source
+from pgm.net.link.link import open_links
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
-from tests.net.places import Place, below_a_relay
+from tests.net.support.places import Place, below_a_relay
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = re.compile(r"^- (\w+): `([\w/]+\.py)` `([\w.]+)`$", re.MULTILINE)

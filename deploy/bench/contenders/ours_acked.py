@@ -18,4 +18,4 @@ class OursAcked(OursTrio):
     def command(self, end: str, job: Job) -> list[str]:
         """The program of one end."""
         flow = job.as_json(each=self.takes_each, flow="acked")
-        return [sys.executable, "-m", "deploy.bench.peers.ours_trio", end, flow]
+        return [sys.executable, "-m", "deploy.bench.peers.ours.trio_driver", end, flow]

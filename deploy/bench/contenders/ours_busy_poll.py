@@ -22,4 +22,4 @@ class OursBusyPoll:
 
     def command(self, end: str, job: Job) -> list[str]:
         """The program of one end."""
-        return [sys.executable, "-m", "deploy.bench.peers.ours_busy_poll", end, job.as_json()]
+        return [sys.executable, "-m", "deploy.bench.peers.ours.busy_poll", end, job.as_json()]

@@ -23,7 +23,7 @@ class OursMessages:
 
     def command(self, end: str, job: Job) -> list[str]:
         """The program of one end."""
-        return [sys.executable, "-m", "deploy.bench.peers.ours_messages", end, job.as_json(each=self.takes_each)]
+        return [sys.executable, "-m", "deploy.bench.peers.ours.messages", end, job.as_json(each=self.takes_each)]
 
 
 class OursMessagesEach(OursMessages):
@@ -43,4 +43,4 @@ class OursMessagesBusyPoll(OursMessages):
 
     def command(self, end: str, job: Job) -> list[str]:
         """The program of one end."""
-        return [sys.executable, "-m", "deploy.bench.peers.ours_messages_busy_poll", end, job.as_json()]
+        return [sys.executable, "-m", "deploy.bench.peers.ours.messages_busy_poll", end, job.as_json()]

@@ -23,4 +23,4 @@ class OursTrio:
 
     def command(self, end: str, job: Job) -> list[str]:
         """The program of one end."""
-        return [sys.executable, "-m", "deploy.bench.peers.ours_trio", end, job.as_json(each=self.takes_each)]
+        return [sys.executable, "-m", "deploy.bench.peers.ours.trio_driver", end, job.as_json(each=self.takes_each)]

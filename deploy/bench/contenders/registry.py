@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS
 from deploy.bench.contender import Contender
 from deploy.bench.contenders.openpgm import OpenPgm
 from deploy.bench.contenders.openpgm_blocking import OpenPgmBlocking
@@ -21,7 +22,6 @@ from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.contenders.raw_single import RawSingle
 from deploy.bench.contenders.raw_trio import RawTrio
 from deploy.bench.contenders.zeromq import ZeroMq
-from deploy.bench.file_contenders import FILE_CONTENDERS
 from pgm.errors import UsageError
 
 CONTENDERS: tuple[Contender, ...] = (

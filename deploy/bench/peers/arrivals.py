@@ -9,9 +9,9 @@ from typing import Any
 
 from deploy.bench.peers.control import QUIET_S, Control
 from deploy.bench.peers.messages import NUMBER_OCTETS, PROBE
-from deploy.bench.peers.ours import source_parameters
+from deploy.bench.peers.ours.common import source_parameters
 from deploy.bench.peers.raw import listening_socket
-from pgm.net.sockets import SOL_UDP, UDP_GRO
+from pgm.net.sockets.open import SOL_UDP, UDP_GRO
 from pgm.wire.formats import DATA_HEADER_OCTETS
 
 _READ_OCTETS = 65_536

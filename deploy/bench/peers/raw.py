@@ -15,7 +15,7 @@ from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
 from deploy.bench.peers.messages import pattern
 from deploy.bench.peers.pace import Pace
 from deploy.bench.peers.round_trips import Answered, Trips
-from pgm.net.sockets import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT
+from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT
 
 _READ_OCTETS = 65_536
 _MAX_SEND_OCTETS = 65_400  # of one call, with GSO

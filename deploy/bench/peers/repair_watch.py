@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from pgm.core.channel import Channel
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
+from pgm.core.segment import Channel
 from pgm.core.status import SessionStatus
 from pgm.impairments import Impairment, Injector, Lost
+from pgm.wire.control_packets import Nak
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
-from pgm.wire.packets import Nak
 from pgm.wire.train import Data, Scattered, Train
 
 _MASK = 0xFFFFFFFF

@@ -10,8 +10,8 @@ import trio
 from deploy.bench.peers.control import STDIN, Control
 from deploy.bench.peers.messages import Tally
 from deploy.bench.peers.repair_watch import OneBurst
-from pgm.net.items import Message
-from pgm.net.receiver import Receiver
+from pgm.net.endpoint.receiver import Receiver
+from pgm.net.framing.items import Message
 
 _LOOK_S = 0.02  # between two looks at what we are told
 

@@ -10,12 +10,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pgm.archive.reader import ArchiveReader
+from pgm.archive.recording.rows import Rows, batch_of, rows_of, rows_of_loss
 from pgm.archive.requests import RangeRequest
-from pgm.archive.rows import Rows, batch_of, rows_of, rows_of_loss
 from pgm.archive.session import Session
-from pgm.archive.writer import ArchiveWriter
-from pgm.core.fragments import Messages
+from pgm.archive.store.reader import ArchiveReader
+from pgm.archive.store.writer import ArchiveWriter
+from pgm.core.window.reassembly import Messages
 from pgm.parameters import Parameters
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.train import Run

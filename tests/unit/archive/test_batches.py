@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgm.archive.feeds import Feed
-from pgm.archive.gathering import Recording
-from pgm.archive.writer import ArchiveWriter
+from pgm.archive.recording.feeds import Feed
+from pgm.archive.recording.row_collector import Recording
+from pgm.archive.store.writer import ArchiveWriter
 from pgm.messages.batch_encoder import Filling
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.train import Run

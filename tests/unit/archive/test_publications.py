@@ -11,10 +11,10 @@ import attrs
 import pyarrow as pa
 import pytest
 
-from pgm.archive import publications as publications_module
 from pgm.archive.errors import ArchiveError, BadRequest, NotStaged
-from pgm.archive.publications import Publications
 from pgm.archive.requests import ACTION_PUBLISH, ACTION_PUBLISHED
+from pgm.archive.service import publications as publications_module
+from pgm.archive.service.publications import Publications
 from pgm.parameters import Parameters
 
 _ROWS = 250

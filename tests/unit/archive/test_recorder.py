@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from pgm.archive.errors import ArchiveError
-from pgm.archive.feeds import Names, feed_of
-from pgm.archive.gathering import Recording
-from pgm.archive.reader import ArchiveReader
-from pgm.archive.recorder import Recorder
-from pgm.archive.writer import ArchiveWriter
+from pgm.archive.recording.feeds import Names, feed_of
+from pgm.archive.recording.recorder import Recorder
+from pgm.archive.recording.row_collector import Recording
+from pgm.archive.store.reader import ArchiveReader
+from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost
-from pgm.core.path import Path as SessionPath
+from pgm.core.session.state import Path as SessionPath
 from pgm.parameters import Parameters
 from pgm.units import KIB, MILLISECOND
-from tests.net.lab import ROOT
+from tests.net.support.lab import ROOT
 from tests.unit.archive.makers import TSI, TSI_TEXT, check_rows, log_to, run_of, small, table
 
 _QUICK = {"record_batch_ivl": MILLISECOND, "record_sync_ivl": MILLISECOND, "record_retry_ivl": 10 * MILLISECOND}
@@ -255,7 +255,7 @@ def test_a_directory_that_cannot_be_had_is_told_at_the_start(tmp_path: Path) -> 
 
 _FRUGAL = """
 import sys
-import deploy.record, repairer.process
+import deploy.archive.record, repairer.process
 assert not any(name.partition(".")[0] == "pyarrow" for name in sys.modules)
 """
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pgm.archive.errors import BadRequest, SchemaTooNew
 from pgm.archive.requests import Holding, RangeRequest
-from pgm.archive.schema import COLUMN_NAMES, SCHEMA, STORED_SCHEMA, VERSION_KEY, check_version
+from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA, STORED_SCHEMA, VERSION_KEY, check_version
 
 _SQNS = st.none() | st.integers(0, 2**63 - 1)
 _NAMES = st.none() | st.lists(st.sampled_from(COLUMN_NAMES), unique=True).map(tuple)

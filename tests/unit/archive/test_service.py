@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-from pgm.archive.collection import Archives
 from pgm.archive.requests import RangeRequest
-from pgm.archive.schema import SCHEMA, plain
-from pgm.archive.segment import path_of
-from pgm.archive.service import RangeService
-from pgm.archive.writer import ArchiveWriter
+from pgm.archive.service.collection import Archives
+from pgm.archive.service.service import RangeService
+from pgm.archive.store.schema import SCHEMA, plain
+from pgm.archive.store.segment import path_of
+from pgm.archive.store.writer import ArchiveWriter
 from pgm.units import MILLISECOND
 from tests.unit.archive.makers import SESSION, TSI_TEXT, append, check_rows, log_to, loss, messages, small
 

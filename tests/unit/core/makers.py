@@ -8,15 +8,15 @@ from typing import Any
 import attrs
 import numpy as np
 
-from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Send
 from pgm.core.interface import Core
+from pgm.core.segment import Channel, Segment
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND
+from pgm.wire.control_packets import Nak, Packet, Spm, Spmr, encode
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
 from pgm.wire.options import NO_OPTIONS, NakList, Option, Options
-from pgm.wire.packets import Nak, Packet, Spm, Spmr, encode
-from pgm.wire.serial import wrap
+from pgm.wire.sequence_numbers import wrap
 from pgm.wire.train import Data, Run, Train
 from tests.reference import DATA_PORT, TSI, data_packet
 

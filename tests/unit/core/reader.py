@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pgm.core.channel import Channel
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, LossCause, Lost, Opened, Send
-from pgm.core.receiver import ReceiverCore
-from pgm.core.session import ReceiverSetup
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.segment import Channel
 from pgm.units import KIB, SECOND
+from pgm.wire.control_packets import Packet
 from pgm.wire.formats import PacketType, Tsi
-from pgm.wire.packets import Packet
-from pgm.wire.serial import unwrap
+from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Train
 from tests.reference import TSI
 from tests.unit.core.makers import (

@@ -10,17 +10,18 @@ import attrs
 import pytest
 
 from aggregator.core import AggregatorCore
-from pgm.core.channel import Channel, Segment
 from pgm.core.effects import Effect, Send
+from pgm.core.element.relay import ElementSetup
 from pgm.core.interface import Core
-from pgm.core.lines import LineSetup
-from pgm.core.receiver import ReceiverCore
-from pgm.core.relay import ElementSetup
-from pgm.core.session import ReceiverSetup
-from pgm.core.source import SourceCore
-from pgm.core.source_setup import SourceSetup
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.recovery.redundant_lines import LineSetup
+from pgm.core.segment import Channel, Segment
+from pgm.core.source.setup import SourceSetup
+from pgm.core.source.source import SourceCore
 from pgm.fec import groups
 from pgm.units import SECOND
+from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr, encode
 from pgm.wire.formats import PacketType
 from pgm.wire.options import (
     Acker,
@@ -48,7 +49,6 @@ from pgm.wire.options import (
     Unknown,
     layout_of,
 )
-from pgm.wire.packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr, encode
 from pgm.wire.parity import build_parity
 from pgm.wire.train import Train
 from repairer.core import RepairerCore

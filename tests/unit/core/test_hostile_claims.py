@@ -7,25 +7,26 @@ import pytest
 
 from pgm.archive.errors import BadRequest
 from pgm.archive.requests import RangeRequest
-from pgm.core.ack_terms import AckTerms
-from pgm.core.channel import Channel
-from pgm.core.congestion_reports import report_packet
+from pgm.core.acked.ack_terms import AckTerms
+from pgm.core.congestion.reports import report_packet
 from pgm.core.effects import Notice, Send
-from pgm.core.session import ReceiverSetup
+from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.segment import Channel
 from pgm.files.manifest import Manifest
 from pgm.files.names import BadManifest
 from pgm.files.packets import Announcement, Answer, BadPacket
 from pgm.messages.objects import CBOR, BadObject
 from pgm.parameters import ROWS
 from pgm.units import MICROSECOND, SECOND
+from pgm.wire.control_packets import Ack, decode_control_untrusted, encode
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.options import Acker, Flow, Members, ParityPrm, find
-from pgm.wire.packets import Ack, decode_control_untrusted, encode
 from pgm.wire.parity import request_sqn
-from pgm.wire.serial import MASK
+from pgm.wire.sequence_numbers import MASK
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import SOURCE, UP, A, Bench
+from tests.unit.core.congestion.test_congestion import report
 from tests.unit.core.makers import (
     MS,
     PARENT,
@@ -39,9 +40,8 @@ from tests.unit.core.makers import (
     spm_packet,
 )
 from tests.unit.core.reader import Reader
-from tests.unit.core.sources import QUIET as NO_SPMS
-from tests.unit.core.sources import START, nak, receive, run, source
-from tests.unit.core.test_congestion import report
+from tests.unit.core.source.sources import QUIET as NO_SPMS
+from tests.unit.core.source.sources import START, nak, receive, run, source
 
 T = PacketType
 SIZE = 8

@@ -8,12 +8,12 @@ import attrs
 import pytest
 
 from aggregator.core import AggregatorCore
-from pgm.core.channel import Channel, Segment
-from pgm.core.element import ElementCore
-from pgm.core.relay import ElementSetup
+from pgm.core.element.element import ElementCore
+from pgm.core.element.relay import ElementSetup
+from pgm.core.segment import Channel, Segment
+from pgm.wire.control_packets import Nak
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Acker, Cr, Crqst, Join, NakList, Option, ParityPrm, Syn, Unknown, layout_of
-from pgm.wire.packets import Nak
 from repairer.core import RepairerCore
 from tests.unit.core.makers import (
     GROUP,

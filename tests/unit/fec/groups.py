@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pgm.wire.data import write_odata
+from pgm.wire.data_packets import write_odata
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fragment, encode_options
 from pgm.wire.train import Run

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.arena import Blocks
+from pgm.core.structures.arena import Blocks
 from pgm.messages.batch_decoder import BatchDecoder, Unpacked, Unreadable
 from pgm.messages.batch_encoder import Filling, FullBatches, pack
 from pgm.messages.batch_format import MOST_MESSAGES, BadBatch, alike, compose, read_layout, width_of

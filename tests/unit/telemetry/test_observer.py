@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pgm.core.channel import Channel, Segment
+from pgm.core.segment import Channel, Segment
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.schema import Event
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
 from pgm.units import SECOND
-from tests.net.places import Place, one_segment
+from tests.net.support.places import Place, one_segment
 from tests.unit.core.makers import data_train
 
 SESSIONS = 10_000

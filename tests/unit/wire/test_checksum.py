@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.wire import checksum
-from pgm.wire.packets import Spmr, encode
+from pgm.wire.control_packets import Spmr, encode
 from pgm.wire.train import Train
 from tests.reference import TSI, checksum_of, data_packet, ones_complement_sum, sealed, without_checksum
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.errors import WireError
+from pgm.wire.control_packets import packet_type_untrusted
 from pgm.wire.formats import (
     DATA,
     UPSTREAM,
@@ -19,7 +20,6 @@ from pgm.wire.formats import (
     tsi_text,
     unpack_nla,
 )
-from pgm.wire.packets import packet_type_untrusted
 from tests.strategies import nlas, tsis
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.wire import checksum
+from pgm.wire.control_packets import Nak, decode_control_untrusted, encode, ncf_for, with_addresses
 from pgm.wire.formats import Nla, PacketType
 from pgm.wire.naks import LIST_SQNS, Naks, full_lists, nak_rows, ncf_rows_for, rows_with_addresses
 from pgm.wire.options import NakBoIvl
-from pgm.wire.packets import Nak, decode_control_untrusted, encode, ncf_for, with_addresses
-from pgm.wire.serial import SPACE, spans_of, wrap
+from pgm.wire.sequence_numbers import SPACE, spans_of, wrap
 from pgm.wire.train import Train
 from tests.unit.core.makers import nak_packet, ncf_packet
 

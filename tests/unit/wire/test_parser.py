@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgm.wire.control_packets import CONTROL, Nak, Spm, Spmr, encode
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fragment, NakList
-from pgm.wire.packets import CONTROL, Nak, Spm, Spmr, encode
 from pgm.wire.rejects import REASONS
 from pgm.wire.train import Data, Train
 from tests.reference import DATA_PORT, TSI, data_packet, sealed, without_checksum

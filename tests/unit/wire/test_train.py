@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pgm.wire.data import write_odata
+from pgm.wire.control_packets import Nak, Spm, encode
+from pgm.wire.data_packets import write_odata
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Fragment, Syn, Unknown
-from pgm.wire.packets import Nak, Spm, encode
-from pgm.wire.serial import MASK, wrap
+from pgm.wire.sequence_numbers import MASK, wrap
 from pgm.wire.train import Data, Run, Train, fragment_of
 from tests.reference import DATA_PORT, OTHER_TSI, TSI, data_packet, sealed, without_checksum
 from tests.strategies import u32s

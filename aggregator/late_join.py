@@ -1,0 +1,82 @@
+"""Late joiners at an aggregator: it keeps nothing, so their questions and NAKs go to whoever above does.
+
+What comes goes down once to each segment that asked, to one late joiner alone by unicast. The rate is that of whoever sends it.
+"""
+
+from __future__ import annotations
+
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.element.relay import ElementSetup
+from pgm.core.late_join.history_server import Joiners
+from pgm.core.late_join.upstream_history import Asked, HistoryAbove, begins_at
+from pgm.core.recovery.parents import Parents
+from pgm.core.repair.nak_limits import Brakes
+from pgm.core.segment import Segment
+from pgm.core.session.state import Path
+from pgm.parameters import Parameters
+from pgm.units import SECOND
+from pgm.wire.formats import Nla
+from pgm.wire.options import Held
+
+
+class History:
+    """The late joiners below one aggregator in one session."""
+
+    def __init__(
+        self, path: Path, setup: ElementSetup, brakes: Brakes, parameters: Parameters, counters: Counters
+    ) -> None:
+        self._path = path
+        self._parameters = parameters
+        self._counters = counters
+        self.joiners = Joiners(path, parameters, brakes)
+        self._above = HistoryAbove(path, setup.keepers, lambda _: setup.up, parameters, counters)
+        self._route: Parents | None = None
+
+    @property
+    def keeper(self) -> Nla | None:
+        """Whom history is asked of."""
+        return self._above.keeper
+
+    @property
+    def route(self) -> Parents | None:
+        """The same as a way for NAKs; None while nobody has said that it keeps anything."""
+        keeper = self._above.keeper
+        if keeper is None:
+            return None
+        if self._route is None or self._route.current != keeper:
+            self._route = Parents(
+                (keeper,), self._parameters, self._counters, SECOND // self._parameters.ne_nak_rpt_rte
+            )
+        return self._route
+
+    def seek(self, now_ns: int) -> bool:
+        """History is wanted and nobody is known to keep it: ask, unless there is no hope."""
+        return self._above.seek(now_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return self._above.deadline_ns
+
+    def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+        """Ask above, or answer by what was just said."""
+        if self._above.is_empty:
+            return (self._tell(Asked(held, segment, peer, None), now_ns),)
+        effects, answered = self._above.ask(held, segment, peer, now_ns)
+        return [*effects, *(self._tell(one, now_ns) for one in answered)]
+
+    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+        """Somebody above says what there is."""
+        return [self._tell(one, now_ns) for one in self._above.on_answer(held, peer, now_ns)]
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """Ask again, or answer without."""
+        if self._above.deadline_ns > now_ns:
+            return NOTHING
+        effects, decided = self._above.handle_deadline(now_ns)
+        return [*effects, *(self._tell(one, now_ns) for one in decided)]
+
+    def _tell(self, asked: Asked, now_ns: int) -> Effect:
+        first = None if asked.first is None else begins_at(asked.held, asked.first, self._path.lead)
+        return self.joiners.tell(asked.held, first, asked.segment, asked.peer, now_ns)

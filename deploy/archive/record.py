@@ -1,0 +1,211 @@
+"""`pgm record`: a receiver that puts what it gets into an archive."""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import trio
+
+from deploy.node.supervisor import end_with_supervisor
+from deploy.stream.receive_output import Meter
+from deploy.terminal.event_log import Happenings
+from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.output import command, log, print_json
+from deploy.terminal.target import require_node
+from pgm.archive.recording.node_recording import recording
+from pgm.archive.recording.recorder import Recorder
+from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.errors import UsageError
+from pgm.net.control.serve import start_answering
+from pgm.net.control.status_socket import snapshot_of
+from pgm.net.core_factory import receiver_core, stream_of
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.driver.trio_driver import Driver
+from pgm.net.element_process import cancel_on_signal
+from pgm.net.endpoint.open import driven, receiving_driver, receiving_links, resolve
+from pgm.net.link.link import close_links
+from pgm.telemetry.snapshot import Snapshot
+from pgm.topology.node_plan import NodePlan, Role
+
+_SHOW_S = 0.5  # between two looks at how far it is
+_EXTRA = "pip install 'pgm-repair-network[arrow]'"
+
+
+def need_arrow() -> None:
+    """Raise `UsageError` where pyarrow is missing."""
+    try:
+        import pyarrow.flight  # noqa: F401
+    except ImportError:
+        raise UsageError("archives need pyarrow", remedy=_EXTRA) from None
+
+
+@attrs.define(eq=False)
+class _Recording:
+    """The application of a recording receiver: it takes everything at once, the recorder's queue is the bound."""
+
+    core: ReceiverCore
+    recorder: Recorder
+    ends_when_closed: bool
+    events: Happenings
+    packets: int = 0
+    lost: int = 0
+    has_ended: trio.Event = attrs.field(factory=trio.Event)
+    _open: set[bytes] = attrs.field(factory=set)
+    _freed: int = 0
+
+    def take(self, effect: Effect) -> None:
+        self.recorder.take(effect)
+        if isinstance(effect, Deliver):
+            self._freed += effect.run.octets
+            self.packets += effect.run.count
+        elif isinstance(effect, Notice):
+            self.events.say(effect)
+        elif isinstance(effect, (Opened, Lost, Closed)):
+            self.events.say(effect)
+            self._follow(effect)
+
+    def _follow(self, effect: Opened | Lost | Closed) -> None:
+        if isinstance(effect, Lost):
+            self.lost += effect.count
+        elif isinstance(effect, Opened):
+            self._open.add(effect.tsi)
+        elif effect.cause is not CloseCause.SILENT:
+            self._open.discard(effect.tsi)
+            if self.ends_when_closed and not self._open:
+                self.has_ended.set()
+
+    def after(self) -> Effects:
+        freed, self._freed = self._freed, 0
+        return self.core.grant(freed) if freed else NOTHING
+
+
+async def record_node(
+    plan: NodePlan, stream: str | None, directory: Path, *, until_closed: bool, seed: str | None
+) -> dict[str, Any]:
+    """Record until a signal, or until all streams have ended; returns the account. Raises `ArchiveError`, `TransportError`."""
+    streams = plan.streams if stream is None else (stream_of(plan, stream),)
+    links = receiving_links(plan, seed)
+    since = time.monotonic()
+    meter = Meter("recorded")
+    events = Happenings(meter.leave)
+    async with AsyncExitStack() as stack:
+        stack.callback(close_links, links)
+        generator = random.Random(random.SystemRandom().random())
+        core = receiver_core(plan, streams, [link.segment for link in links], generator)
+        recorder = stack.enter_context(recording(plan, directory, core.sessions.path_of, events.log))
+        recorder.counters = core.counters
+        application = _Recording(core, recorder, until_closed, events)
+        driver = receiving_driver(core, links, application, plan.parameters)
+        driver.last_event = events.last
+        await stack.enter_async_context(driven(driver, plan))
+        stack.callback(lambda: driver.perform_now(core.leave(driver.now_ns())))
+        snapshot = await _until_done(plan, driver, application, meter)
+    meter.leave()
+    snapshot["counters"] = core.counters.snapshot()  # with what was recorded at the end
+    account = recorder.account()
+    return {
+        "node": plan.name,
+        "role": plan.role.value,
+        "segment": plan.upstream.name,
+        "directory": str(directory),
+        "packets": application.packets,
+        "rows": account["rows"],
+        "messages": account["messages"],
+        "lost": account["lost"],
+        "octets": account["octets"],
+        "syncs": account["syncs"],
+        "seconds": round(time.monotonic() - since, 3),
+        "writer_cpu_s": round(sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]), 3),
+        "events": application.events.rows(),
+        "snapshot": snapshot,
+    }
+
+
+async def _until_done(plan: NodePlan, driver: Driver, application: _Recording, meter: Meter) -> Snapshot:
+    started_ns = driver.now_ns()
+    for link in driver.links:
+        if link.sockets.buffers.complaint:
+            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
+    async with open_plain_nursery() as nursery:
+        await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
+        await nursery.start(cancel_on_signal, nursery.cancel_scope)
+        nursery.start_soon(_show, application, meter)
+        log("ready", f"{plan.name} records")
+        await application.has_ended.wait()
+        nursery.cancel_scope.cancel()
+    return snapshot_of(plan, driver, started_ns)
+
+
+async def _show(application: _Recording, meter: Meter) -> None:
+    """A line on a terminal that says how far it is."""
+    while meter.is_on:
+        found = application.recorder.account()
+        waiting = f"{found['waiting_octets'] / 1e6:,.1f} MB wait"
+        meter.show(found["octets"], f", {found['rows']:,} rows, {application.lost:,} lost, {waiting}")
+        await trio.sleep(_SHOW_S)
+
+
+def account_text(account: dict[str, Any]) -> str:
+    """What was recorded, in one line."""
+    lost = ", ".join(f"{count:,} lost ({cause})" for cause, count in sorted(account["lost"].items())) or "0 lost"
+    return f"{account['rows']:,} rows, {account['octets'] / 1e6:,.1f} MB, {lost}"
+
+
+@click.command()
+@click.argument("file")
+@click.option("--node", help="Name of the receiver in the file whose place this takes.")
+@click.option("--stream", help="Record this stream; all of the node without it.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="The archive: a directory of its own, made if need be."
+)
+@click.option("--until-closed", is_flag=True, help="End when every stream that was heard has ended.")
+@click.option("--seed", help="Seed of the losses that the topology injects.")
+@command
+def record(
+    file: str,
+    node: str | None,
+    stream: str | None,
+    directory: Path | None,
+    until_closed: bool,
+    seed: str | None,
+    as_json: bool,
+) -> None:
+    """Record what a receiver of FILE, a topology file or an address, gets into an archive on disk.
+
+    \b
+    pgm record tree.toml --node desk-7 --dir /var/lib/pgm/desk-7
+    pgm record tree.toml --node desk-7 --dir archive --until-closed --json
+    pgm archive ls archive
+
+    A row for each message and one for each loss, in segments of Arrow record batches that survive SIGKILL; docs/archive.md tells
+    more. Sizes and ages are parameters of the topology (record_bytes and others). A repairer records by itself where the topology says
+    record = { directory = "..." }.
+
+    Ends with --until-closed, on Ctrl-C or SIGTERM, with what it has written synced. Exits with 1 if the disk was full or too slow for any of it.
+    """
+    require_node(file, node)
+    plan = resolve(file, node, Role.RECEIVER, {})
+    where = directory or (Path(plan.record_directory) if plan.record_directory is not None else None)
+    if where is None:
+        raise UsageError(f"node {plan.name} has no directory to record into", remedy="name one with --dir DIRECTORY")
+    end_with_supervisor()
+
+    async def run() -> dict[str, Any]:
+        return await record_node(plan, stream, where, until_closed=until_closed, seed=seed)
+
+    account = trio.run(run)
+    if as_json:
+        print_json(account)
+    else:
+        log("account", account_text(account))
+    if account["lost"].get(LossCause.RECORDER.value):
+        sys.exit(EXIT_FAILED)

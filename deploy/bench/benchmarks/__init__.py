@@ -1,0 +1,1 @@
+"""The benchmarks of `pgm bench`, one module each."""

@@ -1,0 +1,128 @@
+"""`pgm bench relay`: what an element in the path costs, in throughput and in CPU for a packet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import attrs
+
+from deploy.bench.benchmarks.throughput import figures
+from deploy.bench.contender import Contender
+from deploy.bench.contenders.ours_trio import OursTrio
+from deploy.bench.limits import limited_by
+from deploy.bench.peer import Peer, running
+from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.search import Maximum, Search
+from deploy.bench.settings import Row, Settings
+from deploy.bench.tree import chain
+from deploy.bench.trial import Outcome, environment, transfer
+from deploy.bench.turns import Searcher, by_turns
+from pgm.errors import ProcessError
+
+SIZE = 1400
+_START_S = 60.0
+_SHARE = 0.8  # of what the CPU of all processes would allow
+# The most CPU an element may take for a packet, as a multiple of that of others.
+_MOST_CPU = {"aggregator": {"cpu_of_ends": 1.2}, "repairer": {"cpu_of_receiver": 1.3}}
+_LAYOUTS = ("", "aggregator", "repairer")
+
+
+@asynccontextmanager
+async def _relay(place: Place, role: str, file: str, folder: str) -> AsyncIterator[Peer | None]:
+    """The process in the middle, if there is one."""
+    if not role:
+        yield None
+        return
+    command = [sys.executable, "-m", "deploy.bench.peers.node", file, "relay"]
+    async with running(role, place.wrap(1, command), environment() | {"PGM_RUNTIME_DIR": folder}) as peer:
+        await peer.until("ready", _START_S)
+        yield peer
+
+
+@attrs.frozen
+class _Found:
+    """What was found with a role in the path: the lossless maximum, the CPU that the element took for each outcome, and its memory."""
+
+    maximum: Maximum
+    row: Row
+    relay_cpu_s: dict[int, float]  # by id of an outcome
+    peak_octets: int
+
+
+async def relay(settings: Settings) -> list[Row]:
+    """Rows: direct, through an aggregator, through a repairer, which take turns."""
+    contender = OursTrio()
+    found = await by_turns([partial(_measured, contender, role, settings) for role in _LAYOUTS])
+    rows: list[Row] = []
+    for role, one in zip(_LAYOUTS, found, strict=True):
+        row: Row = {"benchmark": "relay", "contender": contender.name, "title": contender.title, "size": SIZE}
+        row["layout"] = f"through a relaying {role}" if role else "direct"
+        row |= {"why_not": one} if isinstance(one, str) else one.row | _costs(one, role, rows[0] if rows else None)
+        rows.append(row)
+        settings.emit(row)
+    return rows
+
+
+async def _measured(contender: Contender, role: str, settings: Settings, searcher: Searcher) -> _Found | str:
+    """What was found, or why nothing was."""
+    try:
+        with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
+            return await _searched(contender, role, place, settings, searcher)
+    except ProcessError as error:
+        return error.message
+
+
+async def _searched(contender: Contender, role: str, place: Place, settings: Settings, searcher: Searcher) -> _Found:
+    file = chain(settings.folder, place, role, settings.rcvbuf)
+    job = settings.job(place, SIZE, file=str(file))
+    relay_cpu_s: dict[int, float] = {}
+    kept: list[Outcome] = []  # so that no id is used twice
+    peak = 0
+
+    async def run(rate: float) -> Outcome:
+        nonlocal peak
+        async with searcher.trial(), _relay(place, role, str(file), str(settings.folder)) as element:
+            before = element.usage.cpu_s if element else 0.0
+            outcome = await transfer(contender, attrs.evolve(job, rate=rate))
+            if element is not None:
+                usage = element.usage
+                relay_cpu_s[id(outcome)], peak = usage.cpu_s - before, usage.peak_octets
+        asked = f"{rate * SIZE / 1e6:,.0f} MB/s" if rate else "flat out"
+        said = f"{contender.title}, {f'through a relaying {role}' if role else 'direct'}, {asked}"
+        settings.say(f"{said}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'whole'}")
+        kept.append(outcome)
+        return outcome
+
+    maximum = await Search(run, settings.runs, settings.precision, searcher.found).maximum()
+    row = figures(contender, maximum) | {"path": place.kind, "mtu": place.mtu}
+    row["limited_by"] = limited_by(contender, maximum)
+    return _Found(maximum, row, relay_cpu_s, peak)
+
+
+def _costs(found: _Found, role: str, direct: Row | None) -> Row:
+    best = found.maximum.median
+    if best is None:
+        return {}
+    cpu = {"source": best.sender.cpu_s, "receiver": best.receiver.cpu_s}
+    memory = {"source": best.sender.peak_octets, "receiver": best.receiver.peak_octets}
+    if role:
+        cpu[role], memory[role] = found.relay_cpu_s[id(best)], found.peak_octets
+    row: Row = {
+        "cpu_s": round(sum(cpu.values()), 3),
+        "cpu_us_per_packet": {name: round(value / best.packets * 1e6, 3) for name, value in cpu.items()},
+        "peak_bytes": memory,
+    }
+    if role and direct is not None and direct.get("mb_per_s"):
+        ends = cpu["source"] + cpu["receiver"]
+        row["of_direct"] = round(best.mb_per_s / direct["mb_per_s"], 4)
+        row["wanted"] = round(_SHARE * ends / sum(cpu.values()), 4)
+        # The same from what a packet costs the ends where nothing is between them, which is what gives direct its rate.
+        alone_us, all_us = (sum(one["cpu_us_per_packet"].values()) for one in (direct, row))
+        row["cpu_allows"] = round(_SHARE * alone_us / all_us, 4)
+        row["cpu_of_ends"] = round(cpu[role] / ends, 3)
+        row["cpu_of_receiver"] = round(cpu[role] / cpu["receiver"], 3)
+        row["cpu_limit"] = _MOST_CPU[role]
+    return row

@@ -1,0 +1,254 @@
+"""`pgm bench repair`: what losses cost. Random loss on the path, a long burst, and a gap of a hundred thousand packets."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import attrs
+
+from deploy.bench.benchmarks.gap import gap
+from deploy.bench.benchmarks.latency import SIZE as ASKED_SIZE
+from deploy.bench.benchmarks.latency import trips
+from deploy.bench.benchmarks.throughput import figures, lossless_maximum
+from deploy.bench.contender import Contender, Job
+from deploy.bench.contenders.raw_gso import RawGso
+from deploy.bench.limits import limited_by
+from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.search import Maximum
+from deploy.bench.settings import Row, Settings
+from deploy.bench.trial import Outcome, pair, transfer
+from deploy.bench.turns import Searcher, by_turns
+from pgm.errors import ProcessError
+from pgm.parameters import Parameters
+from pgm.units import MILLISECOND, format_fraction
+from pgm.wire.formats import DATA_HEADER_OCTETS
+
+SIZE = 1400
+_QUIET_S = 10.0  # repairs of some contenders take seconds
+_PATIENCE_S = 60.0
+_BURST_RATE = 100_000  # packets a second while the burst is lost: a rate at which nothing else is
+_AROUND = 2000  # packets behind the burst, which show it
+_TIMES = ("repair_p50_ms", "repair_p99_ms", "repairs_timed")
+_TRIPS = 3  # round trips that a repair is granted
+_TRIO_MS = 2.5  # two steps of its timers, which wait for the back-off and for the hold, and the time to wake
+_TRIPS_S = 0.5  # of round trips
+_OFFERED = 0.82  # of the lossless rate: what is wanted is 0.8, and the last repair takes its time too
+
+
+@attrs.frozen
+class _Loss:
+    """What is lost at random."""
+
+    name: str
+    is_trains: bool = False
+    is_injected: bool = False  # by the sender, out of the trains that it sends
+
+    def prepare(self, job: Job, share: float) -> None:
+        """Make the path lose so much."""
+        if not self.is_injected:
+            job.place.lose(0, share, whole_trains=self.is_trains)
+
+    def clear(self, job: Job) -> None:
+        """Leave the path as it was."""
+        if not self.is_injected:
+            job.place.lose(0, 0.0, whole_trains=True)
+
+    def job(self, job: Job, share: float) -> Job:
+        """Have the sender lose so much."""
+        return attrs.evolve(job, loss=share) if self.is_injected else job
+
+
+# Trains that the sender's device cuts up and that are read packet by packet, trains with holes, as cards that join packets make
+# them, and trains that are there or not.
+_LOSSES = (_Loss("packets"), _Loss("packets inside trains", is_injected=True), _Loss("trains", is_trains=True))
+
+_TAKES = (
+    1.8  # times its size: the kernel doubles what it is asked for, for its own books, and trains need little of that
+)
+# The limit on repairs lifted, and on what is asked for at a time.
+_LIFTED: dict[str, int | float | str] = {"txw_max_rte": 125_000_000_000, "rdata_share": 1.0}
+
+
+async def repair(settings: Settings) -> list[Row]:
+    """Rows of all contenders and parts."""
+    rows: list[Row] = []
+
+    def add(row: Row) -> None:
+        rows.append(row)
+        settings.emit(row)
+
+    with open_place(settings.path, ETHERNET_MTU) as place:
+        contenders = [one for one in settings.contenders_of("repair") if not isinstance(one, RawGso)]
+        why_not = place.why_no_losses()
+        for contender in contenders:
+            for row in await _losses(contender, place, settings, why_not):
+                add(row)
+        for contender in contenders:
+            if contender.is_ours:
+                add(await _flat_out(contender, place, settings))
+                add(await _burst(contender, place, settings))
+    add(gap())
+    return rows
+
+
+def _row(contender: Contender, part: str, place: Place) -> Row:
+    row = {"benchmark": "repair", "part": part, "contender": contender.name, "title": contender.title, "size": SIZE}
+    return row | {"path": place.kind, "mtu": place.mtu}
+
+
+async def _losses(contender: Contender, place: Place, settings: Settings, why_not: str) -> list[Row]:
+    """Goodput with each kind of loss, beside none on the same path; the two take turns."""
+    job = settings.job(place, SIZE, quiet_s=_QUIET_S)
+    of_place = _row(contender, "random loss", place)
+    if contender.why_not(job):
+        return [of_place | {"why_not": contender.why_not(job)}]
+    rows = [of_place | {"why_not": why_not}] if why_not else []
+    for kind in _LOSSES:
+        if contender.is_ours if kind.is_injected else not why_not:
+            row = _row(contender, f"{format_fraction(settings.loss)} of {kind.name}", place)
+            try:
+                rows.append(row | await _lossy(contender, kind, job, settings))
+            except ProcessError as error:
+                rows.append(row | {"why_not": error.message})
+            finally:
+                kind.clear(job)
+    return rows
+
+
+async def _lossy(contender: Contender, kind: _Loss, job: Job, settings: Settings) -> Row:
+    """One row of it. Raises `ProcessError`."""
+    kind.prepare(job, 0.0)
+    wanted = await _wanted(contender, job, settings) if contender.is_ours else {}
+
+    def search(share: float) -> Callable[[Searcher], Awaitable[Maximum]]:
+        title = f"{format_fraction(share)} of {kind.name} lost" if share else f"no {kind.name} lost"
+        lossy = kind.job(job, share)
+        prepare = partial(kind.prepare, job, share)
+        return partial(lossless_maximum, contender, lossy, settings, prepare=prepare, title=title)
+
+    without, found = await by_turns([search(0.0), search(settings.loss)])
+    kind.prepare(job, settings.loss)
+    held = await _held(contender, kind.job(job, settings.loss), settings, without)
+    return _goodput(contender, without, found) | held | wanted
+
+
+async def _wanted(contender: Contender, job: Job, settings: Settings) -> Row:
+    """What half of all repairs should take at most: three round trips, half of the longest back-off, both holds, and what trio's timers add."""
+    said = await trips(contender, attrs.evolve(job, size=ASKED_SIZE, seconds=_TRIPS_S))
+    round_trip_ms, timers = said["p50_us"] / 1e3, Parameters()
+    waits_ms = (timers.nak_bo_ivl / 2 + timers.reorder_ivl + timers.rdata_hold_ivl) / MILLISECOND
+    bound_ms = _TRIPS * round_trip_ms + waits_ms + (0.0 if contender.spins else _TRIO_MS)
+    settings.say(f"{contender.title}: half of all repairs should take {bound_ms:.1f} ms at most")
+    return {"round_trip_ms": round(round_trip_ms, 3), "repair_wanted_ms": round(bound_ms, 3)}
+
+
+async def _held(contender: Contender, job: Job, settings: Settings, without: Maximum) -> Row:
+    """Runs at the share of the lossless rate that losses must leave; ours once more with a clock on every repair, which costs the receiver something."""
+    lossless = without.median
+    if lossless is None:
+        return {}
+    wanted = attrs.evolve(job, rate=_OFFERED * lossless.messages_per_s)
+    runs = [await transfer(contender, wanted) for _ in range(settings.runs)]
+    shares = [round(one.mb_per_s / lossless.mb_per_s, 4) for one in runs]
+    timed = await transfer(contender, attrs.evolve(wanted, watch=True)) if contender.is_ours else runs[0]
+    offered = statistics.median(one.offered_per_s for one in runs) / lossless.messages_per_s
+    row = {"held_runs": shares, "held": statistics.median(shares), "held_lost": max(one.lost for one in runs)}
+    row["held_offered"] = round(offered, 4)  # less than was wanted where the sender itself was held up
+    row |= {key: value for key, value in timed.receiver.said.items() if key in _TIMES}
+    settings.say(
+        f"{contender.title}: {row['held']:.2f} of the lossless rate where {offered:.2f} was sent,"
+        f" {row['held_lost']:,} lost for good, p50 of a repair {row.get('repair_p50_ms', '-')} ms"
+    )
+    return row
+
+
+def _goodput(contender: Contender, without: Maximum, found: Maximum) -> Row:
+    """The highest rate at which nothing is lost for good."""
+    lossless, best = without.median, found.median
+    if lossless is None or best is None:
+        return {"why_not": "there is no rate at which nothing is lost for good"}
+    return figures(contender, found) | {
+        "lossless_mb_per_s": round(lossless.mb_per_s, 2),
+        "goodput": round(best.mb_per_s / lossless.mb_per_s, 4),
+        "limited_by": limited_by(contender, found),
+    }
+
+
+async def _flat_out(contender: Contender, place: Place, settings: Settings) -> Row:
+    """A source that is told to run flat out and yields (`flow = "yield"`), with losses inside of its trains and without, by turns."""
+    row = _row(contender, f"{format_fraction(settings.loss)} lost, told to run flat out", place)
+    whole = settings.job(place, SIZE, quiet_s=_QUIET_S, flow="yield")
+    without: list[Outcome] = []
+    runs: list[Outcome] = []
+    try:
+        for _ in range(settings.runs):
+            without.append(await transfer(contender, whole))
+            runs.append(await transfer(contender, attrs.evolve(whole, loss=settings.loss)))
+    except ProcessError as error:
+        return row | {"why_not": error.message}
+    if not all(one.received for one in without):
+        return row | {"why_not": "nothing came in, though nothing was lost on the way"}
+    found = _goodput(contender, *(Maximum(some, None, settings.runs) for some in (without, runs)))
+    lost = max(one.lost for one in (*without, *runs))
+    settings.say(
+        f"{contender.title}, told to run flat out: {found['mb_per_s']:,} MB/s with losses,"
+        f" {found['lossless_mb_per_s']:,} without, {lost:,} lost for good"
+    )
+    return row | found | {"lost": lost, "limited_by": "the source chose its rate, by what it was asked for"}
+
+
+async def _burst(contender: Contender, place: Place, settings: Settings) -> Row:
+    """A receiver loses so many packets in a row; the source takes the time from the first NAK to the last repair."""
+    count = settings.burst
+    row = _row(contender, f"burst of {count:,}", place)
+    job = settings.job(place, SIZE, rate=_BURST_RATE, messages=count + _AROUND, watch=True, quiet_s=_QUIET_S)
+    # Asked for at a time: what the receiver's socket buffer takes, since the source now answers as fast as it can.
+    at_once = min(2 * count, round(_TAKES * settings.rcvbuf) // (SIZE + DATA_HEADER_OCTETS))
+    lifted = attrs.evolve(job, parameters=_LIFTED, receiver_parameters={"nak_max_outstanding": at_once})
+    raw_job = settings.job(place, SIZE, messages=count)
+    runs, raw = [], []
+    try:
+        for _ in range(settings.runs):  # by turns
+            runs.append(await _burst_once(contender, lifted, count))
+            raw.append(await transfer(RawGso(), raw_job))
+    except ProcessError as error:
+        return row | {"why_not": error.message}
+    took = statistics.median(run["repair_s"] for run in runs)
+    plain = statistics.median(one.send_s / one.sent for one in raw) * count  # as ours: until the last one has left
+    settings.say(
+        f"{contender.title}, burst of {count:,} packets: repaired in {took * 1e3:.1f} ms, raw {plain * 1e3:.1f} ms"
+    )
+    return row | {
+        "ms": round(took * 1e3, 3),
+        "raw_ms": round(plain * 1e3, 3),
+        "of_raw": round(took / plain, 2),
+        "lost": max(run["lost"] for run in runs),
+        "repaired": min(run["rdata_packets"] for run in runs),
+        "messages_per_s": round(count / took),
+        "mb_per_s": round(count * SIZE / took / 1e6, 1),
+        "packets_per_s": round(count / took),
+        "cpu_s": round(statistics.median(run["cpu_s"] for run in runs), 3),
+    }
+
+
+async def _burst_once(contender: Contender, job: Job, count: int) -> dict[str, Any]:
+    async with pair(contender, job, ("send", "recv")) as (sender, receiver):
+        await receiver.until("hears", _PATIENCE_S)
+        await receiver.tell(f"lose {count}")
+        await receiver.until("loses", _PATIENCE_S)
+        before = sender.usage.cpu_s + receiver.usage.cpu_s
+        await sender.tell("go")
+        sent = await sender.until("sent", _PATIENCE_S)
+        await receiver.tell(f"expect {sent['messages']}")
+        got = await receiver.until("result", _PATIENCE_S)
+        await sender.tell("report")
+        repairs = await sender.until("repairs", _PATIENCE_S)
+        cpu_s = sender.usage.cpu_s + receiver.usage.cpu_s - before
+    if "repair_s" not in repairs:
+        raise ProcessError(
+            f"{contender.name}: nothing was repaired; {sent['messages'] - got['messages']:,} are missing"
+        )
+    return {**repairs, "cpu_s": cpu_s, "lost": sent["messages"] - got["messages"]}

@@ -1,0 +1,1 @@
+"""The programs that run this project's ends of a benchmark path."""

@@ -1,0 +1,185 @@
+"""Our ends on the busy-poll driver: one thread a process."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
+from deploy.bench.peers.messages import Maker, Octets, Tally, pattern
+from deploy.bench.peers.ours.common import (
+    PING_PORT,
+    both_of,
+    counted,
+    lose,
+    receiver_parameters,
+    source_parameters,
+    target,
+    window_of,
+)
+from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
+from deploy.bench.peers.round_trips import Answered, Trips
+from pgm.blocking import open_receiver, open_source
+from pgm.core.effects import Lost
+from pgm.messages.arguments import Names
+from pgm.net.endpoint.busy_poll import Receiver, Source
+from pgm.net.framing.items import Batch, Message
+from pgm.net.framing.packed_batch import PackedBatch
+
+_TURN_S = 0.02  # of spinning between two looks at what we are told
+
+
+def _without_subjects(_: Octets) -> Names:
+    return None
+
+
+def send(control: Control, job: Mapping[str, Any]) -> None:
+    """Send probes, then messages."""
+    opening = target(job, "sender", 0, PING_PORT, is_source=True)
+    send_by(control, job, {**opening, **source_parameters(job)}, _without_subjects)
+
+
+def send_by(
+    control: Control, job: Mapping[str, Any], opening: Mapping[str, Any], subjects_of: Callable[[Octets], Names]
+) -> None:
+    """The same with a source that is opened like this, and messages with these subjects."""
+    with open_source(**opening, busy_poll=True) as source:
+        maker = Maker(job["size"])
+        subjects = subjects_of(maker.rows)
+        watch = SourceWatch(source.driver.core)
+        lose(source.driver.links, job)
+        if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
+            source.driver.core = watch
+        control.say("ready")
+        while control.word(PROBE_IVL_S) != "go":
+            if control.is_over:
+                return
+            source.send_batch(probe := maker.probe(), subject=subjects_of(probe))
+        begun_ns = time.monotonic_ns()
+        until_ns = begun_ns + round(job["seconds"] * 1e9)
+        while maker.made < job["messages"] or (not job["messages"] and time.monotonic_ns() < until_ns):
+            source.send_batch(maker.next(), subject=subjects)
+        seconds = (time.monotonic_ns() - begun_ns) / 1e9
+        window = window_of(watch)
+        control.say("sent", messages=maker.made, seconds=seconds, **window, **counted(source.counters))
+        while not control.is_over:
+            _turn(source)
+            if control.word() == "report":
+                control.say("repairs", **watch.result())
+
+
+def _turn(end: Source | Receiver) -> None:
+    until_ns = time.monotonic_ns() + round(_TURN_S * 1e9)
+    while time.monotonic_ns() < until_ns:
+        end.poll()
+
+
+def recv(control: Control, job: Mapping[str, Any]) -> None:
+    """Receive until everything is there, or nothing comes any more."""
+    recv_by(control, job, target(job, "receiver", 0, PING_PORT, is_source=False))
+
+
+def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]) -> None:
+    """The same with a receiver that is opened like this."""
+    with open_receiver(**opening, busy_poll=True, **receiver_parameters(job)) as receiver:
+        tally = Tally(job["size"])
+        watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
+        if job["watch"]:
+            receiver.driver.core = watch
+            if job["messages"]:  # of a burst; an injector costs every read something
+                receiver.links[0].injector = burst
+        control.say("ready")
+        while not tally.probes:
+            _take(receiver, tally)
+            control.word()
+            if control.is_over:
+                return
+        control.say("hears")
+        expected, quiet_s = None, 0.0
+        while not control.is_over and (expected is None or (tally.messages < expected and quiet_s < job["quiet_s"])):
+            quiet_s = 0.0 if _take(receiver, tally) else quiet_s + _TURN_S
+            word = control.word()
+            if word.startswith("expect"):
+                expected = int(word.split()[1])
+            elif word.startswith("lose"):
+                burst.begin(int(word.split()[1]))
+                control.say("loses")
+        control.say("result", **tally.result(), **counted(receiver.counters), **watch.result())
+        while not control.is_over:
+            control.word(QUIET_S)
+
+
+def _take(receiver: Receiver, tally: Tally) -> bool:
+    item = receiver.next_batch(_TURN_S)
+    if isinstance(item, (Batch, PackedBatch)):
+        tally.add(item.payloads)
+    return item is not None
+
+
+def ping(control: Control, job: Mapping[str, Any]) -> None:
+    """Ask, and measure when the answers come."""
+    with _both(job, is_ping=True) as (source, receiver):
+        control.say("ready")
+        while control.word() != "go" and not control.is_over:
+            _turn(source)
+        payload = pattern(job["size"]).tobytes()
+        trips = Trips(job["seconds"])
+        gc.freeze()
+        while not trips.are_over:
+            trips.begin()
+            source.send(payload)
+            trips.end(_answer(receiver))
+        control.say("result", **trips.result(), **counted(receiver.counters))
+        while not control.is_over:
+            _turn(source)
+            control.word()
+
+
+def _answer(receiver: Receiver) -> Answered:
+    while True:
+        item = receiver.recv(QUIET_S)
+        if isinstance(item, Message):
+            return Answered.YES
+        if item is None:
+            return Answered.NO
+        if isinstance(item, Lost):
+            return Answered.LOST
+
+
+def pong(control: Control, job: Mapping[str, Any]) -> None:
+    """Answer."""
+    with _both(job, is_ping=False) as (source, receiver):
+        control.say("ready")
+        gc.freeze()
+        while not control.is_over:
+            item = receiver.recv(_TURN_S)
+            if isinstance(item, Message):
+                source.send(item.payload)
+            else:
+                control.word()
+
+
+@contextmanager
+def _both(job: Mapping[str, Any], *, is_ping: bool) -> Iterator[tuple[Source, Receiver]]:
+    asking, listening = both_of(job, is_ping=is_ping)
+    with (
+        open_receiver(**listening, busy_poll=True, **receiver_parameters(job)) as receiver,
+        open_source(**asking, busy_poll=True, **source_parameters(job)) as source,
+    ):
+        yield source, receiver
+
+
+_ENDS = {"send": send, "recv": recv, "ping": ping, "pong": pong}
+
+
+def main() -> None:
+    """Run the end that the first argument names."""
+    _ENDS[sys.argv[1]](Control(), Control.job())
+
+
+if __name__ == "__main__":
+    main()

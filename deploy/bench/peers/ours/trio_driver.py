@@ -1,0 +1,153 @@
+"""Our ends on the trio driver."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
+from deploy.bench.peers.messages import Maker, Tally, pattern
+from deploy.bench.peers.ours.common import (
+    PING_PORT,
+    both_of,
+    counted,
+    lose,
+    receiver_parameters,
+    source_parameters,
+    target,
+    window_of,
+)
+from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
+from deploy.bench.peers.round_trips import Answered, Trips
+from deploy.bench.peers.trio_control import take_each, until_complete, until_over, until_word
+from pgm.core.effects import Lost
+from pgm.net.endpoint.open import open_receiver, open_source
+from pgm.net.endpoint.receiver import Receiver
+from pgm.net.endpoint.source import Source
+from pgm.net.framing.items import Batch, Message
+
+
+async def send(control: Control, job: Mapping[str, Any]) -> None:
+    """Send probes, then messages."""
+    opening = target(job, "sender", 0, PING_PORT, is_source=True)
+    async with open_source(**opening, **source_parameters(job)) as source:
+        maker = Maker(job["size"])
+        watch = SourceWatch(source.driver.core)
+        lose(source.driver.links, job)
+        if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
+            source.driver.core = watch
+        control.say("ready")
+        while control.word() != "go":
+            if control.is_over:
+                return
+            await source.send_batch(maker.probe())
+            await trio.sleep(PROBE_IVL_S)
+        seconds = await _send_all(source, maker, job)
+        control.say("sent", messages=maker.made, seconds=seconds, **window_of(watch), **counted(source.counters))
+        await until_word(control, "report")
+        control.say("repairs", **watch.result())
+        await until_over(control)
+
+
+async def _send_all(source: Source, maker: Maker, job: Mapping[str, Any]) -> float:
+    """Returns the seconds that it took."""
+    begun_ns = time.monotonic_ns()
+    until_ns = begun_ns + round(job["seconds"] * 1e9)
+    while maker.made < job["messages"] or (not job["messages"] and time.monotonic_ns() < until_ns):
+        await source.send_batch(maker.next())
+    await source.flush()
+    return (time.monotonic_ns() - begun_ns) / 1e9
+
+
+async def recv(control: Control, job: Mapping[str, Any]) -> None:
+    """Receive until everything is there, or nothing comes any more."""
+    opening = target(job, "receiver", 0, PING_PORT, is_source=False)
+    async with open_receiver(**opening, **receiver_parameters(job)) as receiver:
+        tally = Tally(job["size"])
+        watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
+        if job["watch"]:
+            receiver.driver.core = watch
+            if job["messages"]:  # of a burst; an injector costs every read something
+                receiver.links[0].injector = burst
+        control.say("ready")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_each if job["each"] else _take_batches, receiver, tally)
+            await until_complete(control, job, tally, burst)
+            nursery.cancel_scope.cancel()
+        control.say("result", **tally.result(), **counted(receiver.counters), **watch.result())
+        await until_over(control)
+
+
+async def _take_batches(receiver: Receiver, tally: Tally) -> None:
+    async for item in receiver.batches():
+        if isinstance(item, Batch):
+            tally.add(item.payloads)
+
+
+async def ping(control: Control, job: Mapping[str, Any]) -> None:
+    """Ask, and measure when the answers come."""
+    async with _both(job, is_ping=True) as (source, receiver):
+        control.say("ready")
+        await until_word(control, "go")
+        payload = pattern(job["size"]).tobytes()
+        trips = Trips(job["seconds"])
+        while not trips.are_over:
+            trips.begin()
+            await source.send(payload)
+            answered = await _answer(receiver)
+            trips.end(answered)
+        control.say("result", **trips.result(), **counted(receiver.counters))
+        await until_over(control)
+
+
+async def _answer(receiver: Receiver) -> Answered:
+    with trio.move_on_after(QUIET_S):
+        async for item in receiver:
+            if isinstance(item, Message):
+                return Answered.YES
+            if isinstance(item, Lost):
+                return Answered.LOST
+    return Answered.NO
+
+
+async def pong(control: Control, job: Mapping[str, Any]) -> None:
+    """Answer."""
+    async with _both(job, is_ping=False) as (source, receiver), trio.open_nursery() as nursery:
+        control.say("ready")
+
+        async def answer() -> None:
+            async for item in receiver:
+                if isinstance(item, Message):
+                    await source.send(item.payload)
+
+        nursery.start_soon(answer)
+        await until_over(control)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _both(job: Mapping[str, Any], *, is_ping: bool) -> AsyncIterator[tuple[Source, Receiver]]:
+    """A source and a receiver in one process: what one end asks with is what the other listens to."""
+    asking, listening = both_of(job, is_ping=is_ping)
+    async with (
+        open_receiver(**listening, **receiver_parameters(job)) as receiver,
+        open_source(**asking, **source_parameters(job)) as source,
+    ):
+        yield source, receiver
+
+
+_ENDS = {"send": send, "recv": recv, "ping": ping, "pong": pong}
+
+
+def main() -> None:
+    """Run the end that the first argument names."""
+    trio.run(_ENDS[sys.argv[1]], Control(), Control.job())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""`pgm demo`: a whole tree on the loopback interface, with injected loss and an account."""

@@ -1,0 +1,348 @@
+"""`pgm demo`: the whole tree on this machine, over real multicast on loopback, with injected loss.
+
+Every node is a process of its own with its own 127.x address. Losses are drawn packet by packet from
+what a node has read, control packets included, independently for every receiver.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import trio
+
+from deploy.archive.record import need_arrow
+from deploy.demo.account import build_account
+from deploy.demo.tree import DemoTree, demo_topology
+from deploy.node.runtime_folders import DEMO_PREFIX
+from deploy.node.sample_messages import digest
+from deploy.node.supervisor import Child, Supervisor, heed_signals
+from deploy.node.up import start_order
+from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.output import command, print_json, warn
+from pgm.errors import ProcessError, UnitError, UsageError
+from pgm.net.control.status_socket import ask_status
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.parameters import ROWS
+from pgm.topology.check import load_checked
+from pgm.topology.node_plan import NodePlan
+from pgm.topology.plan import plan_all
+from pgm.units import format_rate, parse_fraction
+
+_POLL_S = 0.5
+_STUCK_S = 60.0  # without any receiver getting further: longer than every default of retries and expiry
+
+Show = Callable[[dict[str, Any], str], None]
+
+
+@attrs.define
+class Demo:
+    """One run of the demo."""
+
+    tree: DemoTree
+    messages: int
+    size: int
+    seed: int
+    show: Show
+    telemetry: Path | None = None
+    plans: dict[str, NodePlan] = attrs.field(factory=dict)
+    snapshots: dict[str, Any] = attrs.field(factory=dict)
+
+    async def run(self, folder: Path) -> dict[str, Any]:
+        """Start the tree, send, wait for everybody, stop; returns the account. Raises `ProcessError`."""
+        file = folder / "demo.toml"
+        file.write_text(demo_topology(self.tree))
+        self.plans = plan_all(load_checked(file))
+        async with open_plain_nursery() as nursery:
+            supervisor = Supervisor(file, nursery, folder, _unheard)
+            await nursery.start(heed_signals, trio.Event(), trio.Event())
+            try:
+                account = await self._run(supervisor, folder)
+            finally:
+                supervisor.kill_all()
+            nursery.cancel_scope.cancel()
+        return account
+
+    async def _run(self, supervisor: Supervisor, folder: Path) -> dict[str, Any]:
+        elements, receivers, sources = start_order(self.plans)
+        recorders = [name for name in receivers if self.plans[name].record_directory is not None]
+        receivers = [name for name in receivers if name not in recorders]
+        work = ["--generate", str(self.messages), "--size", str(self.size), "--data-seed", str(self.seed)]
+        seed = ["--seed", str(self.seed)]
+        if self.telemetry is not None:
+            seed += ["--telemetry", str(self.telemetry.resolve())]
+        self._show(f"starting {len(self.plans)} processes")
+        await supervisor.start_all(elements, seed)
+        await supervisor.start_all(receivers, [*seed, *work, "--until-closed"])
+        await supervisor.start_all(recorders, ["--seed", str(self.seed), "--until-closed"], verb="record")
+        source = await supervisor.start(sources[0], [*seed, *work, "--hold"], has_stdin=True)
+        await self._until_all_know_the_path(supervisor, folder, [*receivers, *recorders])
+        started = trio.current_time()
+        assert source.process.stdin is not None
+        await source.process.stdin.send_all(b"go\n")
+        await self._until_all_are_done(supervisor, folder, [*receivers, *recorders])
+        seconds = trio.current_time() - started
+        await self._poll(supervisor, folder)
+        self._show("stopping")
+        await source.done.wait()
+        await supervisor.stop_all(elements)
+        return self._account(supervisor, receivers, seconds)
+
+    def _account(self, supervisor: Supervisor, receivers: list[str], seconds: float) -> dict[str, Any]:
+        results: dict[str, dict[str, Any]] = {}
+        for name in self.plans:
+            child = supervisor.children[name]
+            if child.result is None:
+                raise child.failure()
+            self.snapshots[name] = child.result["snapshot"]
+            if name in receivers:
+                results[name] = child.result
+        expected = digest(self.messages, self.size, self.seed)
+        for row in results.values():
+            row["sha256_ok"] = row["sha256"] == expected
+        recorded = [
+            child.result for child in supervisor.children.values() if child.result and "directory" in child.result
+        ]
+        return build_account(self.tree, self.messages, seconds, results, self.snapshots, recorded)
+
+    def _show(self, phase: str) -> None:
+        """Show what is known, in the order of the tree."""
+        self.show({name: self.snapshots[name] for name in self.plans if name in self.snapshots}, phase)
+
+    async def _poll(self, supervisor: Supervisor, folder: Path) -> None:
+        """Ask every node that runs; what has ended said its last itself."""
+        results = {name: child.result for name, child in supervisor.children.items()}
+        self.snapshots |= {name: result["snapshot"] for name, result in results.items() if result}
+        running = [name for name, result in results.items() if not result]
+
+        def ask() -> dict[str, Any]:
+            answers = {}
+            for name in running:
+                try:
+                    answers[name] = ask_status(folder / "demo" / f"{name}.sock")
+                except ProcessError:
+                    continue  # it may just have ended
+            return answers
+
+        self.snapshots |= await trio.to_thread.run_sync(ask)
+
+    async def _until_all_know_the_path(self, supervisor: Supervisor, folder: Path, receivers: list[str]) -> None:
+        """Wait for the first SPM everywhere: who has it misses nothing from then on."""
+        with trio.move_on_after(_STUCK_S):
+            while True:
+                _raise_if_failed(list(supervisor.children.values()))
+                await self._poll(supervisor, folder)
+                waiting = [name for name in receivers if not self.snapshots.get(name, {}).get("sessions")]
+                if not waiting:
+                    return
+                self._show(f"waiting for {len(waiting)} receivers to hear of the source")
+                await trio.sleep(_POLL_S)
+        raise ProcessError(f"these receivers heard of no source: {', '.join(waiting)}")
+
+    async def _until_all_are_done(self, supervisor: Supervisor, folder: Path, receivers: list[str]) -> None:
+        children = [supervisor.children[name] for name in receivers]
+        progress, since = (-1, -1), trio.current_time()
+        while not all(child.done.is_set() for child in children):
+            _raise_if_failed(list(supervisor.children.values()))
+            await self._poll(supervisor, folder)
+            counters = [self.snapshots.get(name, {}).get("counters", {}) for name in receivers]
+            total = sum(row.get("delivered_packets", 0) + row.get("lost_sqns", 0) for row in counters)
+            done = sum(child.done.is_set() for child in children)
+            self._show(f"{done} of {len(children)} receivers have everything")
+            if (total, done) != progress:
+                progress, since = (total, done), trio.current_time()
+            elif trio.current_time() - since > _STUCK_S:
+                raise ProcessError(f"no receiver has got any further for {_STUCK_S:.0f} s")
+            with trio.move_on_after(_POLL_S):
+                for child in children:
+                    await child.done.wait()
+
+
+def _unheard(_node: str, _line: str) -> None:
+    """Logs of the demo's nodes are kept by the supervisor and shown only when one fails."""
+
+
+def _raise_if_failed(children: list[Child]) -> None:
+    for child in children:
+        if child.has_failed:
+            raise child.failure()
+
+
+def _percentage(_: click.Context, param: click.Parameter, value: str) -> float:
+    try:
+        share = parse_fraction("0%" if value == "0" else value)  # any other number alone may mean a share or per cent
+    except UnitError as error:
+        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
+    if share > 0.5:
+        raise click.BadParameter(
+            f"{value} is more than a repair network can be asked to mend; at most 50%", param=param
+        )
+    return share
+
+
+def _rate(_: click.Context, param: click.Parameter, value: str) -> int:
+    try:
+        return int(ROWS["txw_max_rte"].read(value))
+    except UnitError as error:
+        raise click.BadParameter(f"{error.message}; {error.remedy}", param=param) from None
+
+
+@click.command()
+@click.option(
+    "--messages", type=click.IntRange(1, 10_000_000), default=100_000, show_default=True, help="Messages to send."
+)
+@click.option("--size", type=click.IntRange(8, 1 << 20), default=1400, show_default=True, help="Octets of a message.")
+@click.option(
+    "--subnets", type=click.IntRange(1, 60), default=3, show_default=True, help="Subnets, every third on a second tier."
+)
+@click.option(
+    "--receivers",
+    type=click.IntRange(1, 2000),
+    default=12,
+    show_default=True,
+    help="Receivers in all subnets together.",
+)
+@click.option(
+    "--loss",
+    default="2%",
+    show_default=True,
+    metavar="SHARE",
+    callback=_percentage,
+    help="Random loss on every last hop.",
+)
+@click.option(
+    "--burst-loss",
+    default="2%",
+    show_default=True,
+    metavar="SHARE",
+    callback=_percentage,
+    help="Loss in bursts of mean 8 packets, on every last hop as well.",
+)
+@click.option(
+    "--uplink-loss",
+    default="0.2%",
+    show_default=True,
+    metavar="SHARE",
+    callback=_percentage,
+    help="Random loss between the tiers.",
+)
+@click.option(
+    "--rate",
+    default=format_rate(DemoTree().rate),
+    show_default=True,
+    metavar="RATE",
+    callback=_rate,
+    help="Rate limit of the source.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of losses and messages.")
+@click.option(
+    "--telemetry",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
+)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Record what each subnet gets into archives in this folder: one more receiver per subnet.",
+)
+@click.option(
+    "--write", type=click.Path(path_type=Path, dir_okay=False), help="Only write the demo's topology to this file."
+)
+@command
+def demo(
+    messages: int, size: int, seed: int, write: Path | None, telemetry: Path | None, as_json: bool, **tree: Any
+) -> None:
+    """Run a whole repair tree on this machine and account for every packet.
+
+    A source, a repairer beside it, and subnets with relays, repairers and receivers, on two tiers: every node a
+    process with its own loopback address, real multicast between them, losses injected on every link. No
+    privileges are needed. The defaults take less than a minute on two cores.
+
+    \b
+    pgm demo
+    pgm demo --messages 5000 --subnets 2 --receivers 4 --loss 10%
+    pgm demo --json | jq .totals
+    pgm demo --write tree.toml && pgm plan tree.toml
+    pgm demo --record archives && pgm archive ls archives
+
+    How to read the account: "repaired locally" came from a repairer of the own subnet, "from above" from a higher
+    tier, "late" by itself after it was missed. NAKed sqns are packets asked for, repeats included, by sequence
+    number. ODATA is the stream, RDATA are repairs, an NCF tells a subnet that a packet has been asked for.
+
+    Exits with 1 if a receiver misses, doubles, reorders or damages anything, or if the loss that was measured differs by more
+    than a fifth from what was asked (by more than three standard deviations, where packets are too few for that; not held against it
+    where `pgm ctl demo` changed a setting meanwhile).
+    """
+    shape = DemoTree(**tree)
+    if shape.record is not None:
+        _require_room(shape.record)
+    text = demo_topology(shape)
+    if write is not None:
+        write.write_text(text)
+        warn(f"wrote {write}; look at it with: pgm plan {write}")
+        if as_json:
+            print_json({"written": [str(write)]})
+        return
+    with tempfile.TemporaryDirectory(prefix=DEMO_PREFIX) as folder, _picture(messages * size, as_json) as show:
+        account = trio.run(Demo(shape, messages, size, seed, show, telemetry).run, Path(folder))
+    if as_json:
+        print_json(account)
+    else:
+        from deploy.demo.view import account_view
+        from deploy.terminal.tables import console
+
+        terminal = console()
+        terminal.print(account_view(account, terminal.width))
+    if not account["ok"]:
+        sys.exit(EXIT_FAILED)
+
+
+def _require_room(directory: Path) -> None:
+    """A demo records into a folder of its own, so that what is there is what was sent. Raises `UsageError`."""
+    need_arrow()
+    if directory.is_dir() and any(directory.iterdir()):
+        raise UsageError(f"{directory} is not empty", remedy="name another folder for --record, or empty this one")
+
+
+class _picture:  # noqa: N801  used as a function
+    """Live picture on a terminal, a line now and then elsewhere, nothing with --json."""
+
+    def __init__(self, octets: int, as_json: bool) -> None:
+        self._octets = octets  # of the whole stream
+        self._live: Any = None
+        self._said = ""
+        self._is_quiet = as_json
+
+    def __enter__(self) -> Show:
+        if sys.stderr.isatty() and not self._is_quiet:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
+            self._live.__enter__()
+        return self._show
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(*exc)
+
+    def _show(self, snapshots: dict[str, Any], phase: str) -> None:
+        if self._live is not None:
+            from deploy.demo.view import LiveView
+
+            self._live.update(LiveView(snapshots, self._octets, phase))
+        elif not self._is_quiet:
+            self._say(snapshots, phase)
+
+    def _say(self, snapshots: dict[str, Any], phase: str) -> None:
+        counts = [one["counters"].get("delivered_octets", 0) for one in snapshots.values() if one["role"] == "receiver"]
+        if any(counts):
+            phase += f", {10 * (10 * sum(counts) // (self._octets * len(counts)))} % delivered"
+        if phase != self._said:
+            self._said = phase
+            warn(phase)

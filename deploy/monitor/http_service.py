@@ -1,0 +1,175 @@
+"""The HTTP service of `pgm monitor`: its pages, who may see them, and how much is asked of it at most."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import importlib.resources
+import time
+from collections.abc import Awaitable, Callable
+
+import trio
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deploy.monitor.html_page import one_node, overview
+from deploy.monitor.nodes import Nodes, State, View
+from deploy.monitor.prometheus import Metrics
+
+FRESH_S = 0.5  # so long an answer of the nodes is good for all who ask
+MOST_REQUESTS = 32  # under way at once; others are told to come again
+_OPEN = "/healthz"  # needs no token: it says nothing of the tree
+_FILES = {"monitor.css": "text/css", "monitor.js": "text/javascript"}
+_HEADERS = {
+    b"cache-control": b"no-store",
+    b"x-content-type-options": b"nosniff",
+    b"content-security-policy": b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
+
+
+class Pages:
+    """Answers requests with what the nodes say. However many ask, the nodes are asked once in `FRESH_S`."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._metrics = Metrics()
+        self._lock = trio.Lock()
+        self._view: View | None = None
+        self._writing = trio.Lock()
+        self._written: tuple[View, str, tuple[bytes, str]] | None = None
+
+    async def view(self) -> View:
+        """All nodes, at most `FRESH_S` ago."""
+        async with self._lock:
+            if self._view is None or time.monotonic() - self._view.at_s > FRESH_S:
+                self._view = await trio.to_thread.run_sync(self._nodes.look, abandon_on_cancel=True)
+            return self._view
+
+    async def metrics(self, request: Request) -> Response:
+        """For Prometheus. Written once for each view and what is accepted, since a thousand nodes take seconds."""
+        view, accept = await self.view(), request.headers.get("accept", "")
+        async with self._writing:
+            if self._written is None or self._written[0] is not view or self._written[1] != accept:
+                self._written = view, accept, await trio.to_thread.run_sync(self._metrics.render, view, accept)
+            text, content_type = self._written[2]
+        return Response(text, headers={"content-type": content_type})
+
+    async def status(self, request: Request) -> Response:
+        """What `pgm status --json` says, as one object."""
+        view = await self.view()
+        others = {
+            state.name.lower(): [[one.topology, one.name] for one in view.nodes if one.state is state]
+            for state in State
+            if state is not State.UP
+        }
+        return JSONResponse({"nodes": view.snapshots, **others, "left_out": view.left_out})
+
+    async def overview(self, request: Request) -> Response:
+        """For people."""
+        return HTMLResponse(overview(await self.view()))
+
+    async def node(self, request: Request) -> Response:
+        """One node, for people."""
+        view = await self.view()
+        wanted = request.query_params.get("topology"), request.query_params.get("name")
+        node = next((one for one in view.nodes if (one.topology, one.name) == wanted), None)
+        if node is None:
+            return PlainTextResponse("there is no such node, or it was forgotten\n", 404)
+        return HTMLResponse(one_node(view, node))
+
+    async def file(self, request: Request) -> Response:
+        """Style and script of the pages."""
+        name = request.scope["path"].removeprefix("/")  # as it was routed: `request.url` is made of what Host says, too
+        text = importlib.resources.files("deploy").joinpath("templates", name).read_text()
+        return Response(text, media_type=_FILES[name])
+
+    async def health(self, request: Request) -> Response:
+        """That the monitor itself is there."""
+        return PlainTextResponse("ok\n")
+
+
+class Door:
+    """Stands before the pages: asks for the token, lets in so many at once, and adds headers for browsers.
+
+    `token` is given as `Authorization: Bearer TOKEN`, or, for browsers, as the password of any user name.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = token
+        self._inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; there are no web sockets."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        send = _with_headers(send)
+        if self._inside >= MOST_REQUESTS:
+            busy = PlainTextResponse("too many requests at once\n", 503, {"retry-after": "1"})
+            await busy(scope, receive, send)
+            return
+        if self._token is not None and scope["path"] != _OPEN and not _carries(self._token, Headers(scope=scope)):
+            challenge = {"www-authenticate": 'Bearer, Basic realm="pgm monitor: any name, and the token"'}
+            await PlainTextResponse("this needs the token\n", 401, challenge)(scope, receive, send)
+            return
+        self._inside += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._inside -= 1
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.start":
+            headers = message["headers"]
+            assert isinstance(headers, list)
+            headers.extend(_HEADERS.items())
+        await send(message)
+
+    return sending  # type: ignore[return-value]
+
+
+def _carries(token: str, headers: Headers) -> bool:
+    kind, _, given = headers.get("authorization", "").partition(" ")
+    given = given.strip()
+    if kind.lower() == "basic":
+        try:
+            given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+    elif kind.lower() != "bearer":
+        return False
+    return hmac.compare_digest(given.encode(), token.encode())
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def application(nodes: Nodes, token: str | None) -> ASGIApp:
+    """The ASGI application."""
+    pages = Pages(nodes)
+    endpoints: dict[str, Endpoint] = {
+        "/": pages.overview,
+        "/node": pages.node,
+        "/metrics": pages.metrics,
+        "/status.json": pages.status,
+        _OPEN: pages.health,
+        **{f"/{name}": pages.file for name in _FILES},
+    }
+    routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
+    return Starlette(routes=routes, middleware=[Middleware(Door, token=token)], exception_handlers={OSError: _no_room})
+
+
+async def _no_room(_: Request, error: Exception) -> Response:
+    """The nodes could not be asked: too many connections are open, mostly."""
+    return PlainTextResponse(f"the nodes cannot be asked now: {error}\n", 503, {"retry-after": "1"})

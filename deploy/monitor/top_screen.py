@@ -1,0 +1,295 @@
+"""The screen of `pgm top`: a table of all nodes, and one node in detail."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.coordinate import Coordinate
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Static
+
+from deploy.monitor.columns import FIGURES, Value, lost_of, span
+from deploy.monitor.listen_commands import command_lines
+from deploy.monitor.nodes import Nodes, Seen, State, View
+from deploy.status.detail import details
+from deploy.terminal.output import refused
+from pgm.errors import PgmError
+
+EVERY_S = 1.0  # nodes read their rates so often
+_PADDING = 2  # characters of a cell besides its text
+_LINES = 3  # of the screen besides the rows: headline, headings, keys
+_ASKING = "asking the nodes"
+_BAR = 2  # characters of the scroll bar
+_LEAST_EVENT = 24  # characters of the last event, or it is left out
+_STYLES = {State.UP: "", State.STUCK: "yellow", State.GONE: "dim red", State.ABSENT: "dim"}
+
+
+def chosen_columns(nodes: Sequence[Seen], width: int) -> dict[str, int]:
+    """The columns for which there is room, with the width of each: what ranks highest is left out first."""
+    widths = {
+        key: max([len(figure.heading) + 1, *(len(figure.text(node)) for node in nodes)])
+        for key, figure in FIGURES.items()
+        if key != "topology" or len({node.topology for node in nodes}) > 1
+    }
+    widths["event"] = _LEAST_EVENT
+    while sum(widths.values()) + _PADDING * len(widths) > width:
+        least = max(widths, key=lambda key: FIGURES[key].rank)
+        if not FIGURES[least].rank:
+            break
+        del widths[least]
+    if "event" in widths:
+        widths["event"] += width - sum(widths.values()) - _PADDING * len(widths)
+    return widths
+
+
+def in_order(nodes: Sequence[Seen], key: str, *, falling: bool) -> list[Seen]:
+    """Sorted by a column; what has no number stands last. Nodes come in the tree's order, which holds among equals."""
+    value = FIGURES[key].value
+
+    def number(node: Seen) -> tuple[bool, Value]:
+        found = value(node)
+        return (found is None) is not falling, ("" if FIGURES[key].is_text else 0.0) if found is None else found
+
+    return sorted(nodes, key=number, reverse=falling)
+
+
+class NodeScreen(Screen[None]):
+    """Everything that one node says of itself, as `pgm status --detail` shows it, and how to listen to its streams."""
+
+    BINDINGS: ClassVar = [Binding("escape,enter,backspace", "app.pop_screen", "back", key_display="esc")]
+
+    def __init__(self, key: tuple[str, str]) -> None:
+        super().__init__()
+        self.key = key
+
+    def compose(self) -> ComposeResult:
+        """A page to scroll in, and the keys."""
+        with VerticalScroll(id="page"):
+            yield Static(id="detail")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Show what is known already."""
+        self.show(cast("TopApp", self.app).view)
+
+    def on_resize(self) -> None:
+        """Make the tables as wide as the terminal now is."""
+        self.show(cast("TopApp", self.app).view)
+
+    def show(self, view: View | None) -> None:
+        """Show the node as it stands in a view."""
+        node = next((one for one in view.nodes if (one.topology, one.name) == self.key), None) if view else None
+        self.query_one("#detail", Static).update(Group(*self._parts(node)))
+
+    def _parts(self, node: Seen | None) -> list[RenderableType]:
+        if node is None:
+            return [Text(f"{self.key[1]} is gone and forgotten", "red")]
+        if node.snapshot is None:
+            return [Text(f"{node.name} does not run on this machine, as this user")]
+        parts: list[RenderableType] = []
+        if not node.is_up:
+            parts.append(
+                Text(f"{node.state.value} for {span(time.monotonic() - node.since_s)}; this was the last:", "red")
+            )
+        parts += details(node.snapshot, self.app.size.width - 4)
+        listening = command_lines(node.snapshot)
+        if listening:
+            parts.append(Text("to see the messages, without asking for repairs", "bold"))
+            parts += [Text(line, no_wrap=False, overflow="fold") for line in listening]
+        return parts
+
+
+class _Table(DataTable[Text]):
+    """The table, which says what enter does."""
+
+    BINDINGS: ClassVar = [Binding("enter", "select_cursor", "detail")]
+
+
+class TopApp(App[None]):
+    """The table. Asks the nodes every `EVERY_S`."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #head { height: 1; text-style: bold; }
+    DataTable { height: 1fr; }
+    #page { padding: 0 1; }
+    """
+    BINDINGS: ClassVar = [
+        Binding("q,ctrl+c", "quit", "quit", key_display="q", priority=True),
+        Binding("left", "sort(-1)", "sort by", key_display="←/→", priority=True),
+        Binding("right", "sort(1)", "sort by", show=False, priority=True),
+        Binding("r", "reverse", "reverse"),
+        Binding("t", "tree", "tree order"),
+        Binding("space", "pause", "pause"),
+    ]
+
+    def __init__(self, nodes: Nodes) -> None:
+        super().__init__()
+        self.view: View | None = None
+        self._refusal: PgmError | None = None  # why nobody could be asked just now
+        self._watched = nodes
+        self._sorted_by: str | None = None  # None: the order of the tree
+        self._falling = False
+        self._paused = False
+        self._columns: dict[str, int] = {}
+        self._heads: list[str] = []
+        self._cells: list[list[tuple[str, str]]] = []  # as shown: text and style
+        self._order: list[tuple[str, str]] = []  # of the rows: topology and name
+
+    def compose(self) -> ComposeResult:
+        """A line, the table, the keys."""
+        yield Static(_ASKING, id="head")
+        yield _Table(cursor_type="row", show_row_labels=False)
+        yield Footer(show_command_palette=False)
+
+    def on_ready(self) -> None:
+        """Begin to ask, now that there is something to show answers on."""
+        self.run_worker(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            if not self._paused:
+                try:
+                    self.view, self._refusal = await asyncio.to_thread(self._watched.look), None
+                except OSError as error:  # too many files are open, mostly, and perhaps not for long
+                    self._refusal = refused(error)
+                self.refresh_nodes()
+            await asyncio.sleep(EVERY_S)
+
+    def on_resize(self) -> None:
+        """Another width has room for other columns."""
+        self.refresh_nodes()
+
+    def refresh_nodes(self) -> None:
+        """Show the last view: here, and in the detail that lies above."""
+        self.screen_stack[0].query_one("#head", Static).update(self._headline())
+        if self.view is None:
+            return
+        self._show_rows(self.view.nodes)
+        if isinstance(self.screen, NodeScreen):
+            self.screen.show(self.view)
+
+    def _headline(self) -> str:
+        if self._refusal is not None:
+            return f"the nodes cannot be asked now: {self._refusal.message}; {self._refusal.remedy}"
+        view = self.view
+        if view is None:
+            return _ASKING
+        if not view.nodes:
+            return "no node runs on this machine as this user; start one: pgm run FILE --node NAME, or pgm up FILE"
+        counts = {state: sum(node.state is state for node in view.nodes) for state in State}
+        said = [f"{count} {state.value}" for state, count in counts.items() if count]
+        lost = sum(lost_of(node) for node in view.nodes)
+        said += [f"{lost:,.0f} packets lost", f"asked at {time.strftime('%H:%M:%S')}"]
+        if view.left_out:
+            said.append(f"{view.left_out:,} more not asked")
+        return ("paused: " if self._paused else "") + ", ".join(said)
+
+    @property
+    def _table(self) -> _Table:
+        return self.screen_stack[0].query_one(_Table)
+
+    def _show_rows(self, found: Sequence[Seen]) -> None:
+        table = self._table
+        picked = self._picked()
+        has_bar = len(found) > self.size.height - _LINES
+        wanted = chosen_columns(found, self.size.width - (_BAR if has_bar else 0))
+        if self._sorted_by is not None and self._sorted_by not in wanted:
+            self._sorted_by = None
+        nodes = list(found) if self._sorted_by is None else in_order(found, self._sorted_by, falling=self._falling)
+        heads = [self._head_of(key) for key in wanted]
+        if wanted != self._columns or heads != self._heads or len(nodes) != len(self._cells):
+            self._rebuild(wanted, heads, len(nodes))
+        for at, node in enumerate(nodes):
+            cells = [(FIGURES[key].text(node)[:width], _style(key, node)) for key, width in wanted.items()]
+            for column, (cell, shown) in enumerate(zip(cells, self._cells[at], strict=True)):
+                if cell != shown:
+                    left = FIGURES[list(wanted)[column]].is_text
+                    text = Text(
+                        cell[0], cell[1], justify="left" if left else "right", no_wrap=True, overflow="ellipsis"
+                    )
+                    table.update_cell_at(Coordinate(at, column), text)
+            self._cells[at] = cells
+        self._order = [(node.topology, node.name) for node in nodes]
+        if picked in self._order:
+            table.move_cursor(row=self._order.index(picked), animate=False)
+
+    def _rebuild(self, widths: dict[str, int], heads: list[str], rows: int) -> None:
+        table = self._table
+        table.clear(columns=True)
+        for (key, width), head in zip(widths.items(), heads, strict=True):
+            left = FIGURES[key].is_text
+            table.add_column(Text(head, justify="left" if left else "right"), key=key, width=width)
+        for _ in range(rows):
+            table.add_row(*(Text() for _ in widths))
+        self._columns, self._heads = dict(widths), heads
+        self._cells = [[("", "")] * len(widths) for _ in range(rows)]
+
+    def _head_of(self, key: str) -> str:
+        mark = "" if key != self._sorted_by else "▼" if self._falling else "▲"
+        return FIGURES[key].heading + mark
+
+    def _picked(self) -> tuple[str, str] | None:
+        row = self._table.cursor_row
+        return self._order[row] if 0 <= row < len(self._order) else None
+
+    def on_data_table_row_selected(self) -> None:
+        """Enter, or a click on the row of the cursor."""
+        picked = self._picked()
+        if picked is not None and not isinstance(self.screen, NodeScreen):
+            self.push_screen(NodeScreen(picked))
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        """Sort by the column that was clicked; once more turns it round."""
+        key = str(event.column_key.value)
+        if key == self._sorted_by:
+            self._falling = not self._falling
+        else:
+            self._sort_by(key)
+        self.refresh_nodes()
+
+    def _sort_by(self, key: str) -> None:
+        self._sorted_by, self._falling = key, not FIGURES[key].is_text
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column to the right, or to the left."""
+        keys = list(self._columns)
+        if not keys or isinstance(self.screen, NodeScreen):
+            return
+        at = keys.index(self._sorted_by) + step if self._sorted_by in keys else 0 if step > 0 else -1
+        self._sort_by(keys[at % len(keys)])
+        self.refresh_nodes()
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        self._falling = not self._falling
+        self.refresh_nodes()
+
+    def action_tree(self) -> None:
+        """As they stand in the tree: sources first."""
+        self._sorted_by = None
+        self.refresh_nodes()
+
+    def action_pause(self) -> None:
+        """Let the picture stand still, or go on."""
+        self._paused = not self._paused
+        self.refresh_nodes()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In the detail there is nothing to sort or to open."""
+        is_above = len(self.screen_stack) > 1
+        return not (is_above and action in ("sort", "reverse", "tree"))
+
+
+def _style(key: str, node: Seen) -> str:
+    if key == "lost" and lost_of(node):
+        return "bold red"
+    return _STYLES[node.state]

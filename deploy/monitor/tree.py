@@ -1,0 +1,48 @@
+"""Who hangs below whom: the tree of a view's nodes, from what each says of its segments and of whom it asks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from deploy.monitor.nodes import Seen
+
+
+def in_tree(nodes: Sequence[Seen]) -> Iterator[tuple[int, Seen]]:
+    """Every node once, behind the one above it, with its depth. Whoever has nobody above on this machine has depth 0.
+
+    Nodes come in `View`'s order, and those below one node keep it.
+    """
+    above = {id(node): _parent(node, nodes) for node in nodes}
+    below: dict[int, list[Seen]] = defaultdict(list)
+    for node in nodes:
+        parent = above[id(node)]
+        if parent is not None:
+            below[id(parent)].append(node)
+    shown: set[int] = set()
+    for node in [*(one for one in nodes if above[id(one)] is None), *nodes]:  # the latter for what asks in a circle
+        yield from _walk(node, 0, below, shown)
+
+
+def _walk(node: Seen, depth: int, below: dict[int, list[Seen]], shown: set[int]) -> Iterator[tuple[int, Seen]]:
+    waiting = [(depth, node)]
+    while waiting:
+        depth, node = waiting.pop()
+        if id(node) not in shown:
+            shown.add(id(node))
+            yield depth, node
+            waiting += [(depth + 1, one) for one in reversed(below[id(node)])]
+
+
+def _parent(node: Seen, nodes: Sequence[Seen]) -> Seen | None:
+    """Whom it asks, of those on a segment above it, since an aggregator also asks repairers below; else who carries its segment."""
+    if node.role == "source":
+        return None
+    ups = {place.segment for place in node.places if place.side != "down"}
+    others = [one for one in nodes if one is not node and one.topology == node.topology]
+    for address in node.parents:
+        for one in others:
+            if any(place.address == address and place.segment in ups for place in one.places):
+                return one
+    carriers = (one for one in others if any(place.side == "down" and place.segment in ups for place in one.places))
+    return None if node.parents else next(carriers, None)

@@ -1,0 +1,1 @@
+"""Nodes as processes: `pgm run`, `pgm up`, their supervision and their runtime folders."""

@@ -1,0 +1,24 @@
+"""The role table: from a node's plan to its core. Read by the simulator's command and by the tests."""
+
+from __future__ import annotations
+
+import random
+
+import aggregator.process
+import repairer.process
+from pgm.core.interface import Core
+from pgm.net.core_factory import receiver_core, segments_of, source_core
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.wire.formats import Tsi
+
+
+def build_core(plan: NodePlan, rng: random.Random, tsi: Tsi, now_ns: int) -> Core:
+    """The core of any node: what the simulator's world wants of its factory. A source sends its first stream."""
+    segments = segments_of(plan)
+    if plan.role is Role.SOURCE:
+        return source_core(plan, plan.streams[0], segments, tsi, now_ns, now_ns, rng)
+    if plan.role is Role.RECEIVER:
+        return receiver_core(plan, plan.streams, segments, rng)
+    if plan.role is Role.AGGREGATOR:
+        return aggregator.process.build(plan, segments, rng)
+    return repairer.process.build(plan, segments, rng)

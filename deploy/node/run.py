@@ -1,0 +1,280 @@
+"""`pgm run`: one node of a topology in the foreground, whatever its role."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+import trio
+
+import aggregator.process
+import repairer.process
+from deploy.node.sample_messages import Account, generate, payloads_of
+from deploy.node.sigterm import LAST_WORD
+from deploy.node.supervisor import end_with_supervisor
+from deploy.terminal.event_log import Happenings
+from deploy.terminal.output import command, log, print_json, warn
+from pgm.core.effects import CloseCause, Closed, Lost, Opened
+from pgm.errors import PayloadTooLarge, UsageError
+from pgm.net.control.serve import start_answering
+from pgm.net.control.status_socket import snapshot_of
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.element_process import cancel_on_signal
+from pgm.net.endpoint.open import open_receiver, open_source
+from pgm.net.endpoint.receiver import Receiver
+from pgm.net.endpoint.source import Source
+from pgm.telemetry.snapshot import Snapshot
+from pgm.topology.check import load_checked
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import plan_node
+
+_STDIN_CHUNK = 1 << 20
+FAULTS = ("lost", "duplicates", "out_of_order", "damaged")  # of a receiver's account, all zero where all is well
+
+
+@attrs.frozen
+class Work:
+    """What a source sends or a receiver expects in a test: `messages` of `size` octets, made from `data_seed`."""
+
+    messages: int = 0
+    size: int = 1400
+    data_seed: int = 1
+    hold: bool = False  # wait for a line on standard input before sending
+    idle: bool = False  # a source only says that it is there
+    until_closed: bool = False  # a receiver ends with its first stream
+
+
+@asynccontextmanager
+async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[Callable[[], Snapshot]]:
+    """Answer for the status of a node for the length of a block, which a signal ends; gives what takes its snapshot."""
+    started_ns = node.driver.now_ns()
+
+    def snapshot() -> Snapshot:
+        return snapshot_of(plan, node.driver, started_ns)
+
+    for link in node.links:
+        if link.sockets.buffers.complaint:
+            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
+    async with open_plain_nursery() as nursery:
+        await start_answering(nursery, plan, node.driver, snapshot)
+        await nursery.start(cancel_on_signal, nursery.cancel_scope)
+        log("ready", f"{plan.role.value} {plan.name} runs")
+        yield snapshot
+        LAST_WORD.has_ended = True  # as long as signals are still heard
+        nursery.cancel_scope.cancel()
+
+
+async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+    """Send test messages, or the lines of standard input; returns the account."""
+    started = trio.current_time()
+    events = Happenings()
+    async with open_source(plan, stream=stream, seed=seed, on_notice=events.say) as source:
+        async with _answering(plan, source) as snapshot:
+            if work.hold:
+                await _stdin_line()
+            if work.messages:
+                for rows in generate(work.messages, work.size, work.data_seed):
+                    await source.send_batch(rows)
+            elif work.idle:
+                await trio.sleep_forever()
+            else:
+                await send_lines(source)
+            await source.aclose()
+        account: dict[str, Any] = {"node": plan.name, "role": "source", "counters": source.counters.snapshot()}
+        account["seconds"] = round(trio.current_time() - started, 3)
+        account["events"] = events.rows()
+        account["snapshot"] = snapshot()
+    return account
+
+
+async def _stdin_line() -> None:
+    """Wait for a line of standard input, and take nothing behind it."""
+    while await read_stdin(1) not in (b"", b"\n"):
+        pass
+
+
+async def read_stdin(most: int = _STDIN_CHUNK) -> bytes:
+    """What standard input has now, waiting for something; empty at its end.
+
+    Reads from the descriptor: a thread that is left behind in there holds no lock that the interpreter needs to end.
+    """
+    return await trio.to_thread.run_sync(os.read, sys.stdin.fileno(), most, abandon_on_cancel=True)
+
+
+def has_stdin() -> bool:
+    """Whether `read_stdin` would return at once, be it with the end."""
+    return bool(select.select([sys.stdin], [], [], 0)[0])
+
+
+def require_stdin() -> None:
+    """Say what is read where somebody may wonder. Raises `UsageError` where there is nothing to read from."""
+    if sys.stdin is None:
+        raise UsageError("standard input is closed", remedy="pipe something into it, as in: ... < data")
+    if sys.stdin.isatty():
+        warn("reading from the terminal; Ctrl-D on a line of its own ends the stream")
+
+
+async def send_lines(
+    source: Source,
+    convert: Callable[[bytes, int], bytes | None] | None = None,
+    subject: str | None = None,
+    to: str | None = None,
+) -> tuple[int, int]:
+    """Send each line of standard input as a message, without its newline; returns how many and their octets.
+
+    `convert` makes the message of a line and its number, or None for none. Raises `PayloadTooLarge` for a line that is longer
+    than any message may be, as soon as that shows.
+    """
+    sent = octets = read = 0
+    rest = bytearray()  # of a line that has not ended
+    while chunk := await read_stdin():
+        first, newline, others = chunk.partition(b"\n")
+        rest += first
+        if not newline:
+            if len(rest) > source.max_apdu:
+                raise PayloadTooLarge(
+                    f"a line of {len(rest)} octets or more does not fit: the limit is {source.max_apdu}",
+                    remedy="raise max_apdu, txw_bytes or txw_secs, or send shorter lines",
+                )
+            continue
+        *whole, last = others.split(b"\n")
+        lines = [bytes(rest), *whole]
+        rest = bytearray(last)
+        found = lines if convert is None else [convert(line, read + at) for at, line in enumerate(lines, 1)]
+        messages = [one for one in found if one is not None]
+        await source.send_batch(messages, subject=subject, to=to)
+        read += len(lines)
+        sent += len(messages)
+        octets += sum(map(len, messages))
+    message = bytes(rest) if convert is None else convert(bytes(rest), read + 1)
+    if rest and message is not None:
+        await source.send(message, subject=subject, to=to)
+        sent, octets = sent + 1, octets + len(message)
+    await source.flush()
+    return sent, octets
+
+
+async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+    """Receive, log what befalls the streams, check test messages; returns the account."""
+    account = Account(work.size, work.data_seed)
+    lost, events = 0, Happenings()
+    async with open_receiver(plan, stream=stream, seed=seed, on_notice=events.say) as receiver:
+        async with _answering(plan, receiver) as snapshot:
+            async for item in receiver.batches():
+                if isinstance(item, (Lost, Opened, Closed)):
+                    events.say(item)
+                    lost += item.count if isinstance(item, Lost) else 0
+                    if isinstance(item, Closed) and item.cause is not CloseCause.SILENT and work.until_closed:
+                        break
+                elif work.messages:
+                    for payloads in payloads_of(item):
+                        account.add(payloads)
+        row = _receiver_row(plan, receiver, account, lost, work)
+        row["events"] = events.rows()
+        row["snapshot"] = snapshot()
+    return row
+
+
+def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: int, work: Work) -> dict[str, Any]:
+    counters = receiver.counters
+    row: dict[str, Any] = {
+        "node": plan.name,
+        "role": "receiver",
+        "segment": plan.upstream.name,
+        "delivered": account.delivered if work.messages else counters.delivered_packets,
+        "lost": lost,
+        "duplicates": account.duplicates,
+        "out_of_order": account.out_of_order,
+        "damaged": account.damaged,
+        "nak_sqns": counters.nak_sqns,
+        "repaired": counters.repaired_sqns,
+        "repaired_locally": counters.repaired_locally,
+        "late": counters.late_sqns,
+    }
+    if work.messages:
+        row["sha256"] = account.sha256
+    return row
+
+
+def account_text(row: Mapping[str, Any]) -> str:
+    """What a node did, in one line."""
+    if row["role"] == "receiver":
+        wrong = [f"{row[key]:,} {key.replace('_', ' ')}" for key in FAULTS if row[key] or key == "lost"]
+        return f"{row['delivered']:,} delivered, {', '.join(wrong)}"
+    counters = row["snapshot"]["counters"]
+    sent = f"{counters.get('odata_packets', 0):,} packets sent, {counters.get('rdata_packets', 0):,} repairs"
+    return f"{sent}, {counters.get('nak_sqns_in', 0):,} sqns asked for"
+
+
+async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+    """Run one node until it is done or told to stop; returns its account."""
+    if plan.role is Role.SOURCE:
+        return await run_source(plan, stream, work, seed)
+    if plan.role is Role.RECEIVER:
+        return await run_receiver(plan, stream, work, seed)
+    run = aggregator.process.run if plan.role is Role.AGGREGATOR else repairer.process.run
+    events = Happenings()
+    snapshot = await run(plan, events.log, seed)
+    return {"node": plan.name, "role": plan.role.value, "events": events.rows(), "snapshot": snapshot}
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--node", required=True, help="Name of the node in the file.")
+@click.option("--stream", help="Stream of a source or receiver that has several.")
+@click.option(
+    "--generate",
+    "messages",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Source: send N test messages instead of standard input. Receiver: check them.",
+)
+@click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a test message.")
+@click.option("--data-seed", type=int, default=1, show_default=True, help="What the test messages are made from.")
+@click.option("--hold", is_flag=True, help="Source: wait for a line on standard input before sending.")
+@click.option("--idle", is_flag=True, help="Source: send nothing but SPMs until stopped.")
+@click.option("--until-closed", is_flag=True, help="Receiver: end with the first stream that ends.")
+@click.option("--seed", help="Seed of the losses that the topology injects.")
+@click.option(
+    "--telemetry",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write protocol events as Parquet files into this folder, for `pgm report`.",
+)
+@command
+def run(
+    file: Path, node: str, stream: str | None, seed: str | None, telemetry: Path | None, as_json: bool, **work: Any
+) -> None:
+    """Run one node of a topology FILE in the foreground until it is done, or SIGTERM or SIGINT.
+
+    A source sends the lines of standard input, a receiver counts what it gets and logs openings, losses and
+    closings, an aggregator or repairer does its work. Logs go to standard error. `pgm status FILE` shows what a
+    running node has counted.
+
+    \b
+    pgm run tree.toml --node floor-2-repairer
+    pgm run tree.toml --node desk-7 --generate 10000 --until-closed &
+    pgm run tree.toml --node exchange --generate 10000
+
+    Exits with 0 when it was done or stopped.
+    """
+    plan = plan_node(load_checked(file), node)
+    if telemetry is not None:
+        plan = attrs.evolve(plan, telemetry=str(telemetry))
+    todo = Work(**work)
+    if plan.role is Role.SOURCE and (todo.hold or not (todo.messages or todo.idle)):
+        require_stdin()
+    end_with_supervisor()
+    with LAST_WORD.installed():
+        account = trio.run(run_node, plan, stream, todo, seed)
+        if as_json:
+            print_json(account)
+        else:
+            log("account", account_text(account))

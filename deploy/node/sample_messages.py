@@ -1,0 +1,113 @@
+"""Test messages that can be checked without having been told what they are.
+
+A message is its number (8 octets, big-endian) and octets that follow from number and seed. A receiver can
+tell from the messages alone whether each came once, in order and unharmed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.net.framing.items import AnyBatch, Batch
+from pgm.net.framing.packed_batch import PackedBatch
+
+Octets = npt.NDArray[np.uint8]
+
+NUMBER_OCTETS = 8
+_PERIOD = 251  # a prime, so that the pattern does not line up with the message size
+
+
+def _pattern(size: int, seed: int) -> bytes:
+    return random.Random(seed).randbytes(size + _PERIOD)
+
+
+def generate(count: int, size: int, seed: int, most: int = 64, first: int = 0) -> Iterator[Octets]:
+    """Messages `first` to `first + count - 1` as (n, size) arrays of at most `most` rows."""
+    pattern = np.frombuffer(_pattern(size, seed), np.uint8)
+    end = first + count
+    for low in range(first, end, most):
+        high = min(low + most, end)
+        numbers = np.arange(low, high, dtype=">u8")
+        rows = np.empty((high - low, size), np.uint8)
+        rows[:, :NUMBER_OCTETS] = numbers.view(np.uint8).reshape(-1, NUMBER_OCTETS)
+        for row, number in enumerate(range(low, high)):
+            shift = number % _PERIOD
+            rows[row, NUMBER_OCTETS:] = pattern[shift : shift + size - NUMBER_OCTETS]
+        yield rows
+
+
+def payloads_of(batch: AnyBatch) -> Iterator[Octets]:
+    """The messages of a batch as (count, size) arrays; parts do not matter."""
+    if isinstance(batch, Batch):
+        yield batch.payloads
+    elif isinstance(batch, PackedBatch):
+        for payload in batch:
+            yield np.frombuffer(payload, np.uint8).reshape(1, -1)
+    else:
+        for parts in batch:
+            yield np.frombuffer(b"".join(parts), np.uint8).reshape(1, -1)
+
+
+@attrs.define
+class Account:
+    """What one receiver got of the test messages."""
+
+    size: int
+    seed: int
+    delivered: int = 0
+    duplicates: int = 0
+    out_of_order: int = 0
+    damaged: int = 0
+    _next_number: int = 0
+    _seen: bytearray = attrs.field(factory=bytearray)
+    _hash: hashlib._Hash = attrs.field(factory=hashlib.sha256)
+    _pattern: bytes = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._pattern = _pattern(self.size, self.seed)
+
+    def add(self, payloads: Octets) -> None:
+        """Take consecutive messages of one size."""
+        octets = payloads.tobytes()
+        self._hash.update(octets)
+        self.delivered += payloads.shape[0]
+        if payloads.shape[1] != self.size:
+            self.damaged += payloads.shape[0]
+            return
+        body = self.size - NUMBER_OCTETS
+        for at in range(0, len(octets), self.size):
+            number = int.from_bytes(octets[at : at + NUMBER_OCTETS], "big")
+            shift = number % _PERIOD
+            if octets[at + NUMBER_OCTETS : at + self.size] != self._pattern[shift : shift + body]:
+                self.damaged += 1
+            else:
+                self._number(number)
+
+    def _number(self, number: int) -> None:
+        if number >= len(self._seen):
+            self._seen.extend(bytes(number + 1 - len(self._seen)))
+        if self._seen[number]:
+            self.duplicates += 1
+        elif number < self._next_number:
+            self.out_of_order += 1
+        self._seen[number] = 1
+        self._next_number = max(self._next_number, number + 1)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of all payloads in the order of delivery."""
+        return self._hash.hexdigest()
+
+
+def digest(count: int, size: int, seed: int) -> str:
+    """The digest of a complete and orderly delivery."""
+    whole = hashlib.sha256()
+    for rows in generate(count, size, seed):
+        whole.update(rows.data)
+    return whole.hexdigest()

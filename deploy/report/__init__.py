@@ -1,0 +1,1 @@
+"""`pgm report`: a page about recorded telemetry."""

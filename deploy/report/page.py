@@ -1,0 +1,218 @@
+"""The page of `pgm report`: one HTML file, pictures and all, from the summary of the jobs."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+from deploy.terminal import svg as pictures
+
+_MOST_LINKS = 20
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1a202c; max-width: 900px; margin: 2em auto; padding: 0 1em }
+h1 { margin-bottom: 0 } h2 { margin: 2em 0 .3em; border-bottom: 1px solid #e2e8f0 } p { margin: .4em 0 }
+table { border-collapse: collapse; font-size: 13px; margin: .8em 0 } th, td { padding: .2em .7em; text-align: right }
+th { border-bottom: 1px solid #a0aec0; font-weight: 600 } td:first-child, th:first-child, .t { text-align: left }
+tr:nth-child(even) td { background: #f7fafc } .note { color: #4a5568; font-size: 13px } .bad { color: #c53030; font-weight: 600 }
+.facts { display: flex; flex-wrap: wrap; gap: 1em; margin: 1em 0 } .facts div { background: #f7fafc; padding: .6em 1em; border-radius: 6px }
+.facts b { display: block; font-size: 22px } svg { max-width: 100%; height: auto }
+"""
+
+
+def page(summary: dict[str, Any], title: str) -> str:
+    """The whole file."""
+    parts = [_head(summary, title), _links(summary), _bursts(summary), _repairs(summary), _over_time(summary)]
+    parts += [_timers(summary), _babies(summary), _traffic(summary)]
+    body = "\n".join(part for part in parts if part)
+    name = html.escape(title)
+    return f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{name}</title><style>{_STYLE}</style>\n{body}\n</html>\n"
+
+
+def percent(share: float | None) -> str:
+    """As people write it; a dash where there is nothing to take a share of."""
+    return "-" if share is None else f"{100 * share:.3g} %"
+
+
+def milliseconds(value: float | None) -> str:
+    """As people write it."""
+    return "-" if value is None else f"{value:.3g} ms"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[Any]], *, text: Sequence[int] = (0,)) -> str:
+    """An HTML table; `text` are the columns that are words."""
+
+    def cell(tag: str, index: int, value: Any) -> str:
+        words = f"{value:,}" if isinstance(value, int) else str(value)
+        kind = " class=t" if index in text else ""
+        return f"<{tag}{kind}>{words if words.startswith('<b') else html.escape(words)}</{tag}>"
+
+    lines = ["".join(cell("th", index, head) for index, head in enumerate(heads))]
+    lines += ["".join(cell("td", index, value) for index, value in enumerate(row)) for row in rows]
+    return f"<table><tr>{'</tr><tr>'.join(lines)}</tr></table>"
+
+
+def _facts(facts: dict[str, str]) -> str:
+    return f"<div class=facts>{''.join(f'<div><b>{value}</b>{name}</div>' for name, value in facts.items())}</div>"
+
+
+def _head(summary: dict[str, Any], title: str) -> str:
+    links = summary["links"]
+    packets, lost = sum(row["packets"] for row in links if row["node"]), sum(row["lost"] for row in links)
+    shares = summary["shares"]
+    repaired, local = sum(row["repaired"] for row in shares), sum(row["local"] for row in shares)
+    gone = sum(row["lost"] for row in shares)
+    wait = summary["repairs_of_all"]
+    facts = {
+        "of the packets lost on some link": percent(lost / packets if packets else None),
+        "of the repairs from the own segment": percent(local / repaired if repaired else None),
+        "half of the repairs took at most": milliseconds(wait.get("p50_ms")),
+        "99 % of the repairs took at most": milliseconds(wait.get("p99_ms")),
+        "packets lost for good": f"<span class=bad>{gone:,}</span>" if gone else "0",
+    }
+    span = f"{summary['begins'][:19].replace('T', ' ')} to {summary['ends'][:19].replace('T', ' ')} UTC"
+    told = f"<p class=note>{summary['nodes']:,} nodes, {summary['events']:,} events, {span}</p>"
+    left = "".join(
+        f"<p class=bad>{html.escape(row['node'])} left out {row['rows']:,} rows: what follows lacks them.</p>"
+        for row in summary["left_out"]
+    )
+    return f"<h1>{html.escape(title)}</h1>{told}{left}{_facts(facts)}"
+
+
+def _links(summary: dict[str, Any]) -> str:
+    links = sorted((row for row in summary["links"] if row["lost"]), key=lambda row: -row["loss"])
+    if not links:
+        return "<h2>Where packets were lost</h2><p>On no link.</p>"
+    shown = links[:_MOST_LINKS]
+    models = [row["model"] for row in shown]
+    picture = pictures.stacked_rows(
+        [row["link"] for row in shown],
+        {
+            "one by one": [100 * model["loss"] for model in models],
+            "in bursts": [100 * model["burst_loss"] for model in models],
+        },
+        "% of the packets",
+    )
+    note = (
+        "A link is the way from a segment to a node, or from a relay or source to the segment it feeds. "
+        "A packet that nobody on a segment got was lost by the latter."
+    )
+    more = f" The {len(shown)} worst of {len(links)} links that lost anything." if len(links) > len(shown) else ""
+    rows = [
+        (row["link"], row["packets"], row["lost"], percent(row["loss"]), percent(row["model"]["loss"]),
+         percent(row["model"]["burst_loss"]), f"{row['model']['burst_length']:.3g}" if row["model"]["burst_loss"] else "-")
+        for row in shown
+    ]  # fmt: skip
+    heads = ("link", "packets", "lost", "share", "one by one", "in bursts", "mean burst")
+    return f"<h2>Where packets were lost</h2><p class=note>{note}{more}</p>{picture}{table(heads, rows)}"
+
+
+def _bursts(summary: dict[str, Any]) -> str:
+    rows = summary["burst_lengths"]
+    if not rows:
+        return ""
+    picture = pictures.histogram(
+        [row["length"] for row in rows], [row["bursts"] for row in rows], "packets lost in a row", "how often"
+    )
+    return f"<h2>How many at a time</h2>{picture}"
+
+
+def _repairs(summary: dict[str, Any]) -> str:
+    waits, shares = summary["repairs"], {row["segment"]: row for row in summary["shares"]}
+    doubled = {row["segment"]: row for row in summary["duplicates"]}
+    if not waits:
+        return ""
+    picture = pictures.bars(
+        [row["segment"] for row in waits],
+        {
+            "half": [row["p50_ms"] for row in waits],
+            "95 %": [row["p95_ms"] for row in waits],
+            "99 %": [row["p99_ms"] for row in waits],
+        },
+        "took at most, ms",
+    )
+    rows = []
+    for row in waits:
+        share, twice = shares.get(row["segment"], {}), doubled.get(row["segment"], {})
+        rows.append(
+            (row["segment"], share.get("missing", 0),
+                share.get("late", 0), row["repaired"], percent(share.get("local_share")), milliseconds(row["p50_ms"]),
+             milliseconds(row["p99_ms"]), percent(share.get("suppressed_share")), _times(twice.get("asked_ratio")), _times(twice.get("repair_ratio")))
+        )  # fmt: skip
+    heads = (
+        "segment",
+        "missed",
+        "late",
+        "repaired",
+        "locally",
+        "half in",
+        "99 % in",
+        "requests saved",
+        "asked for",
+        "repaired",
+    )
+    note = (
+        "Late is what came as data after all: out of order, or recovered by the relay above. Requests saved are those that a receiver did not make since another one had asked. The last two columns are how often "
+        "one packet was asked for, and repaired, on the segment: once is best."
+    )
+    return f"<h2>Repairs</h2>{picture}{table(heads, rows)}<p class=note>{note}</p>"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g} times"
+
+
+def _over_time(summary: dict[str, Any]) -> str:
+    rows = summary["timeline"]
+    if len(rows) < 2:
+        return ""
+    at = [index * summary["window_s"] for index in range(len(rows))]
+    series = {
+        "missed": [row["missing"] for row in rows],
+        "repaired": [row["repaired"] for row in rows],
+        "asked for": [row["nak_sqns"] for row in rows],
+    }
+    picture = pictures.lines(at, series, "seconds", f"packets in {summary['window_s']} s")
+    return f"<h2>Over time</h2>{picture}"
+
+
+def _timers(summary: dict[str, Any]) -> str:
+    rows = [
+        (row["segment"], row["role"], row["timer"], milliseconds(row["set_ms"]), milliseconds(row["answers_p50_ms"]),
+         milliseconds(row["answers_p99_ms"]), row["fired"], _verdict(row["verdict"]))
+        for row in summary["timers"]
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    heads = ("segment", "role", "timer", "is", "half of the answers", "99 %", "fired", "verdict")
+    note = (
+        "Too early: the answer was on its way, and the repeat was needless; for nak_bo_ivl, several receivers asked for the same "
+        "packet. Too late: far longer than nearly all answers take, so that a lost request costs more than it must. "
+        "<code>pgm tune</code> tries what other values would do."
+    )
+    return f"<h2>Timers</h2>{table(heads, rows, text=(0, 1, 2, 7))}<p class=note>{note}</p>"
+
+
+def _verdict(verdict: str) -> str:
+    return verdict if verdict == "fits" else f"<b>{verdict}</b>"
+
+
+def _babies(summary: dict[str, Any]) -> str:
+    rows = [
+        (row["child"], row["node"], row["window"][11:19], row["asked"], f"{row['usual']:.0f}", _times(row["times"]))
+        for row in summary["crying_babies"]
+    ]
+    if not rows:
+        return "<h2>Crying babies</h2><p>Nobody asked far more than others of the same parent.</p>"
+    heads = ("who", "asks", "at", "asked for", "others", "as much")
+    return f"<h2>Crying babies</h2>{table(heads, rows, text=(0, 1))}"
+
+
+def _traffic(summary: dict[str, Any]) -> str:
+    rows = [row for row in summary["traffic"] if row["role"] != "receiver"]
+    heads = ("node", "role", "data sent", "repairs sent", "asked for by others", "asked for", "confirmed")
+    cells = [
+        (row["node"], row["role"], row["sent"], row["rdata"], row["nak_in"], row["nak_sent"], row["ncf_sent"])
+        for row in rows
+    ]
+    return f"<h2>Sources, relays and repairers</h2>{table(heads, cells, text=(0, 1))}"

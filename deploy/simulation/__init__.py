@@ -1,0 +1,1 @@
+"""`pgm sim`: a topology in virtual time."""

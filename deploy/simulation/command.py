@@ -1,0 +1,233 @@
+"""`pgm sim`: the tree of a topology file in virtual time, with the very cores that the processes run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from deploy.node.roles import build_core
+from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.output import command, print_json, warn
+from pgm.errors import UsageError
+from pgm.impairments import Impairment
+from pgm.sim.checks.invariant_broken import InvariantBroken
+from pgm.sim.faults import FOR_GOOD, KINDS, LASTING, Fault
+from pgm.sim.report import Progress, simulate
+from pgm.topology.load import load_checked
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import plan_all
+from pgm.units import parse_duration, parse_fraction
+
+_FAULT = re.compile(r"(?P<kind>\w+):(?P<node>[^@]+)@(?P<at>[^+]+)(?:\+(?P<for>.+))?")
+
+
+def parse_fault(text: str) -> Fault:
+    """Read "crash:NODE@2s" or "pause:NODE@2s+500ms". Raises `UsageError` or `UnitError`."""
+    match = _FAULT.fullmatch(text)
+    if match is None or match["kind"] not in KINDS:
+        raise UsageError(
+            f"{text!r} is not a fault",
+            remedy=f"write KIND:NODE@WHEN or KIND:NODE@WHEN+HOW_LONG with one of {', '.join(KINDS)}",
+        )
+    kind, lasts = match["kind"], match["for"]
+    if lasts is None and kind in LASTING:
+        raise UsageError(f"{text!r} does not say for how long", remedy=f"write {text}+1s")
+    if lasts is not None and kind in FOR_GOOD:
+        raise UsageError(
+            f"{text!r} says for how long, and a {kind} does not end by itself",
+            remedy=f"leave out +{lasts}, or write crash_and_restart",
+        )
+    return Fault(kind, match["node"], parse_duration(match["at"]), parse_duration(lasts or "0ns"))
+
+
+def parse_counts(texts: tuple[str, ...]) -> dict[str, int]:
+    """Read "desk-*=100". Raises `UsageError`."""
+    counts = {}
+    for text in texts:
+        pattern, _, number = text.partition("=")
+        if not number.isdecimal():
+            raise UsageError(f"{text!r} is not a count", remedy="write PATTERN=NUMBER, such as 'desk-*=100'")
+        counts[pattern] = int(number)
+    return counts
+
+
+def with_losses(plan: NodePlan, last_hop: Impairment | None, uplink: float | None) -> NodePlan:
+    """A plan with other losses than its file says: receivers on their segment, elements on the one above."""
+    segments = []
+    for segment in plan.segments:
+        impairment = segment.impairment
+        if plan.role is Role.RECEIVER and last_hop is not None:
+            impairment = last_hop
+        elif plan.role in (Role.AGGREGATOR, Role.REPAIRER) and segment.upstream and uplink is not None:
+            impairment = Impairment(loss=uplink)
+        segments.append(attrs.evolve(segment, impairment=impairment))
+    return attrs.evolve(plan, segments=tuple(segments))
+
+
+def _last_hop(loss: str | None, burst_loss: str | None) -> Impairment | None:
+    if loss is None and burst_loss is None:
+        return None
+    return Impairment(loss=parse_fraction(loss or "0%"), burst_loss=parse_fraction(burst_loss or "0%"))
+
+
+@contextmanager
+def _bar(is_quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    if is_quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=None)
+
+        def show(now: Progress) -> None:
+            bar.update(
+                task,
+                description=f"virtual time {now.now_ns / 1e9:6.2f} s",
+                completed=now.delivered,
+                total=max(now.expected, now.delivered, 1),
+            )
+
+        yield show
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--messages", type=click.IntRange(1), default=10_000, show_default=True, help="Messages of every source.")
+@click.option("--size", type=click.IntRange(8), default=1400, show_default=True, help="Octets of a message.")
+@click.option(
+    "--rate", type=click.IntRange(0), default=0, show_default="half of the stream's rate", help="Messages a second."
+)
+@click.option(
+    "--count",
+    "counts",
+    multiple=True,
+    metavar="PATTERN=N",
+    help="How many nodes a pattern stands for; may be repeated.",
+)
+@click.option("--loss", metavar="SHARE", help="Random loss on every last hop, instead of the file's.")
+@click.option(
+    "--burst-loss", metavar="SHARE", help="Loss in bursts of mean 8 packets on every last hop, instead of the file's."
+)
+@click.option("--uplink-loss", metavar="SHARE", help="Random loss between the tiers, instead of the file's.")
+@click.option("--delay", default="50us", show_default=True, help="Way from a segment to a node.")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="KIND:NODE@WHEN[+FOR]",
+    help="Let something go wrong; may be repeated. WHEN is virtual time, and sources begin at 1s.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same run.")
+@click.option(
+    "--telemetry",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write protocol events as Parquet files into this folder, for `pgm report`; an empty one, or both runs are added up.",
+)
+@command
+def sim(
+    file: Path,
+    messages: int,
+    size: int,
+    rate: int,
+    counts: tuple[str, ...],
+    loss: str | None,
+    burst_loss: str | None,
+    uplink_loss: str | None,
+    delay: str,
+    faults: tuple[str, ...],
+    seed: int,
+    telemetry: Path | None,
+    as_json: bool,
+) -> None:
+    """Run the tree of a topology FILE in virtual time and account for every packet.
+
+    The cores and the encoded octets are those of the real processes; network and clock are simulated. Order,
+    content and bounds are checked at every step; what does not hold ends the run with what repeats it.
+
+    \b
+    pgm sim tree.toml --count 'desk-*=1000' --loss 1%
+    pgm sim tree.toml --fault crash:floor-2-repairer@2s --fault pause:desk-3@2s+1s
+
+    A fault is one of crash and restart, or, with +FOR, crash_and_restart, pause, partition and deafen. "Repaired
+    locally" came from a repairer of the own subnet, "from above" from a higher tier, "late" by itself after it was
+    missed. Exits with 1 if anything did not arrive once and in order.
+    """
+    _look_for_others(telemetry)
+    plans = plan_all(load_checked(file), parse_counts(counts))
+    last_hop = _last_hop(loss, burst_loss)
+    uplink = None if uplink_loss is None else parse_fraction(uplink_loss)
+    plans = {name: with_losses(plan, last_hop, uplink) for name, plan in plans.items()}
+    try:
+        with _bar(as_json) as progress:
+            report = simulate(
+                plans,
+                build_core,
+                seed=seed,
+                messages=messages,
+                size=size,
+                rate=rate,
+                delay=parse_duration(delay),
+                faults=[parse_fault(text) for text in faults],
+                progress=progress,
+                telemetry=str(telemetry or ""),
+                repeat=shlex.join(["pgm", *sys.argv[1:]]),
+            )
+    except InvariantBroken as broken:
+        if as_json:
+            print_json({"ok": False, "seed": seed, "broken": str(broken)})
+        else:
+            print(f"an invariant does not hold: {broken}", file=sys.stderr)
+        sys.exit(EXIT_FAILED)
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+    if not report["ok"]:
+        sys.exit(EXIT_FAILED)
+
+
+def _look_for_others(telemetry: Path | None) -> None:
+    if telemetry is not None and any(telemetry.glob("*.parquet")):
+        warn(f"{telemetry} has telemetry of another run: a report of it adds up both")
+
+
+_MOST_ROWS = 24  # of a table; the rest is summed up or left to --json
+
+
+def _print(report: dict[str, Any]) -> None:
+    from deploy.terminal.account_tables import received_table, traffic_table
+    from deploy.terminal.tables import console
+
+    terminal = console()
+    rows = report["receivers"]
+    shown = rows if len(rows) <= _MOST_ROWS else rows[: _MOST_ROWS // 2]
+    everybody = {"node": f"all {len(rows)}", **report["totals"]}
+    terminal.print(received_table([*shown, everybody], terminal.width))
+    terminal.print()
+    elements = [*report["aggregators"], *report["repairers"]]
+    busiest = sorted(elements, key=lambda row: -row["nak_sqns_in"])[:_MOST_ROWS]
+    left = len(elements) - len(busiest)
+    title = f"sources and elements{f' (the busiest; --json has {left} more)' if left else ''}"
+    terminal.print(
+        traffic_table(title, [*report["sources"], *(row for row in elements if row in busiest)], terminal.width)
+    )
+    terminal.print()
+    for notice in report["notices"]:
+        print(f"{notice['at']:10.3f} s {notice['node']}: {notice['text']}")
+    print(f"seed {report['seed']}, {report['virtual_seconds']} s of virtual time, {report['events']:,} events")
+    for problem in report["problems"]:
+        print(f"problem: {problem}")
+    if report["ok"]:
+        print("everything arrived everywhere, in order, once")

@@ -1,0 +1,238 @@
+"""`pgm status`: what the running nodes of a topology have counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deploy.node.runtime_folders import folder_of, is_file, sockets_in
+from deploy.status.detail import print_details
+from deploy.terminal.output import command, print_json, warn
+from deploy.terminal.tables import Column, console, table
+from pgm.errors import ProcessError
+from pgm.net.control.status_socket import ask_status, status_path
+from pgm.topology.check import load_checked
+from pgm.topology.plan import plan_all, plan_node
+
+_SOCKETS = "*.sock"
+
+# For each role its counters, and when they are left out for want of room: the highest rank first, rank 0 never.
+_COUNTERS = {
+    "source": {
+        "odata_packets": 0,
+        "rdata_packets": 0,
+        "nak_sqns_in": 0,
+        "rate_cuts": 2,
+        "ncf_packets": 3,
+        "spm_packets": 4,
+    },
+    "aggregator": {
+        "odata_packets": 0,
+        "rdata_forwarded": 0,
+        "nak_sqns_in": 0,
+        "nak_sqns": 0,
+        "ncf_packets": 3,
+        "spm_packets": 4,
+    },
+    "repairer": {
+        "received_packets": 0,
+        "rdata_packets": 0,
+        "nak_sqns_in": 0,
+        "nak_sqns": 0,
+        "ncf_packets": 3,
+        "cache_misses": 2,
+    },
+    "receiver": {
+        "delivered_packets": 0,
+        "lost_sqns": 0,
+        "repaired_sqns": 0,
+        "repaired_locally": 2,
+        "nak_sqns": 3,
+        "duplicate_packets": 4,
+    },
+}
+_COLUMNS = (Column("missing now"), Column("memory", 5), Column("up", 6))
+_MOST_NAMES = 10  # in a message
+
+
+def gather(where: str, nodes: tuple[str, ...]) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """The snapshots of the nodes that answer, the names of those not there, and of those that hang. Raises `TopologyError`."""
+    tree, names = _wanted(where, nodes)
+    folder = folder_of(tree, _SOCKETS)
+    if not nodes:  # of a pattern's receivers more may run than its count, each under any number
+        known = {status_path(tree, name).name for name in names}
+        names += [path.stem for path in sockets_in(folder, _SOCKETS) if path.name not in known]
+    rows: list[dict[str, Any]] = []
+    silent: list[str] = []
+    stuck: list[str] = []
+    for name in names:
+        try:
+            rows.append(ask_status(folder / status_path(tree, name).name))
+        except ProcessError as error:
+            (stuck if isinstance(error.__cause__, TimeoutError) else silent).append(name)
+    return rows, silent, stuck
+
+
+def _wanted(where: str, nodes: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The name of the tree, and those of its nodes: a file says which there are, of a name only those that run are known."""
+    if not is_file(where):
+        return where, list(nodes)
+    topology = load_checked(Path(where))
+    return topology.name, [plan_node(topology, name).name for name in nodes] or list(plan_all(topology))
+
+
+@click.command()
+@click.argument("where", metavar="TOPOLOGY|FILE")
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given several times.")
+@click.option(
+    "--detail", is_flag=True, help="All there is: sessions, lines, children, rates with peaks, every counter."
+)
+@click.option("--watch", is_flag=True, help="Show it anew every second until Ctrl-C.")
+@command
+def status(where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_json: bool) -> None:
+    """Show what the nodes of a topology, by FILE or name, that run on this machine have counted.
+
+    \b
+    pgm status tree.toml --watch
+    pgm status tree.toml --node desk-7 --detail
+    pgm status tree.toml --node desk-7 --json | jq .counters
+    pgm status demo                         # a tree that runs, by its name
+
+    A node is found by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID, so ask as
+    the user that runs it. docs/counters.md says what each counter counts. With --json there is one object per
+    node and line, with every counter, session and segment. Exits with 1 if no node answers.
+    """
+    if not watch:
+        rows, silent, stuck = gather(where, nodes)
+        if not rows:
+            raise _nobody(where, silent, stuck)
+        _show(rows, silent if nodes else [], stuck, as_json, detail=detail, clear=False)
+        return
+    try:
+        while True:
+            rows, silent, stuck = gather(where, nodes)
+            _show(rows, silent if nodes or not rows else [], stuck, as_json, detail=detail, clear=True)
+            time.sleep(1)
+    except KeyboardInterrupt:  # the way to end it
+        return
+
+
+def _show(
+    rows: list[dict[str, Any]], silent: list[str], stuck: list[str], as_json: bool, *, detail: bool, clear: bool
+) -> None:
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif detail:
+        print_details(rows, clear=clear)
+    else:
+        _print(rows, clear=clear)
+    if silent:
+        warn(f"not running on this machine: {_some(silent)}")
+    if stuck:
+        warn(f"running, but not answering: {_some(stuck)}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    )
+
+
+def _nobody(where: str, names: list[str], stuck: list[str]) -> ProcessError:
+    if stuck:
+        return ProcessError(
+            f"running, but not answering: {_some(stuck)}",
+            remedy="is it stopped, or the machine overloaded? Ask again, or restart it",
+        )
+    if not is_file(where):
+        which = f"no node {_some(names)}" if names else "no node"
+        return ProcessError(
+            f"{which} of a tree called {where!r} runs on this machine as this user",
+            remedy="give its file, or start it: pgm up FILE; pgm top shows all that run",
+        )
+    return ProcessError(
+        f"none of these nodes runs on this machine as this user: {_some(names)}",
+        remedy=f"start one with: pgm run {where} --node {names[0]}; or all: pgm up {where}",
+    )
+
+
+def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
+    terminal = console()
+    if clear:
+        terminal.clear()
+    for role, counters in _COUNTERS.items():
+        chosen = [row for row in rows if row["role"] == role]
+        if not chosen:
+            continue
+        headings = (Column(key.replace("_", " "), rank) for key, rank in counters.items())
+        polled = [Column("children", 1)] if any(_children(row) for row in chosen) else []
+        acked = [Column("acknowledged", 1)] if any(_acked(row) for row in chosen) else []
+        lines = [Column("lines", 1)] if any(_lines(row) for row in chosen) else []
+        columns = (Column("node"), Column("sessions", 1), *polled, *acked, *lines, *headings, *_COLUMNS)
+        cells = [
+            [
+                row["node"],
+                _sessions(row),
+                *([_children(row)] if polled else []),
+                *([_acked(row)] if acked else []),
+                *([_lines(row)] if lines else []),
+                *_numbers(row, counters),
+            ]
+            for row in chosen
+        ]
+        terminal.print(table(f"{role}s", columns, cells, terminal.width))
+        terminal.print()
+
+
+def _sessions(row: dict[str, Any]) -> str:
+    first, *others = [f"{one['state']} to {one['lead']:,}" for one in row["sessions"]] or ["none"]
+    return f"{first} and {len(others)} more" if others else first
+
+
+def _children(row: dict[str, Any]) -> str:
+    """How many answer polls on each segment below: what the session says that counted most."""
+    counted: dict[str, int] = {}
+    for session in row["sessions"]:
+        for segment, count in session["children"].items():
+            counted[segment] = max(count, counted.get(segment, 0))
+    return ", ".join(f"{count:,} on {segment}" for segment, count in counted.items())
+
+
+def _acked(row: dict[str, Any]) -> str:
+    """Up to where the members of an acknowledged stream have everything, and who is furthest behind: of the first one."""
+    for session in row["sessions"]:
+        acked = session["acked"]
+        if acked is not None:
+            holder = f", {acked['held_up_by']} last" if acked["held_up_by"] else ""
+            return f"{acked['stable']:,} by {acked['members']:,}{holder}"
+    return ""
+
+
+def _lines(row: dict[str, Any]) -> str:
+    """What share of its packets each line has lost, and how far it is behind: of the first session with several."""
+    for session in row["sessions"]:
+        if session["lines"]:
+            return "; ".join(_line(line) for line in session["lines"])
+    return ""
+
+
+def _line(line: dict[str, Any]) -> str:
+    passed = line["packets"] + line["lost_packets"]
+    lost = line["lost_packets"] / passed if passed else 0.0
+    where = "down" if line["is_down"] else f"{line['behind_ns'] / 1e6:.1f} ms behind"
+    return f"{line['segment']} lost {lost:.1%}, {where}"
+
+
+def _numbers(row: dict[str, Any], counters: Iterable[str]) -> list[str]:
+    missing = sum(one["missing_sqns"] for one in row["sessions"])
+    return [
+        *(f"{row['counters'].get(key, 0):,}" for key in counters),
+        f"{missing:,}",
+        f"{row['rss_bytes'] / 1e6:.0f} MB",
+        f"{row['uptime_s']:.0f} s",
+    ]

@@ -1,0 +1,167 @@
+"""What `pgm recv` does with what comes: it goes to standard output, and what befell the stream to standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from deploy.stream.formats import Writer
+from deploy.terminal.event_log import Happenings
+from deploy.terminal.output import warn
+from pgm.core.counters import Counters
+from pgm.core.effects import CloseCause, Closed, Lost, Notice, Opened
+from pgm.core.events import id_of, text_of
+from pgm.messages.objects import BadObject
+from pgm.net.framing.items import AnyBatch, Batch, BatchItem, MultipartBatch
+from pgm.wire.formats import tsi_text
+
+_SHOW_S = 0.5
+
+
+class Meter:
+    """A line on a terminal that says how far it is."""
+
+    def __init__(self, verb: str) -> None:
+        self._verb = verb
+        self._since = time.monotonic()
+        self._shown = 0.0
+        self.is_on = sys.stderr.isatty()
+
+    def show(self, octets: int, extra: str = "") -> None:
+        """Show progress, at most twice a second."""
+        now = time.monotonic()
+        if self.is_on and now - self._shown >= _SHOW_S:
+            self._shown = now
+            rate = octets / max(1e-9, now - self._since) / 1e6
+            print(
+                f"\r{self._verb} {octets / 1e6:,.1f} MB, {rate:,.1f} MB/s{extra}  ", end="", file=sys.stderr, flush=True
+            )
+
+    def leave(self) -> None:
+        """Let what is said next begin on a line of its own."""
+        if self._shown:
+            print(file=sys.stderr)
+            self._shown = 0.0
+
+    def end(self) -> float:
+        """Leave the line; returns the seconds it took."""
+        self.leave()
+        return round(time.monotonic() - self._since, 3)
+
+
+@attrs.define
+class Reception:
+    """Writes what is received to standard output, tells the rest, and keeps the account."""
+
+    form: str
+    keeps_on: bool
+    writer: Writer | None = None
+    unreadable: int = 0  # messages that were not in the format
+    meter: Meter = attrs.field(factory=lambda: Meter("received"))
+    octets: int = 0
+    messages: int = 0
+    lost: int = 0
+    cut_short: int = 0  # streams that ended before their source said so
+    open: set[bytes] = attrs.field(factory=set)
+    has_closed: bool = False
+    counters: Counters = attrs.field(factory=Counters)
+    events: Happenings = attrs.field(factory=Happenings)
+
+    def take(self, items: Iterable[BatchItem]) -> bool:
+        """Write or tell what came, in order; returns whether to go on."""
+        texts: list[bytes] = []
+        for item in items:
+            if isinstance(item, AnyBatch):
+                texts.append(self._text(item))
+                continue
+            self._write(texts)
+            texts = []
+            if not self._tell(item):
+                return False
+        self._write(texts)
+        return True
+
+    def notice(self, notice: Notice) -> None:
+        """Tell of what else befell the stream."""
+        self.meter.leave()
+        self.events.say(notice)
+
+    def _tell(self, item: Lost | Opened | Closed) -> bool:
+        self.meter.leave()
+        self.events.note(id_of(item), text_of(item))
+        session = tsi_text(item.tsi)
+        if isinstance(item, Opened):
+            self.open.add(item.tsi)
+            warn(f"session {session} {'goes on' if item.resumed else 'begins'} at sqn {item.first}, from {item.peer}")
+        elif isinstance(item, Lost):
+            self.lost += item.count
+            warn(f"session {session} lost sqns {item.first} to {item.first + item.count - 1}: {item.cause.value}")
+        elif isinstance(item, Closed):
+            warn(f"session {session} {_ENDINGS[item.cause]} at sqn {item.next_sqn}")
+            if item.cause is not CloseCause.SILENT:
+                self.open.discard(item.tsi)
+                self.has_closed = True
+                self.cut_short += item.cause is not CloseCause.FIN
+        return self.keeps_on or not self.has_closed or bool(self.open)
+
+    def _text(self, batch: AnyBatch) -> bytes:
+        self.messages += len(batch)
+        if isinstance(batch, Batch) and self.form == "octets":
+            self.octets += batch.payloads.size
+            return batch.payloads.tobytes()
+        payloads = [b"".join(parts) for parts in batch] if isinstance(batch, MultipartBatch) else list(batch)
+        self.octets += sum(len(payload) for payload in payloads)
+        if self.writer is not None:
+            return b"".join(map(self._converted, payloads))
+        return b"".join(payload + b"\n" for payload in payloads) if self.form == "lines" else b"".join(payloads)
+
+    def _converted(self, payload: bytes) -> bytes:
+        assert self.writer is not None
+        try:
+            return self.writer.text([payload])
+        except BadObject as error:
+            self.unreadable += 1
+            self.meter.leave()
+            warn(f"a message of {len(payload)} octets is not in this format: {error.message}")
+            return b""
+
+    def end(self) -> None:
+        """Write what comes at the end."""
+        if self.writer is not None:
+            self._write([self.writer.end()])
+
+    def _write(self, texts: list[bytes]) -> None:
+        # To the descriptor: a write that was interrupted leaves no lock and no rest that the interpreter would wait for.
+        rest = memoryview(b"".join(texts))
+        while rest:
+            rest = rest[os.write(sys.stdout.fileno(), rest) :]
+        self.meter.show(self.octets, f", {self.lost:,} lost" if self.lost else "")
+
+    def account(self) -> dict[str, Any]:
+        """What was received, with stable keys."""
+        return {
+            "messages": self.messages,
+            "octets": self.octets,
+            "lost": self.lost,
+            "cut_short": self.cut_short,
+            "unreadable": self.unreadable,
+            "seconds": self.meter.end(),
+            "events": self.events.rows(),
+            "counters": self.counters.snapshot(),
+        }
+
+
+_ENDINGS = {
+    CloseCause.FIN: "ends",
+    CloseCause.RESET: "is cut short by its source",
+    CloseCause.SILENT: "is silent for now",
+    CloseCause.EXPIRED: "is given up after a long silence",
+    CloseCause.EVICTED: "is given up for newer ones",
+    CloseCause.NAGGING: "is given up, for it needs too many repairs here",
+    CloseCause.OVERRUN: "is given up, for its messages are not taken fast enough",
+}

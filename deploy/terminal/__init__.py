@@ -1,0 +1,1 @@
+"""Output of the commands: tables, exit codes, event lines, pictures."""

@@ -1,0 +1,44 @@
+"""The two tables of an account, whether of real processes or of simulated ones: what receivers got, what elements did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from deploy.terminal.tables import Column, table
+
+Row = Mapping[str, Any]
+
+TRAFFIC = (
+    Column("node"), Column("ODATA out"), Column("NAKed sqns in"), Column("NAKed sqns out"), Column("NCFs", 2),
+    Column("RDATA out"), Column("RDATA passed on", 1),
+)  # fmt: skip
+_RECEIVED = (
+    Column("node"), Column("delivered"), Column("repaired locally"), Column("repaired from above"), Column("late", 2),
+    Column("lost"), Column("NAKed sqns"), Column("checksum", 1),
+)  # fmt: skip
+_CHECKED_AS = {True: "equal", False: "DIFFERS", None: ""}
+_RESOURCES = (Column("memory", 3), Column("CPU", 4))
+
+
+def received_table(rows: Sequence[Row], width: int) -> Table:
+    """What receivers got, at most `width` wide; a row that sums up others has no checksum."""
+    cells = []
+    for row in rows:
+        above = row["repaired"] - row["repaired_locally"]
+        values = (row["delivered"], row["repaired_locally"], above, row["late"], row["lost"], row["nak_sqns"])
+        cells.append([row["node"], *(f"{value:,}" for value in values), _CHECKED_AS[row.get("sha256_ok")]])
+    return table("receivers", _RECEIVED, cells, width)
+
+
+def traffic_table(title: str, rows: Sequence[Row], width: int) -> Table:
+    """What sources and elements did, at most `width` wide; with memory and CPU where the rows have them."""
+    has_resources = any("rss_bytes" in row for row in rows)
+    cells = []
+    for row in rows:
+        keys = ("odata", "nak_sqns_in", "nak_sqns_out", "ncfs", "rdata", "rdata_forwarded")
+        used = [f"{row['rss_bytes'] / 1e6:.0f} MB", f"{row['cpu_s']:.1f} s"] if has_resources else []
+        cells.append([row["node"], *(f"{row[key]:,}" for key in keys), *used])
+    return table(title, (*TRAFFIC, *_RESOURCES) if has_resources else TRAFFIC, cells, width)

@@ -1,0 +1,1 @@
+"""`pgm check`, `pgm plan` and `pgm render`: work on a topology file."""

@@ -1,0 +1,66 @@
+"""`pgm check` and `pgm plan`: what is wrong with a topology file, and what it means."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from deploy.terminal.exit_codes import EXIT_USAGE
+from deploy.terminal.output import command, print_json
+from pgm.topology.check import check_file, load_checked
+from pgm.topology.describe import plan_json, plan_lines, report_json, topology_json, topology_lines
+from pgm.topology.plan import plan_node
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--strict", is_flag=True, help="Take warnings for errors.")
+@command
+def check(file: Path, strict: bool, as_json: bool) -> None:
+    """Validate a topology FILE: form, names, addresses, the tree, timers against each other.
+
+    Prints every problem with file, line and remedy. Exits with 0 if the file is good, with 2 if there are errors.
+
+    \b
+    pgm check tree.toml
+    pgm check tree.toml --strict && pgm up tree.toml
+    """
+    report = check_file(file)
+    is_good = report.is_good and not (strict and report.warnings)
+    if as_json:
+        print_json({**report_json(report), "ok": is_good})
+    else:
+        for problem in report.errors:
+            print(f"error: {problem}")
+        for problem in report.warnings:
+            print(f"warning: {problem}")
+        if is_good:
+            print(f"{file}: {'good' if not report.warnings else f'good; warnings: {len(report.warnings)}'}")
+    if not is_good:
+        sys.exit(EXIT_USAGE)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--node", help="Only this node, with every parameter that it reads and is not the default.")
+@command
+def plan(file: Path, node: str | None, as_json: bool) -> None:
+    """Print the tree of a topology FILE: segments, nodes, parents, and why each timer is what it is.
+
+    \b
+    pgm plan tree.toml
+    pgm plan tree.toml --node desk-7
+    """
+    topology = load_checked(file)
+    if node is not None:
+        one = plan_node(topology, node)
+        if as_json:
+            print_json(plan_json(one))
+        else:
+            print("\n".join(plan_lines(one)))
+    elif as_json:
+        print_json(topology_json(topology))
+    else:
+        print("\n".join(topology_lines(topology)))

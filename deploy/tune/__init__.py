@@ -1,0 +1,1 @@
+"""`pgm tune`: search for better timers and repairer places."""

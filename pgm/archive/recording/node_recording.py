@@ -1,0 +1,49 @@
+"""Recording for a node of a topology: from its plan to a recorder that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from pgm.archive.errors import ArchiveError
+from pgm.archive.recording.feeds import Names
+from pgm.archive.recording.recorder import Log, Recorder
+from pgm.core.session import state as path
+from pgm.errors import UsageError
+from pgm.topology.node_plan import NodePlan
+from pgm.wire.formats import Tsi
+
+
+def names_of(plan: NodePlan) -> Names:
+    """How the rows of a node name what it records."""
+    return Names(
+        node=plan.name,
+        segment=plan.upstream.name,
+        streams={stream.data_port: stream.name for stream in plan.streams},
+        batched=frozenset(stream.data_port for stream in plan.streams if stream.framing == "batch"),
+        sources={stream.data_port: stream.source for stream in plan.streams if stream.source is not None},
+    )
+
+
+@contextmanager
+def recording(
+    plan: NodePlan, directory: Path, path_of: Callable[[Tsi], path.Path | None], log: Log
+) -> Iterator[Recorder]:
+    """A recorder for the length of a block; behind it, everything that came is on disk. Raises `ArchiveError`, `UsageError`."""
+    if find_spec("pyarrow") is None:  # it is the writing process that needs it: this one leaves it alone
+        raise UsageError(
+            f"node {plan.name} records, which needs pyarrow", remedy="pip install 'pgm-repair-network[arrow]'"
+        )
+    recorder = Recorder(directory, plan.parameters, names_of(plan), path_of, log)
+    recorder.start()
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+    if recorder.failure is not None:
+        raise ArchiveError(
+            f"recording into {directory} ended early: {recorder.failure.message}",
+            remedy="look at the log; what came since is not recorded",
+        ) from recorder.failure

@@ -1,0 +1,1 @@
+"""The range service: an archive over Arrow Flight, and publications."""

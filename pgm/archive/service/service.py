@@ -1,0 +1,321 @@
+"""The range service: an archive over Arrow Flight. docs/archive.md describes what is asked and answered.
+
+It reads the files of the archive and nothing else, so it runs as a process of its own, beside the recorder or without one, and
+takes nothing from the protocol.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from pgm.archive.errors import BadRequest, TooManyStreams
+from pgm.archive.requests import (
+    ACTION_DISCARD,
+    ACTION_FILES,
+    ACTION_HOLDINGS,
+    ACTION_PUBLISH,
+    ACTION_PUBLISHED,
+    ACTION_SQN_AT,
+    RangeRequest,
+    read_json,
+)
+from pgm.archive.service.batch_joining import joined
+from pgm.archive.service.collection import Archives
+from pgm.archive.service.publications import Publications, Publish, Where
+from pgm.archive.store.reader import Range
+from pgm.errors import PgmError
+from pgm.parameters import Parameters
+from pgm.units import SECOND
+
+_MOST_SPOTS = 4096  # in one answer: some 100 KB of JSON
+_TOKEN_SCHEME = "Bearer "
+
+
+def _told(error: PgmError) -> Exception:
+    """An error of ours as one of Flight's."""
+    kind = flight.FlightUnavailableError if isinstance(error, TooManyStreams) else flight.FlightServerError
+    found: Exception = kind(f"{error.code}: {error}")
+    return found
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
+    except PgmError as error:
+        raise _told(error) from error
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets in who knows the token."""
+
+    def __init__(self, token: str) -> None:
+        self._wanted = (_TOKEN_SCHEME + token).encode()
+
+    def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> None:
+        for name, values in headers.items():
+            if name.lower() == "authorization" and any(self._is_good(value) for value in values):
+                return
+        raise flight.FlightUnauthenticatedError(
+            "PGM-ARCHIVE-TOKEN: no token, or a wrong one: authorization: Bearer TOKEN"
+        )
+
+    def _is_good(self, value: str | bytes) -> bool:
+        return hmac.compare_digest(value if isinstance(value, bytes) else value.encode(), self._wanted)
+
+
+class RangeService(flight.FlightServerBase):  # type: ignore[misc]
+    """Serves one archive, or several. `port` says where; `shutdown()` ends it.
+
+    `location` is `grpc://HOST:PORT`, or `grpc+tls://` with a certificate and its key as PEM.
+    """
+
+    def __init__(
+        self,
+        archives: Archives,
+        location: str,
+        parameters: Parameters,
+        *,
+        node: str = "",
+        certificate: tuple[bytes, bytes] | None = None,
+        token: str | None = None,
+        publish: Publish | None = None,
+        published: Path | None = None,
+        where: Where | None = None,
+        files: bool = True,
+    ) -> None:
+        """Listen; `published` is the file that remembers published batches, `where` says where the source is, `files` whether clients may be told where rows lie. Raises OSError, `ArchiveError` or `pa.ArrowException` where the address cannot be had."""
+        self._archives = archives
+        self._parameters = parameters
+        self._node = node
+        self._tells_files = files
+        self._publications = Publications(publish, published, parameters, where=where) if publish is not None else None
+        self._lock = threading.Lock()
+        self._streams: Counter[str] = Counter()  # by client
+        self._ends = threading.Event()
+        super().__init__(
+            location,
+            tls_certificates=[certificate] if certificate is not None else None,
+            middleware={"token": _TokenCheck(token)} if token is not None else None,
+        )
+        if self._publications is not None:  # whoever publishes meanwhile waits for it
+            threading.Thread(target=self._finish, args=(self._publications,), daemon=True).start()
+
+    def end(self) -> bool:
+        """Let live tails end, then stop. False if clients that hold calls open kept it from that for `archive_end_ivl`.
+
+        The threads of such calls cannot be stopped: the process should end without waiting for them.
+        """
+        self._ends.set()
+        stopping = threading.Thread(target=self.shutdown, daemon=True)
+        stopping.start()
+        stopping.join(self._parameters.archive_end_ivl / SECOND)
+        return not stopping.is_alive()
+
+    # What there is
+
+    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
+        """One of `list_actions`."""
+        with _telling():
+            asked = read_json(action.body.to_pybytes())
+            self._archives.refresh()
+            if action.type == ACTION_HOLDINGS:
+                found: dict[str, Any] = {
+                    "node": self._node,
+                    "holdings": [one.as_json() for one in self._archives.holdings() if _matches(one.as_json(), asked)],
+                    "damage": [error.message for error in self._archives.damage],
+                }
+            elif action.type == ACTION_SQN_AT:
+                found = {"sqns": self._sqns_at(asked)}
+            elif action.type == ACTION_FILES and self._tells_files:
+                wanted = self._archives.read(RangeRequest.from_bytes(action.body.to_pybytes()))
+                found = {"directory": str(wanted.reader.directory.resolve()), "spots": wanted.spots(_MOST_SPOTS)}
+            elif action.type in (ACTION_PUBLISH, ACTION_DISCARD, ACTION_PUBLISHED):
+                found = self._publishing().do(action.type, asked)
+            else:
+                known = ", ".join(name for name, _ in self.list_actions(context))
+                raise BadRequest(f"there is no action {action.type!r} here", remedy=f"ask for one of {known}")
+        yield json.dumps(found).encode()
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        """What `do_action` knows."""
+        files = [(ACTION_FILES, "where the rows of a ticket lie, for clients that see the directory")]
+        return [
+            (ACTION_HOLDINGS, "what is held of every session, as JSON"),
+            (ACTION_SQN_AT, "the first sqn received at time_us or later, of every session or of one tsi"),
+            *(files if self._tells_files else ()),
+            (ACTION_PUBLISH, "publish a batch that was put as attempts, once"),
+            (ACTION_DISCARD, "forget attempts"),
+            (ACTION_PUBLISHED, "the last batch of every writer, and what came again after the service was killed"),
+        ]
+
+    def _sqns_at(self, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        time_us = asked.get("time_us")
+        if not isinstance(time_us, int):
+            raise BadRequest("time_us is missing, or no whole number", remedy="microseconds since 1970")
+        found = []
+        for reader, session in self._archives.sessions(asked.get("tsi")):
+            one = session.session
+            sqn = reader.sqn_at(session, time_us)
+            found.append({"tsi": one.tsi, "epoch_us": one.epoch_us, "node": one.node, "sqn": sqn})
+        return found
+
+    # Flights
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
+        """A flight for each session."""
+        with _telling():
+            asked = read_json(criteria)
+            self._archives.refresh()
+            for one in self._archives.holdings():
+                if _matches(one.as_json(), asked):
+                    yield self._info(RangeRequest(one.tsi, one.epoch_us, node=one.node))
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        """The tickets of a range."""
+        with _telling():
+            self._archives.refresh()
+            return self._info(RangeRequest.from_bytes(descriptor.command or b""))
+
+    def _info(self, request: RangeRequest) -> Any:
+        found = self._archives.read(request)
+        entries = [
+            one for one in found.reader.entries(found.session, found.at) if found.end is None or one.first < found.end
+        ]
+        octets = sum(entry.octets for entry in entries)
+        cuts, seen = [found.at], 0
+        for entry in entries:
+            if entry.first > cuts[-1] and seen * request.parts >= octets * len(cuts):
+                cuts.append(entry.first)
+            seen += entry.octets
+        tickets = [
+            attrs.evolve(
+                request,
+                first=first,
+                end=end,
+                parts=1,
+                epoch_us=found.session.session.epoch_us,
+                node=found.session.session.node,
+            )
+            for first, end in zip(cuts, [*cuts[1:], found.end], strict=True)
+        ]
+        return flight.FlightInfo(
+            found.schema,
+            flight.FlightDescriptor.for_command(request.to_bytes()),
+            [flight.FlightEndpoint(ticket.to_bytes(), []) for ticket in tickets],
+            sum(entry.rows for entry in entries),
+            octets,
+        )
+
+    # Rows
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        """The rows of a ticket."""
+        with _telling():
+            request = RangeRequest.from_bytes(ticket.ticket)
+            self._archives.refresh()
+            found = self._archives.read(request)
+        return flight.GeneratorStream(found.schema, self._stream(context, found, request.tail))
+
+    def _stream(self, context: Any, found: Range, is_tail: bool) -> Iterator[Any]:
+        client = context.peer().rpartition(":")[0]
+        with _telling(), self._one_of(client):
+            yield from joined(found.batches())
+            while is_tail and not found.is_over and not context.is_cancelled():
+                if self._ends.wait(self._parameters.archive_poll_ivl / SECOND):
+                    return
+                if self._archives.refresh():
+                    yield from joined(found.batches())
+
+    @contextmanager
+    def _one_of(self, client: str) -> Iterator[None]:
+        """Count a stream of a client. Raises `TooManyStreams`."""
+        with self._lock:
+            mine, most_mine = self._streams[client], self._parameters.archive_client_streams
+            if mine >= most_mine:
+                raise TooManyStreams(
+                    f"{client} reads {mine} ranges already", remedy="archive_client_streams is the limit; try again"
+                )
+            if self._streams.total() >= self._parameters.archive_streams:
+                raise TooManyStreams(
+                    f"{self._streams.total()} ranges are read already", remedy="archive_streams is the limit; try again"
+                )
+            self._streams[client] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams[client] -= 1
+                if not self._streams[client]:
+                    del self._streams[client]
+
+    @property
+    def streams(self) -> int:
+        """Ranges that are being read."""
+        with self._lock:
+            return self._streams.total()
+
+    # Publishing
+
+    @staticmethod
+    def _finish(publications: Publications) -> None:
+        try:
+            publications.finish()
+        except (PgmError, OSError) as error:  # the next who publishes tries again, and is told
+            print(f"publish-again: {error}", file=sys.stderr, flush=True)
+
+    def _publishing(self) -> Publications:
+        if self._publications is None:
+            raise BadRequest(
+                "nothing is published here",
+                remedy="start the service with a source: --publish FILE --publish-node NODE",
+            )
+        return self._publications
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Publish the column `value` of what comes, or keep it for an attempt at a batch until that is published."""
+        with _telling():
+            publications = self._publishing()
+            asked = read_json(descriptor.command or b"")
+            for name in asked:
+                if name not in ("stream", "attempt"):
+                    raise BadRequest(f"what is put has no key {name!r}", remedy="it knows stream and attempt")
+            attempt = asked.get("attempt")
+            taken = 0
+            for chunk in reader:
+                values = _values_of(chunk.data)
+                taken += len(values)
+                if attempt is not None:
+                    publications.stage(str(attempt), values)
+                else:
+                    publications.publish(str(asked.get("stream", "")), values.to_pylist())
+                told = {"published" if attempt is None else "staged": taken}
+                writer.write(pa.py_buffer(json.dumps(told).encode()))
+
+
+def _values_of(batch: pa.RecordBatch) -> pa.Array:
+    if "value" not in batch.schema.names:
+        raise BadRequest("the rows have no column value", remedy="put rows with a binary column value")
+    column = batch.column("value")
+    if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)) or column.null_count:
+        raise BadRequest("the column value has nulls, or is neither binary nor text", remedy="put binary values")
+    return column.cast(pa.binary())
+
+
+def _matches(holding: dict[str, Any], asked: dict[str, Any]) -> bool:
+    for name in asked:
+        if name not in ("tsi", "stream", "node"):
+            raise BadRequest(f"sessions are not chosen by {name!r}", remedy="by tsi, stream or node")
+    return all(holding[name] == value for name, value in asked.items())

@@ -1,0 +1,1 @@
+"""Segments on disk: format, index, recovery, writer, reader, selection of rows."""

@@ -1,0 +1,99 @@
+"""What an archive holds, in memory: the batches of every session in the order of their sqns."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+import attrs
+
+from pgm.archive.requests import Holding
+from pgm.archive.session import Session
+from pgm.archive.store.segment import Entry
+
+Key = tuple[str, int | None]
+
+
+@attrs.define(eq=False)
+class SessionEntries:
+    """The batches of one session. They follow each other without a gap, unless a segment is damaged."""
+
+    session: Session
+    next_sqn: int
+    entries: list[Entry] = attrs.field(factory=list)
+    firsts: list[int] = attrs.field(factory=list)
+    closed: bool = False
+
+    def add(self, entry: Entry) -> None:
+        """Take a batch that lies behind all others."""
+        self.session = entry.session
+        self.closed = entry.closes
+        self.next_sqn = max(self.next_sqn, entry.end)
+        if entry.rows:
+            self.entries.append(entry)
+            self.firsts.append(entry.first)
+
+    def drop_segment(self, number: int) -> None:
+        """Forget the batches of the oldest segment."""
+        count = 0
+        while count < len(self.entries) and self.entries[count].segment <= number:
+            count += 1
+        del self.entries[:count], self.firsts[:count]
+
+    @property
+    def oldest(self) -> int:
+        """The first sqn held."""
+        return self.firsts[0] if self.firsts else self.next_sqn
+
+    def reaching(self, first: int) -> Iterator[Entry]:
+        """The batches from the one that holds `first`, or the next, on; the list may grow meanwhile."""
+        at = max(0, bisect_right(self.firsts, first) - 1)
+        while at < len(self.entries):
+            if self.entries[at].end > first:
+                yield self.entries[at]
+            at += 1
+
+    def holding(self) -> Holding:
+        """What clients are told."""
+        one = self.session
+        return Holding(
+            tsi=one.tsi,
+            epoch_us=one.epoch_us,
+            stream=one.stream,
+            source=one.source,
+            node=one.node,
+            segment=one.segment,
+            oldest=self.oldest,
+            next_sqn=self.next_sqn,
+            rows=sum(entry.rows for entry in self.entries),
+            octets=sum(entry.octets for entry in self.entries),
+            first_received_us=self.entries[0].received_us[0],
+            last_received_us=self.entries[-1].received_us[1],
+            closed=self.closed,
+        )
+
+
+class Index:
+    """The sessions of an archive by TSI and epoch."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[Key, SessionEntries] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Take the next batch of the archive."""
+        found = self.sessions.get(entry.session.key)
+        if found is None:
+            found = self.sessions[entry.session.key] = SessionEntries(entry.session, entry.first)
+        found.add(entry)
+
+    def drop_segment(self, number: int) -> None:
+        """Forget the oldest segment, and the sessions of which nothing is left."""
+        for key, session in list(self.sessions.items()):
+            session.drop_segment(number)
+            if not session.entries:
+                del self.sessions[key]
+
+    def holdings(self) -> list[Holding]:
+        """What is held, by TSI and epoch."""
+        ordered = sorted(self.sessions, key=lambda key: (key[0], key[1] or 0))
+        return [self.sessions[key].holding() for key in ordered if self.sessions[key].entries]

@@ -1,0 +1,237 @@
+"""Segments: files of Arrow record batches in Arrow's stream format, which any Arrow library reads.
+
+Each batch belongs to one session and carries, in its message's metadata, a line of JSON that says which, what sqns it covers, how
+long it is and the checksum of all its octets. So a segment is its own index: whoever scans it reads a few hundred octets per batch.
+A segment that is finished ends with Arrow's end-of-stream mark. Numbers of segments ascend.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Self
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
+from pgm.archive.session import Session
+from pgm.archive.store.checksum import crc32
+from pgm.archive.store.schema import STORED_SCHEMA, check_version
+
+SUFFIX = ".arrows"
+_KEY = "pgm"
+_CONTINUATION = 0xFFFF_FFFF
+_PREFIX = struct.Struct("<II")  # of every message: the mark, and the octets of its metadata
+END_OF_STREAM = _PREFIX.pack(_CONTINUATION, 0)
+_MOST_METADATA = 1 << 20
+_FIRST_READ = 4096  # of a message: enough for its metadata, as a rule
+_LENGTH_MARK = b'"octets":"'
+_LENGTH_DIGITS = 12
+_SUM_MARK = b'"crc32":"'
+_SUM_DIGITS = 8
+_ROOM = 1024  # more than Arrow adds to the metadata, besides the text
+
+
+@attrs.frozen
+class Entry:
+    """One batch of a segment."""
+
+    segment: int
+    offset: int
+    octets: int
+    session: Session
+    first: int
+    end: int
+    rows: int
+    received_us: tuple[int, int]  # of its first and last row
+    closes: bool = False
+
+    @property
+    def after(self) -> int:
+        """Where the next one begins."""
+        return self.offset + self.octets
+
+
+def path_of(directory: Path, number: int) -> Path:
+    """The file of a segment."""
+    return directory / f"{number:012d}{SUFFIX}"
+
+
+def numbers_in(directory: Path) -> list[int]:
+    """The segments of an archive, oldest first. Raises `ArchiveError`."""
+    try:
+        names = [path.stem for path in directory.iterdir() if path.suffix == SUFFIX]
+    except OSError as error:
+        raise ArchiveError(f"{directory}: {error.strerror}", remedy="name the directory of an archive") from None
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+HEAD: bytes = STORED_SCHEMA.serialize().to_pybytes()
+
+
+def encode(batch: pa.RecordBatch, entry: Entry) -> memoryview:
+    """A batch as the octets that go into a segment."""
+    about = attrs.asdict(entry.session) | {
+        "first": entry.first,
+        "end": entry.end,
+        "rows": entry.rows,
+        "received_us": entry.received_us,
+        "closes": entry.closes,
+    }
+    text = json.dumps(about | {"octets": "0" * _LENGTH_DIGITS, "crc32": "0" * _SUM_DIGITS}, separators=(",", ":"))
+    buffer = pa.allocate_buffer(len(HEAD) + _ROOM + len(text) + pa.ipc.get_record_batch_size(batch))
+    sink = pa.FixedSizeBufferWriter(buffer)
+    sink.set_memcopy_threads(1)
+    pa.ipc.new_stream(sink, STORED_SCHEMA).write_batch(batch, custom_metadata={_KEY: text})
+    octets = np.frombuffer(buffer, np.uint8).data[len(HEAD) : sink.tell()]
+    head = bytes(octets[: _PREFIX.size + _PREFIX.unpack_from(octets)[1]])
+    length_at = head.index(_LENGTH_MARK) + len(_LENGTH_MARK)
+    octets[length_at : length_at + _LENGTH_DIGITS] = b"%0*d" % (_LENGTH_DIGITS, len(octets))
+    sum_at = head.index(_SUM_MARK, length_at) + len(_SUM_MARK)
+    octets[sum_at : sum_at + _SUM_DIGITS] = b"%08x" % crc32(octets)
+    return octets
+
+
+class SegmentFile:
+    """Reads one segment. Close it, or use it in a `with`."""
+
+    def __init__(self, directory: Path, number: int) -> None:
+        """Open it. Raises FileNotFoundError if it is gone, `ArchiveError` if it cannot be read."""
+        self.path = path_of(directory, number)
+        self.number = number
+        try:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ArchiveError(f"{self.path}: {error.strerror}", remedy="check its permissions") from None
+        self.head_octets = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._fd)
+
+    @property
+    def octets(self) -> int:
+        """Its length now."""
+        return os.fstat(self._fd).st_size
+
+    def corrupt(self, offset: int, what: str) -> CorruptSegment:
+        """The error of a place."""
+        return CorruptSegment(
+            f"{self.path} is damaged at octet {offset}: {what}",
+            remedy="restore the file from a copy, or move it away: its rows are then missing, and readers are told so",
+        )
+
+    def _read(self, offset: int, octets: int) -> bytes:
+        try:
+            return os.pread(self._fd, octets, offset)
+        except OSError as error:
+            raise self.corrupt(offset, error.strerror or "it cannot be read") from error
+
+    def read_head(self) -> int:
+        """Check the schema; returns where the batches begin, or 0 for a file without a whole head. Raises `SchemaTooNew`, `CorruptSegment`."""
+        if not self.head_octets:
+            start = self._read(0, len(HEAD))
+            if start == HEAD:
+                self.head_octets = len(HEAD)
+            elif HEAD.startswith(start):
+                return 0
+            else:
+                self.head_octets = self._foreign_head()
+        return self.head_octets
+
+    def _foreign_head(self) -> int:
+        """A head that is not what this program writes: of another version, of another Arrow, or damaged."""
+        mark, length = _PREFIX.unpack(self._read(0, _PREFIX.size).ljust(_PREFIX.size, b"\0"))
+        if mark != _CONTINUATION or not 0 < length < _MOST_METADATA:
+            raise self.corrupt(0, "it does not begin like a stream of Arrow record batches")
+        try:
+            schema = pa.ipc.read_schema(pa.py_buffer(self._read(0, _PREFIX.size + length)))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self.corrupt(0, f"its schema cannot be read: {error}") from None
+        check_version(schema, str(self.path))
+        if not schema.equals(STORED_SCHEMA):
+            raise SchemaTooNew(
+                f"{self.path} has other columns than version 1", remedy="read it with the program that wrote it"
+            )
+        return _PREFIX.size + int(length)
+
+    def entry_at(self, offset: int, limit: int) -> Entry | None:
+        """The batch at a place, None at the end of the stream. Raises `CorruptSegment`, also for one that ends behind `limit`."""
+        start = self._read(offset, min(_FIRST_READ, limit - offset))
+        if len(start) < _PREFIX.size:
+            raise self.corrupt(offset, "it ends in the middle of a batch")
+        mark, length = _PREFIX.unpack_from(start)
+        if mark != _CONTINUATION or length > _MOST_METADATA:
+            raise self.corrupt(offset, "no batch begins here")
+        if not length:
+            return None
+        if _PREFIX.size + length > len(start):
+            start = self._read(offset, min(_PREFIX.size + length, limit - offset))
+        return self._entry_of(start[: _PREFIX.size + length], offset, limit)
+
+    def _entry_of(self, start: bytes, offset: int, limit: int) -> Entry:
+        try:
+            at = start.index(b'{"tsi":')
+            about = json.JSONDecoder().raw_decode(start[at:].decode("utf-8", "replace"))[0]
+            octets = int(about["octets"])
+            session = Session(*(about[field.name] for field in attrs.fields(Session)))
+            received = (int(about["received_us"][0]), int(about["received_us"][1]))
+            entry = Entry(
+                self.number,
+                offset,
+                octets,
+                session,
+                about["first"],
+                about["end"],
+                about["rows"],
+                received,
+                about["closes"],
+            )
+        except (ValueError, KeyError, TypeError, IndexError):
+            raise self.corrupt(offset, "what a batch says of itself cannot be read") from None
+        if octets < len(start) or offset + octets > limit:
+            raise self.corrupt(offset, f"a batch of {octets} octets begins and {limit - offset} are there")
+        return entry
+
+    def octets_of(self, offset: int, length: int) -> memoryview:
+        """The octets of a batch, their checksum verified. Raises `CorruptSegment`."""
+        view = memoryview(
+            pa.allocate_buffer(length)
+        )  # Arrow's memory comes back to the next batch, Python's to the kernel
+        try:
+            count = os.preadv(self._fd, [view], offset)
+        except OSError as error:
+            raise self.corrupt(offset, error.strerror or "it cannot be read") from error
+        at = bytes(view[:_FIRST_READ]).find(_SUM_MARK) + len(_SUM_MARK)
+        found = crc32(view[at + _SUM_DIGITS :], crc32(b"0" * _SUM_DIGITS, crc32(view[:at])))
+        if count < length or bytes(view[at : at + _SUM_DIGITS]) != b"%08x" % found:
+            raise self.corrupt(offset, "the checksum of a batch is wrong")
+        return view
+
+    def batch_of(self, entry: Entry) -> pa.RecordBatch:
+        """A batch as it is stored. Raises `CorruptSegment`."""
+        return self._batch_in(self.octets_of(entry.offset, entry.octets), entry.offset)
+
+    def batch_at(self, offset: int, octets: int) -> tuple[Entry, pa.RecordBatch]:
+        """A batch as it is stored, and what it says of itself. Raises `CorruptSegment`, also where no batch of that length lies."""
+        found = self.octets_of(offset, octets)
+        entry = self._entry_of(bytes(found[:_FIRST_READ]), offset, offset + octets)
+        return entry, self._batch_in(found, offset)
+
+    def _batch_in(self, octets: memoryview, offset: int) -> pa.RecordBatch:
+        try:
+            return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(octets)), STORED_SCHEMA)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self.corrupt(offset, f"a batch cannot be read: {error}") from None

@@ -1,0 +1,112 @@
+"""From batches as they are stored to the rows that were asked for: cut to sqns, filtered by subject, columns plain and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgm.archive.errors import BadRequest
+from pgm.archive.requests import RangeRequest
+from pgm.archive.store.schema import COLUMN_NAMES, STORED_SCHEMA, plain, served_schema
+
+_ANY = "*"
+
+
+def check_columns(columns: Sequence[str] | None) -> None:
+    """Raise `BadRequest` for columns that rows do not have, or that are named twice."""
+    for name in columns or ():
+        if name not in COLUMN_NAMES:
+            raise BadRequest(f"rows have no column {name!r}", remedy=f"they have {', '.join(COLUMN_NAMES)}")
+    if columns is not None and (len(set(columns)) < len(columns) or not columns):
+        raise BadRequest("columns are named twice, or none is", remedy="name each once, or leave the key out for all")
+
+
+class Selection:
+    """What one request wants of every batch."""
+
+    def __init__(self, request: RangeRequest) -> None:
+        check_columns(request.columns)
+        self._columns = request.columns or COLUMN_NAMES
+        self._subjects = request.subjects
+        self._is_encoded = request.encoded and request.subjects is None  # Arrow does not filter what is encoded
+        self.schema: pa.Schema = served_schema(request.columns, is_encoded=self._is_encoded)
+
+    def of(self, stored: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch | None:
+        """The rows of a stored batch with `first <= sqn < end`, losses cut to that; None if there are none."""
+        found = self._columns_of(stored, first, end)
+        if found is None:
+            return None
+        made = {name: self._as_served(column, name) for name, column in found.items()}
+        batch = pa.RecordBatch.from_arrays([made[name] for name in self._columns], schema=self.schema)
+        if self._subjects is not None:
+            batch = batch.filter(self._matching(made["subject"], made["lost"]))
+        return batch if batch.num_rows else None
+
+    def _columns_of(self, stored: pa.RecordBatch, first: int, end: int) -> dict[str, pa.Array] | None:
+        """The columns that must be looked at, cut to the range; None if nothing is in it."""
+        sqn, count = stored.column("sqn"), stored.column("count")
+        if sqn[0].as_py() >= first and sqn[-1].as_py() + count[-1].as_py() <= end:
+            return {name: stored.column(name) for name in self._wanted()}  # all of it, as a rule
+        sqns, counts = _numbers(sqn), _numbers(plain(count))
+        low = int(np.searchsorted(sqns, first, "left"))
+        if low and sqns[low - 1] + counts[low - 1] > first and not stored.column("value")[low - 1].is_valid:
+            low -= 1  # a loss that reaches into the range
+        high = int(np.searchsorted(sqns, end, "left"))
+        if high <= low:
+            return None
+        sqns, counts = sqns[low:high], counts[low:high]
+        cut = self._cut(stored.column("value")[high - 1].is_valid, sqns, counts, first, end)
+        return {name: cut.get(name, stored.column(name).slice(low, high - low)) for name in self._wanted()}
+
+    def _as_served(self, column: pa.Array, name: str) -> pa.Array:
+        if not self._is_encoded:
+            return plain(column)
+        is_as_wanted = column.type == STORED_SCHEMA.field(name).type
+        return column if is_as_wanted else pc.run_end_encode(column)  # counts of losses that were cut
+
+    def _wanted(self) -> tuple[str, ...]:
+        """The columns that must be looked at."""
+        if self._subjects is None:
+            return self._columns
+        return (*self._columns, *(name for name in ("subject", "lost") if name not in self._columns))
+
+    @staticmethod
+    def _cut(
+        last_is_message: bool,
+        sqns: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        first: int,
+        end: int,
+    ) -> dict[str, pa.Array]:
+        """New columns where the first or last row is a loss that reaches beyond the range."""
+        is_low = sqns[0] < first
+        is_high = sqns[-1] + counts[-1] > end and not last_is_message
+        if not is_low and not is_high:
+            return {}
+        sqns, counts = sqns.copy(), counts.copy()
+        if is_low:
+            counts[0] -= first - sqns[0]
+            sqns[0] = first
+        if is_high:
+            counts[-1] = end - sqns[-1]
+        return {"sqn": pa.array(sqns), "count": pa.array(counts)}
+
+    def _matching(self, subjects: pa.Array, lost: pa.Array) -> pa.Array:
+        wanted = pc.is_valid(lost)
+        for one in self._subjects or ():
+            found = pc.starts_with(subjects, one[:-1]) if one.endswith(_ANY) else pc.equal(subjects, one)
+            wanted = pc.or_(wanted, pc.fill_null(found, False))
+        return wanted
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
+
+
+def received_us(stored: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """When the rows of a stored batch were received, microseconds since 1970."""
+    return _numbers(plain(stored.column("received")).cast(pa.int64()))

@@ -1,0 +1,272 @@
+"""Writes an archive: appends batches, syncs, begins new segments, drops old ones.
+
+Only what was synced counts as recorded. When the disk takes no more, everything since the last sync is cut off and handed back, to
+be recorded as lost when there is room again: a half-written batch never stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pyarrow as pa
+
+from pgm.archive.errors import ArchiveError
+from pgm.archive.session import Session
+from pgm.archive.store.committed import Committed, CommittedFile, read_committed
+from pgm.archive.store.index import Index
+from pgm.archive.store.recovery import Log, recover
+from pgm.archive.store.segment import END_OF_STREAM, HEAD, Entry, encode, path_of
+from pgm.parameters import Parameters
+
+_MICROSECOND_NS = 1000
+_LOCK_POLL_S = 0.02
+
+
+class WriteFailed(Exception):
+    """The disk did not take what was written since the last sync: `entries` are not in the archive."""
+
+    def __init__(self, error: OSError, entries: list[Entry]) -> None:
+        super().__init__(f"{error.filename or 'write'}: {error.strerror}")
+        self.error = error
+        self.entries = entries
+
+
+@attrs.define(eq=False)
+class _Open:
+    """The segment that is being written."""
+
+    number: int
+    fd: int
+    begun_ns: int
+    offset: int = 0
+    synced: int = 0
+
+
+class ArchiveWriter:
+    """The one writer of a directory. Not for several threads at once."""
+
+    def __init__(
+        self, directory: Path, parameters: Parameters, log: Log, wall_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        """Take the directory, making it if need be, and recover it. Raises `ArchiveError`."""
+        self.directory = directory
+        self.index = Index()
+        self._parameters = parameters
+        self._log = log
+        self._wall_ns = wall_ns
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ArchiveError(
+                f"{directory}: {error.strerror}", remedy="name a directory that can be written"
+            ) from None
+        try:
+            self._take_lock()
+            self._sizes = recover(directory, self.index, log)
+            last = read_committed(directory) or Committed()
+            self._next_number = max([last.segment, *self._sizes], default=0) + 1
+            self._committed = CommittedFile(directory)
+            # What recovery kept is on disk now. The number is that of a segment to come.
+            self._committed.write(Committed(self._next_number, 0))
+        except (ArchiveError, OSError):
+            os.close(self._lock)
+            raise
+        self._open: _Open | None = None
+        self._unsynced: list[Entry] = []
+        self._unsynced_since_ns = 0
+        self.octets = 0  # of batches written and synced
+        self.syncs = 0
+
+    def _take_lock(self) -> None:
+        """Take the directory; whoever had it before may still be writing what it got."""
+        end_ns = time.monotonic_ns() + self._parameters.record_lock_ivl
+        is_told = False
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                if time.monotonic_ns() >= end_ns:
+                    raise ArchiveError(
+                        f"another process records into {self.directory}",
+                        remedy="give each recorder a directory of its own",
+                    ) from None
+            if not is_told:
+                self._log("archive-waits", f"another process writes {self.directory}: waiting until it has left")
+                is_told = True
+            time.sleep(_LOCK_POLL_S)
+
+    # Appending
+
+    def append(
+        self,
+        session: Session,
+        batch: pa.RecordBatch,
+        first: int,
+        end: int,
+        received_us: tuple[int, int],
+        *,
+        closes: bool = False,
+    ) -> None:
+        """Write a batch that stands for the sqns `first` to `end - 1`. Raises `WriteFailed`."""
+        entry = Entry(0, 0, 0, session, first, end, batch.num_rows, received_us, closes)
+        octets = encode(batch, entry)
+        try:
+            target = self._segment_for(len(octets))
+            self._write(target, octets)
+            # Not forgotten, whatever it is called: the disk begins with it now, and a sync has less to wait for.
+            os.posix_fadvise(target.fd, target.offset, len(octets), os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            raise self._failed(error, entry) from error
+        entry = attrs.evolve(entry, segment=target.number, offset=target.offset, octets=len(octets))
+        target.offset += len(octets)
+        if not self._unsynced:
+            self._unsynced_since_ns = self._wall_ns()
+        self._unsynced.append(entry)
+        if target.offset - target.synced >= self._parameters.record_sync_bytes:
+            self.sync()
+
+    def _segment_for(self, octets: int) -> _Open:
+        now = self._open
+        if now is not None and now.offset > len(HEAD):
+            is_full = now.offset + octets > self._parameters.record_segment_bytes
+            is_old = self._wall_ns() - now.begun_ns >= self._parameters.record_segment_ivl
+            if is_full or is_old:
+                self._seal()
+        if self._open is None:
+            self._begin()
+        assert self._open is not None
+        return self._open
+
+    @staticmethod
+    def _write(target: _Open, octets: bytes | memoryview) -> None:
+        view, at = memoryview(octets), target.offset
+        while view:
+            written = os.pwrite(target.fd, view, at)
+            view, at = view[written:], at + written
+
+    def _begin(self) -> None:
+        path = path_of(self.directory, self._next_number)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        opened = _Open(self._next_number, fd, self._wall_ns())
+        try:
+            self._write(opened, HEAD)
+            os.fsync(fd)
+            self._sync_directory()
+        except OSError:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        opened.offset = opened.synced = len(HEAD)
+        self._next_number += 1
+        self._open = opened
+        self._sizes[opened.number] = opened.offset
+        self._committed.write(Committed(opened.number, opened.offset))
+
+    def _sync_directory(self) -> None:
+        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    # Syncing
+
+    @property
+    def sync_due_ns(self) -> int | None:
+        """When what was written should be synced, by the wall clock; None if all is."""
+        return self._unsynced_since_ns + self._parameters.record_sync_ivl if self._unsynced else None
+
+    def sync(self) -> None:
+        """Make what was written last. Raises `WriteFailed`."""
+        now = self._open
+        if now is None or now.synced == now.offset:
+            return
+        try:
+            os.fdatasync(now.fd)
+            self._committed.write(Committed(now.number, now.offset))
+        except OSError as error:
+            raise self._failed(error) from error
+        self.syncs += 1
+        self.octets += now.offset - now.synced
+        now.synced = now.offset
+        self._sizes[now.number] = now.offset
+        for entry in self._unsynced:
+            self.index.add(entry)
+        self._unsynced.clear()
+        self._retain()
+
+    def _failed(self, error: OSError, entry: Entry | None = None) -> WriteFailed:
+        """Cut off what is not synced, and give it back."""
+        lost = [*self._unsynced, *([entry] if entry is not None else [])]
+        self._unsynced.clear()
+        now = self._open
+        if now is not None:
+            now.offset = now.synced
+            try:
+                os.ftruncate(now.fd, now.synced)
+            except OSError:  # then nothing more goes there: readers stop at what is committed, recovery cuts the rest
+                os.close(now.fd)
+                self._open = None
+        return WriteFailed(error, lost)
+
+    def _seal(self) -> None:
+        """End a segment. Raises `WriteFailed`."""
+        self.sync()
+        now, self._open = self._open, None
+        if now is None:
+            return
+        try:
+            self._write(now, END_OF_STREAM)
+            os.fdatasync(now.fd)
+        except OSError as error:
+            self._log(
+                "archive-full", f"{path_of(self.directory, now.number)} stays without its end mark: {error.strerror}"
+            )
+        finally:
+            os.close(now.fd)
+
+    # Retention
+
+    def _retain(self) -> None:
+        """Drop the oldest segments while the archive is too large, or they are too old."""
+        too_old_us = (self._wall_ns() - self._parameters.record_secs) // _MICROSECOND_NS
+        while len(self._sizes) > 1:
+            oldest = min(self._sizes)
+            is_too_much = sum(self._sizes.values()) > self._parameters.record_bytes
+            if not is_too_much and self._newest_row_us(oldest) >= too_old_us:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                path_of(self.directory, oldest).unlink()
+            octets = self._sizes.pop(oldest)
+            self.index.drop_segment(oldest)
+            why = "record_bytes" if is_too_much else "record_secs"
+            self._log("archive-dropped", f"segment {oldest} of {octets} octets: {why}")
+
+    def _newest_row_us(self, number: int) -> int:
+        newest = 0
+        for session in self.index.sessions.values():
+            for entry in session.entries:
+                if entry.segment > number:
+                    break
+                newest = max(newest, entry.received_us[1])
+        return newest
+
+    def close(self) -> None:
+        """Sync, end the segment, let the directory go. Raises `WriteFailed`, and lets go all the same."""
+        try:
+            self._seal()
+        finally:
+            if self._open is not None:
+                os.close(self._open.fd)
+                self._open = None
+            self._committed.close()
+            os.close(self._lock)

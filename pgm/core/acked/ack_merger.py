@@ -1,0 +1,153 @@
+"""Acks merged in the tree: an element acknowledges once for everybody below it (JG-08).
+
+What it says upstream is the least that any of its children has. It keeps no packets for that, so aggregators do it as repairers
+do. An element that has just started, perhaps again, does not know all of its children: until each had time to be heard it
+says that nothing more may be let go.
+"""
+
+from __future__ import annotations
+
+import random
+
+from pgm.core.acked.ack_collector import AckParent, Heard
+from pgm.core.acked.ack_sender import AckSender
+from pgm.core.acked.ack_terms import AckTerms
+from pgm.core.congestion.reports import ReportRelay
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.element.relay import ElementSetup
+from pgm.core.recovery.nak_sender import HasRoutes
+from pgm.core.recovery.parents import Parents
+from pgm.core.segment import Channel
+from pgm.core.session.state import Path
+from pgm.core.status import AckStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.control_packets import Ack, Nak, Spm
+from pgm.wire.formats import Nla
+from pgm.wire.options import Flow, Members, PgmccFeedback, find
+
+_SETTLED = -1
+_SETTLES = 2  # signs of life of every child before what they say together counts
+
+
+class AckMerger:
+    """The acks that pass one element in one session. Idle until an SPM says that the stream is acknowledged."""
+
+    def __init__(
+        self,
+        path: Path,
+        parents: Parents,
+        setup: ElementSetup,
+        parameters: Parameters,
+        rng: random.Random,
+        counters: Counters,
+    ) -> None:
+        self._path = path
+        self._parents = parents
+        self._setup = setup
+        self._parameters = parameters
+        self._rng = rng
+        self._counters = counters
+        self.routes: HasRoutes | None = None  # where parents are on several segments
+        self._below: AckParent | None = None
+        self._above: AckSender | None = None
+        self.reports = ReportRelay(path, parents, setup.up, counters)
+        self._settles_ns: int | None = None  # until then not every child has been heard; -1 from then on
+
+    @property
+    def status(self) -> AckStatus | None:
+        """What operators see of it; None where the stream is not acknowledged."""
+        if self._below is None or self._above is None:
+            return None
+        low = self._below.table.low
+        stable = self._path.lead if low is None else low
+        return self._below.status(stable, self._above.terms, self._above.parent or "")
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        if self._below is None or self._above is None:
+            return NEVER
+        settles_ns = self._settles_ns
+        if settles_ns is None or settles_ns == _SETTLED:
+            settles_ns = NEVER
+        return min(self._below.deadline_ns, self._above.deadline_ns, settles_ns)
+
+    def on_spm(self, spm: Spm, now_ns: int) -> None:
+        """Learn that the stream is acknowledged, and how."""
+        self.reports.on_spm(spm)
+        flow = find(spm.options, Flow)
+        if flow is None:
+            return
+        terms = AckTerms.of_option(flow)
+        if self._above is not None:
+            self._above.follow(terms, now_ns)
+            return
+        path, counters = self._path, self._counters
+        self._below = AckParent(path.tsi, path.data_port, self._setup.downs, self._parameters, counters)
+        self._above = AckSender(
+            path, self._parents, self._setup.up, self._parameters, self._rng, counters, terms, is_element=True
+        )
+        self._above.routes = self.routes
+
+    def on_packet(self, ack: Ack, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """An ack of a child, or a confirmation of the parent."""
+        feedback = find(ack.options, PgmccFeedback)
+        if feedback is not None and channel.segment.downstream and not channel.is_group:
+            return self.reports.on_ack(ack, feedback)
+        said, below, above = find(ack.options, Members), self._below, self._above
+        if said is None or below is None or above is None or not self._path.has_edges:
+            self._counters.foreign_packets += 1
+            return NOTHING
+        segment = channel.segment
+        if said.confirms:
+            return above.on_confirmation(peer, now_ns, is_for_us=said.joins) if segment.upstream else NOTHING
+        acked = self._path.unwrap(ack.rx_max)
+        if channel.is_group or not segment.downstream or not self._path.reveals(acked + 1):
+            self._counters.foreign_packets += 1
+            return NOTHING
+        if self._settles_ns is None and not len(below.table):
+            self._settles_ns = now_ns + _SETTLES * above.terms.keepalive
+        effects = below.on_ack(Heard(acked, said, self._path.lead), segment, peer, above.terms, now_ns)
+        self._follow(above, below, now_ns)
+        if said.leaves:
+            below.forget(segment, peer)
+            self._follow(above, below, now_ns)
+        return effects
+
+    def came(self, first: int, end: int) -> None:
+        """ODATA came from above."""
+        if self.reports.wanted is not None:
+            self.reports.links.above.came(first, end)
+
+    def on_nak(self, nak: Nak) -> Effects:
+        """What a NAK says of congestion, for whoever is above."""
+        return self.reports.on_nak(nak) if nak.options else NOTHING
+
+    def _follow(self, above: AckSender, below: AckParent, now_ns: int) -> None:
+        low = below.table.low
+        if low is None:
+            departed = below.departed()
+            if above.acked is not None and departed > above.acked:
+                above.reached(departed, now_ns)  # who left had this; who was still counted then is gone
+            above.leave(now_ns)
+            return
+        if self._settles_ns is not None and now_ns < self._settles_ns:
+            low = min(low, self._path.trail - 1)
+        above.stay(now_ns)
+        above.reached(low, now_ns)
+
+    def handle_deadline(self, now_ns: int) -> list[Effect]:
+        """Confirmations, expiry, and the ack of this element."""
+        below, above = self._below, self._above
+        if below is None or above is None or self.deadline_ns > now_ns:
+            return []
+        effects = below.handle_deadline(above.terms, self._path.lead, now_ns)
+        if self._settles_ns is not None and now_ns >= self._settles_ns:
+            self._settles_ns = _SETTLED
+        if above.acked is not None:
+            self._follow(above, below, now_ns)
+        if above.deadline_ns <= now_ns:
+            effects += above.handle_deadline(now_ns, below.table.members, below.table.holder)
+        return effects

@@ -1,0 +1,1 @@
+"""PGMCC congestion control: election of the acker, window, loss reports (RFC 12)."""

@@ -1,0 +1,298 @@
+"""Reports of congestion below a source that controls it: what receivers say, and what elements pass on (RFC 12; PGMCC 4).
+
+The loss rate of a receiver is a moving average over sqns. The acker acknowledges every train at once; everybody else says its
+loss rate on its NAKs (OPT_CR). An element passes on the worst it has heard, aged by the sqns that have passed since, when
+that differs by more than a twentieth from what it said last: so an answer by a local repairer hides no congestion.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import attrs
+
+from pgm.core.congestion.control import can_acknowledge, says_goodbye
+from pgm.core.congestion.link_reports import CHANGE, LinkReports, rounded
+from pgm.core.congestion.window import MAP_BITS
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, control
+from pgm.core.loss_rate import ALL_LOST, moved
+from pgm.core.recovery.parents import Parents
+from pgm.core.segment import Segment
+from pgm.core.session.state import Path
+from pgm.parameters import Parameters
+from pgm.units import MILLISECOND, NEVER
+from pgm.wire.control_packets import Ack, Nak, Spm, encode
+from pgm.wire.formats import AFI_IPV4, AFI_IPV6, Nla
+from pgm.wire.options import NO_OPTIONS, Acker, Cr, Crqst, Members, Option, Options, PgmccFeedback, find
+from pgm.wire.sequence_numbers import wrap
+
+_NOBODY = frozenset({"0.0.0.0", "::"})
+
+
+def report_packet(
+    path: Path, sqn: int, bitmap: int, loss: float, reporter: Nla, held_ns: int = 0, *, leaves: bool = False
+) -> bytes:
+    """An ack with what PGMCC wants; with an empty map it is a report that acknowledges nothing (CC-31).
+
+    With `leaves` the reporter goes, and somebody else is to acknowledge (CC-39).
+    """
+    feedback = PgmccFeedback(
+        timestamp_ms=held_ns // MILLISECOND,
+        afi=AFI_IPV6 if ":" in reporter else AFI_IPV4,
+        loss_rate=round(min(1.0, loss) * ALL_LOST),
+        reporter=reporter,
+    )
+    options: tuple[Option, ...] = (feedback,)
+    if leaves:
+        options += (Members(members=0, holder=reporter, leaves=True),)
+    return encode(Ack(tsi=path.tsi, data_port=path.data_port, rx_max=wrap(sqn), bitmap=bitmap, options=options))
+
+
+class Reporter:
+    """What one receiver says of its losses in one session."""
+
+    def __init__(
+        self,
+        path: Path,
+        parents: Parents,
+        segment: Segment,
+        parameters: Parameters,
+        rng: random.Random,
+        counters: Counters,
+        is_missing: Callable[[int], bool],
+    ) -> None:
+        self._path = path
+        self._parents = parents
+        self._segment = segment
+        self._parameters = parameters
+        self._rng = rng
+        self._counters = counters
+        self._is_missing = is_missing
+        self.loss = 0.0
+        self.is_acker = False
+        self._wanted: Crqst | None = None
+        self._first = 0
+        self._next: int | None = None  # the sqn behind the newest
+        self._newest_ns = 0
+        self._due_ns = NEVER
+        self._has_left = False
+
+    @property
+    def deadline_ns(self) -> int:
+        """When to report unasked, since there is no acker."""
+        return self._due_ns
+
+    @property
+    def options(self) -> tuple[Cr, ...]:
+        """What goes on every NAK if the source wants reports, as of when it leaves (CC-02)."""
+        wanted = self._wanted
+        if wanted is None:
+            return ()
+        return (
+            Cr(
+                lead=wrap(self._path.lead),
+                ne_wl=0,
+                ne_wp=0,
+                rx_wp=rounded(self.loss) if wanted.wants_rx_wp else 0,
+                receiver=self._segment.address,
+                has_ne_wl=wanted.wants_ne_wl,
+                has_ne_wp=wanted.wants_ne_wp,
+                has_rx_wp=wanted.wants_rx_wp,
+            ),
+        )
+
+    def on_spm(self, spm: Spm, now_ns: int) -> None:
+        """Who acknowledges, and what reports are wanted."""
+        wanted, acker = find(spm.options, Crqst), find(spm.options, Acker)
+        self._wanted = wanted
+        if acker is None or self._has_left:
+            return
+        was_acker, self.is_acker = self.is_acker, acker.acker == self._segment.address
+        if acker.acker not in _NOBODY:
+            # A new acker tells at once what it has: the source may have nothing left that it may send.
+            is_new = self.is_acker and not was_acker and self._next is not None
+            self._due_ns = now_ns if is_new else NEVER
+        elif self._due_ns == NEVER and self._next is not None:
+            # Thousands would answer at once; the first one that is heard becomes the acker (CC-37).
+            self._due_ns = now_ns + self._rng.randint(0, self._parameters.cc_bo_ivl)
+
+    def on_data(self, first: int, end: int, now_ns: int) -> Effects:
+        """Data came: count what is missing before it; the acker acknowledges at once (CC-42), repairs too.
+
+        In a window of a few packets there are no three behind a lost one, and only its repair spares a time-out.
+        """
+        if self._next is None:
+            self._first = self._next = first
+        if end > self._next:
+            missed, got = max(0, first - self._next), end - max(first, self._next)
+            self.loss = moved(self.loss, missed, got)
+            self._next, self._newest_ns = end, now_ns
+        return (self._ack(now_ns, self._bitmap(self._next - 1)),) if self.is_acker else NOTHING
+
+    def _bitmap(self, rx_max: int) -> int:
+        most = min(MAP_BITS, rx_max + 1 - self._first)
+        return sum(1 << back for back in range(most) if not self._is_missing(rx_max - back))
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """There is no acker: offer to be it. Or this one has just become it."""
+        if now_ns < self._due_ns or self._next is None:
+            return NOTHING
+        self._due_ns = NEVER
+        return (self._ack(now_ns, self._bitmap(self._next - 1) if self.is_acker else 0),)
+
+    def leave(self, now_ns: int) -> Effects:
+        """The application goes: an acker says so, lest the source waits for it (CC-39)."""
+        was_acker, self.is_acker, self._has_left, self._due_ns = self.is_acker, False, True, NEVER
+        return (self._ack(now_ns, 0, leaves=True),) if was_acker and self._next is not None else NOTHING
+
+    def _ack(self, now_ns: int, bitmap: int, *, leaves: bool = False) -> Effect:
+        self._counters.cc_reports += 1
+        assert self._next is not None
+        held_ns, own = now_ns - self._newest_ns, self._segment.address
+        packet = report_packet(self._path, self._next - 1, bitmap, self.loss, own, held_ns, leaves=leaves)
+        return control(self._segment, packet, to=self._parents.current)
+
+
+class WorstReport:
+    """What one element knows of the losses below it in one session (CC-04, CC-05, CC-08)."""
+
+    def __init__(self) -> None:
+        self.acker: Nla | None = None
+        self.loss = 0.0
+        self.receiver: Nla = ""
+        self._sqn = 0
+        self._sent: tuple[float, Nla] | None = None
+
+    def on_spm(self, spm: Spm) -> None:
+        """Who acknowledges: its acks pass unchanged."""
+        acker = find(spm.options, Acker)
+        if acker is None:
+            return
+        if acker.acker in _NOBODY:
+            self._sent = None  # whoever reports now is wanted
+        self.acker = acker.acker
+
+    def forget(self, receiver: Nla) -> None:
+        """It leaves: what it said counts no more."""
+        if receiver == self.receiver:
+            self.loss, self.receiver, self._sent = 0.0, "", None
+
+    def hear(self, loss: float, receiver: Nla, sqn: int) -> bool:
+        """Take a report; says whether the worst is now another than was passed on (CC-15)."""
+        passed = max(0, sqn - self._sqn)
+        aged = self.loss * math.exp(-passed * self.loss / 2)
+        self._sqn = max(self._sqn, sqn)
+        if loss >= aged or receiver == self.receiver:
+            self.loss, self.receiver = loss, receiver
+        else:
+            self.loss = aged
+        if self._sent is None:
+            is_new = True
+        else:
+            before, whose = self._sent
+            is_new = abs(self.loss - before) > CHANGE * before or (whose != self.receiver and self.loss > before)
+        if is_new:
+            self._sent = (self.loss, self.receiver)
+        return is_new
+
+
+class ReportRelay:
+    """Reports that pass one element in one session."""
+
+    def __init__(self, path: Path, parents: Parents, up: Segment, counters: Counters) -> None:
+        self._path = path
+        self._parents = parents
+        self._up = up
+        self._counters = counters
+        self.links = LinkReports()
+        self.wanted: Crqst | None = None
+        self._worst: WorstReport | None = None  # once an SPM names an acker, or says that there is none
+
+    def on_spm(self, spm: Spm) -> None:
+        """Learn that the source wants reports."""
+        self.wanted = find(spm.options, Crqst)
+        if self._worst is None and find(spm.options, Acker) is not None:
+            self._worst = WorstReport()
+        if self._worst is not None:
+            self._worst.on_spm(spm)
+
+    def on_ack(self, ack: Ack, feedback: PgmccFeedback) -> Effects:
+        """An ack of the acker goes up as it is, another's report if it is news."""
+        worst = self._worst
+        if worst is None or not self._path.has_edges or self._parents.current is None:
+            self._counters.foreign_packets += 1
+            return NOTHING
+        sqn = self._path.unwrap(ack.rx_max)
+        loss = feedback.loss_rate / ALL_LOST
+        if not can_acknowledge(feedback.reporter):
+            self._counters.cc_reports_refused += 1
+            return NOTHING
+        if says_goodbye(ack):
+            worst.forget(feedback.reporter)
+            is_news = False
+        else:
+            is_news = self._path.reveals(sqn + 1) and worst.hear(loss, feedback.reporter, sqn)
+        if feedback.reporter != worst.acker and not is_news:
+            return NOTHING
+        self._counters.cc_reports += 1
+        return (control(self._up, ack.octets, to=self._parents.current),)
+
+    def on_nak(self, nak: Nak) -> Effects:
+        """A NAK with OPT_CR goes its own way; what it reports goes up if it is news (CC-15)."""
+        cr, worst = find(nak.options, Cr), self._worst
+        if cr is not None and worst is not None:
+            self.links.heard(cr, self._path.lead)
+        if cr is None or worst is None or not cr.has_rx_wp or self._parents.current is None:
+            return NOTHING
+        if not can_acknowledge(cr.receiver):
+            self._counters.cc_reports_refused += 1
+            return NOTHING
+        sqn = min(self._path.unwrap(cr.lead), self._path.lead)
+        if not worst.hear(cr.rx_wp / ALL_LOST, cr.receiver, sqn):
+            return NOTHING
+        self._counters.cc_reports += 1
+        packet = report_packet(self._path, sqn, 0, worst.loss, worst.receiver)
+        return (control(self._up, packet, to=self._parents.current),)
+
+    def renewed(self, nak: Nak) -> tuple[Nak, bool]:
+        """A NAK as it may go up, with the worst that is known, and whether it must since its links are news (NE-35)."""
+        cr = find(nak.options, Cr)
+        if cr is None or self.wanted is None:
+            return nak, False
+        sqn = self._path.lead
+        worst, is_known = self._worst, can_acknowledge(cr.receiver)
+        new, is_news = self.links.renewed(cr, sqn)
+        if cr.has_rx_wp and worst is not None and worst.receiver and (worst.loss > cr.rx_wp / ALL_LOST or not is_known):
+            new = attrs.evolve(new, rx_wp=rounded(worst.loss), receiver=worst.receiver)
+        options = tuple(new if one is cr else one for one in nak.options if nak.type in one.CARRIERS)
+        return attrs.evolve(nak, options=options, octets=b""), is_news
+
+    def sent(self, nak: Nak) -> None:
+        """Such a NAK went up."""
+        cr = find(nak.options, Cr)
+        if cr is not None and self.wanted is not None:
+            self.links.sent(cr, self._path.unwrap(cr.lead))
+
+    @property
+    def nak_options(self) -> Options:
+        """What NAKs of an element that asks for itself carry: the worst of all that it knows (CC-06, CC-07)."""
+        worst, wanted = self._worst, self.wanted
+        if worst is None or wanted is None:
+            return NO_OPTIONS
+        sqn, is_known = self._path.lead, bool(worst.receiver)
+        own = Cr(
+            lead=wrap(sqn),
+            ne_wl=rounded(self.links.link_below.aged(sqn)),
+            ne_wp=rounded(self.links.path_below.aged(sqn)),
+            rx_wp=rounded(worst.loss) if is_known and wanted.wants_rx_wp else 0,
+            receiver=worst.receiver or self._up.address,
+            has_ne_wl=wanted.wants_ne_wl,
+            has_ne_wp=wanted.wants_ne_wp,
+            has_rx_wp=wanted.wants_rx_wp and is_known,
+        )
+        new, _ = self.links.renewed(own, sqn)
+        self.links.sent(new, sqn)
+        return (new,)

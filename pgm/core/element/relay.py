@@ -1,0 +1,201 @@
+"""Carrying a session from the upstream segment to the ones below: SPMs with the path rewritten, ODATA untouched (RFC 7.1).
+
+A relay that has a partner shares the work as follows: per (segment, TSI) one of them speaks. The other
+receives all, serves NAKs, and says nothing. It takes over when an SPM from above has not come down for
+`relay_takeover_ivl`. A relay that starts asks first whether its partner speaks (an SPMR with hop limit 1), so
+that a restarted one does not interrupt. Should two speak after a partition, the standby yields.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import attrs
+
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control
+from pgm.core.polling.back_off import AdvertisedBackOff
+from pgm.core.recovery.redundant_lines import LineSetup
+from pgm.core.segment import Segment
+from pgm.core.session.source_filter import EVERYBODY, Allowed
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.control_packets import Spm, Spmr, encode, with_path
+from pgm.wire.formats import Nla, Tsi, tsi_text
+from pgm.wire.option_rewriting import with_back_off
+from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options
+from pgm.wire.sequence_numbers import is_newer
+from pgm.wire.train import Data, Octets
+
+_QUESTIONS = 3  # SPMRs while listening
+
+
+@attrs.frozen
+class ElementSetup:
+    """What the topology says about one aggregator or repairer."""
+
+    up: Segment
+    downs: tuple[Segment, ...]  # one of them is `up` in the on-LAN layout
+    parents: tuple[Nla, ...] = ()
+    repairers: tuple[tuple[Nla, ...], ...] = ()  # per downstream segment: asked before the parents
+    partners: frozenset[Nla] = frozenset()  # addresses of the other relay of a standby pair
+    is_standby: bool = False
+    assist_rank: int = 0  # of a repairer: how many others of its segment repair unasked before it does
+    lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
+    allowed: Allowed = EVERYBODY  # who may bring streams
+    keepers: tuple[Nla, ...] = ()  # elements above, of which a late joiner's history may be had
+    asks_below_trail: bool = False  # some parent keeps more than the source's window
+
+    @property
+    def is_relay(self) -> bool:
+        """Whether the node carries data from one segment to others."""
+        return self.up not in self.downs
+
+
+class Voice(enum.Enum):
+    """Whether a relay speaks for a session."""
+
+    LISTENING = "asks whether the partner speaks"
+    SPEAKING = "speaks"
+    SILENT = "leaves it to the partner"
+
+
+class Relay:
+    """One session's relaying at one node."""
+
+    def __init__(
+        self, tsi: Tsi, data_port: int, setup: ElementSetup, parameters: Parameters, counters: Counters
+    ) -> None:
+        self._tsi = tsi
+        self._data_port = data_port
+        self._setup = setup
+        self._parameters = parameters
+        self._counters = counters
+        self.back_offs: dict[int, AdvertisedBackOff] = {}  # by segment below: what its SPMs advertise
+        self._spm: Spm | None = None  # the newest from above
+        self._partner_spm_sqn: int | None = None
+        self._until_ns = NEVER
+        self._owed_since_ns = NEVER  # when the first SPM came from above that the partner has not passed down
+        self._questions = 0
+        self._cut_off_told_ns = -NEVER
+        if not setup.is_relay:
+            self.voice = Voice.SILENT
+        elif not setup.partners:
+            self.voice = Voice.SPEAKING
+        else:
+            self.voice = Voice.SILENT if setup.is_standby else Voice.LISTENING
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this node carries the session down now."""
+        return self.voice is Voice.SPEAKING
+
+    @property
+    def deadline_ns(self) -> int:
+        """When to ask again, or to take over."""
+        return self._until_ns
+
+    def on_spm(self, spm: Spm, now_ns: int) -> Effects:
+        """An SPM from above that was in sequence: pass it down, or note that it should come down."""
+        self._spm = spm
+        if self.speaks:
+            return self._speak(self._setup.downs)
+        if self._is_partner_behind():
+            self._owed_since_ns = min(self._owed_since_ns, now_ns)
+        if self._until_ns == NEVER and self._setup.partners:
+            self._watch(now_ns)
+        return NOTHING
+
+    def _watch(self, now_ns: int) -> None:
+        self._questions = 0
+        is_listening = self.voice is Voice.LISTENING
+        self._until_ns = now_ns + (0 if is_listening else self._parameters.relay_takeover_ivl)
+
+    def on_partner_spm(self, spm: Spm, now_ns: int) -> Effects:
+        """An SPM of the partner, heard on a segment below."""
+        self._partner_spm_sqn = spm.spm_sqn
+        self._owed_since_ns = now_ns if self._is_partner_behind() else NEVER
+        if self.speaks:
+            self._counters.other_speakers += 1
+            if not self._setup.is_standby:
+                return NOTHING
+        has_changed = self.voice is not Voice.SILENT
+        self.voice = Voice.SILENT
+        self._until_ns = now_ns + self._parameters.relay_takeover_ivl
+        return (self._notice("relay-silent", "leaves it to its partner"),) if has_changed else NOTHING
+
+    def on_data(self, data: Data) -> Effects:
+        """ODATA from above goes down as it came (NE-04)."""
+        return self.pass_down(data.octets, data.stride, self._setup.downs) if self.speaks else NOTHING
+
+    def pass_down(self, octets: Octets, stride: int, segments: Iterable[Segment]) -> list[Effect]:
+        """Send packets on segments below."""
+        sends: list[Effect] = []
+        for segment in segments:
+            self._counters.odata_packets += octets.size // stride
+            self._counters.odata_octets += octets.size
+            sends.append(Send(segment, octets, stride, is_data=True))
+        return sends
+
+    def answer_spmr(self, segment: Segment) -> Effects:
+        """The newest SPM again: new to whoever asked, old to all others (NE-39)."""
+        return self._speak((segment,)) if self.speaks else NOTHING
+
+    def _speak(self, segments: Iterable[Segment]) -> list[Effect]:
+        if self._spm is None:
+            return []
+        sends: list[Effect] = []
+        for segment in segments:
+            self._counters.spm_packets += 1
+            packet = with_path(self._spm, segment.address)
+            sends.append(control(segment, with_back_off(self._spm, packet, self._advertised(segment))))
+        return sends
+
+    def _advertised(self, segment: Segment) -> Options:
+        back_off = self.back_offs.get(segment.index)
+        return NO_OPTIONS if back_off is None else back_off.options
+
+    def tell_unreachable(self, now_ns: int) -> Effects:
+        """The parent cannot be heard: nobody below need ask until a regular SPM comes (IMP-24, IMP-25); once in IHB_MIN.
+
+        The SPM repeats the last SPM_SQN and its edges. The RFC would have it say "no window", on which other
+        implementations hang (INT-Q11); ours look at neither.
+        """
+        if not self.speaks or self._spm is None or now_ns < self._cut_off_told_ns + self._parameters.ihb_min:
+            return NOTHING
+        self._cut_off_told_ns = now_ns
+        special = attrs.evolve(self._spm, options=(NbrUnreach(),), octets=b"")
+        self._counters.spm_packets += len(self._setup.downs)
+        return [control(segment, with_path(special, segment.address)) for segment in self._setup.downs]
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """Ask once more, begin to speak, or take over."""
+        if now_ns < self._until_ns:
+            return NOTHING
+        if self.voice is Voice.LISTENING and self._questions < _QUESTIONS:
+            self._questions += 1
+            self._until_ns = now_ns + self._parameters.relay_listen_ivl // _QUESTIONS
+            question = encode(Spmr(tsi=self._tsi, data_port=self._data_port))
+            return [control(segment, question, hops=1) for segment in self._setup.downs]
+        if self.voice is Voice.SILENT and not self._is_partner_behind():
+            # The source is slow, not the partner; the next SPM from above starts the wait anew.
+            self._until_ns = NEVER
+            return NOTHING
+        if self.voice is Voice.SILENT and now_ns < self._owed_since_ns + self._parameters.relay_listen_ivl:
+            # The segment above was silent, not the partner: what has just come is on its way through it.
+            self._until_ns = self._owed_since_ns + self._parameters.relay_listen_ivl
+            return NOTHING
+        if self.voice is Voice.SILENT:
+            self._counters.takeovers += 1
+        self.voice = Voice.SPEAKING
+        self._until_ns = NEVER
+        return [*self._speak(self._setup.downs), self._notice("relay-speaking", "speaks on the segments below")]
+
+    def _is_partner_behind(self) -> bool:
+        if self._spm is None:
+            return False
+        return self._partner_spm_sqn is None or is_newer(self._spm.spm_sqn, self._partner_spm_sqn)
+
+    def _notice(self, code: str, text: str) -> Notice:
+        return Notice(code, f"session {tsi_text(self._tsi)}: this relay {text}")

@@ -1,0 +1,1 @@
+"""Late joiners: questions about history, and answers from caches above."""

@@ -1,0 +1,142 @@
+"""The rate of one sender: token and leaky bucket for everything, a share of its own for repairs (RFC 5.1.2, 5.1.3).
+
+Octets are limited always, packets where `txw_max_pps` says so; repairs count against both.
+
+NCFs are never paced (SRC-02).
+"""
+
+from __future__ import annotations
+
+from pgm.core.pacing.token_bucket import Bucket
+from pgm.parameters import Parameters
+from pgm.units import SECOND
+from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_OCTETS
+
+
+class Pacer:
+    """TXW_MAX_RTE with bucket `txw_burst_ivl`, a peak rate between trains, and `rdata_share` of it for RDATA."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        rate = parameters.txw_max_rte
+        self._parameters = parameters
+        self._slack_ns = min(parameters.txw_slack_ivl, parameters.txw_burst_ivl // 2)
+        self._packet = parameters.max_tpdu
+        self._all, self._peak, self._repairs = (Bucket(*size) for size in self._sizes(rate))
+        self._peak_ratio = parameters.txw_peak_ratio
+        self._packets = _packet_bucket(parameters)
+        self._set_longest_train(rate)
+
+    def _sizes(self, rate: int) -> list[tuple[int, int]]:
+        """Rate and burst in ns of the buckets for all together, for their peaks, and for repairs."""
+        parameters = self._parameters
+        packet_ns = Bucket(rate, 0).cost_ns(parameters.max_tpdu) + 1
+        burst_ns = max(parameters.txw_burst_ivl, packet_ns + self._slack_ns)
+        share = max(1, round(rate * parameters.rdata_share))
+        return [
+            (rate, burst_ns),
+            (rate * parameters.txw_peak_ratio, parameters.txw_peak_ivl),
+            (share, self._repair_burst_ns(share, burst_ns * rate, parameters)),
+        ]
+
+    def set_rate(self, rate: int, now_ns: int) -> None:
+        """From now on this is the rate of all together, and repairs have their share of it."""
+        for bucket, (changed, burst_ns) in zip((self._all, self._peak, self._repairs), self._sizes(rate), strict=True):
+            bucket.change(changed, burst_ns, now_ns)
+        self._set_longest_train(rate)
+
+    def _set_longest_train(self, rate: int) -> None:
+        """What may leave at once: what the bucket holds, less the slack, and beyond one train no more than the peak rate allows."""
+        peak = max(MAX_TRAIN_OCTETS, self._peak.most)
+        most = min(MAX_CONVOY_OCTETS, peak, rate * (self._all.burst_ns - self._slack_ns) // SECOND)
+        self.train_octets = max(self._packet, most)
+        # The largest train of repairs: what their bucket holds.
+        self.repair_octets = min(self.train_octets, max(1, self._repairs.most))
+        # What a single packet needs, so that nothing is divided for each.
+        self._packet_spare_ns = max(0, self._all.burst_ns - self._all.cost_ns(self._packet))
+        self._alone_octets, self._alone_ns, self._alone_peak_ns = 0, 0, 0
+
+    def go_at(self, rate: int) -> None:
+        """From now on all together go at this rate; the share of repairs stays what it is of TXW_MAX_RTE."""
+        self._all.rate, self._peak.rate = rate, rate * self._peak_ratio
+        self._set_longest_train(rate)
+
+    @staticmethod
+    def _repair_burst_ns(share: int, burst: int, parameters: Parameters) -> int:
+        """The bucket of the share holds as many octets as that of the whole, up to a second of the share.
+
+        With the same time it would hold a few packets: a process that is served late would lose most of its share.
+        """
+        return max(min(burst // share, SECOND), Bucket(share, 0).cost_ns(parameters.max_tpdu) + 1)
+
+    @property
+    def burst_ns(self) -> int:
+        """What may go at once after a pause, as time at the rate."""
+        return self._all.burst_ns
+
+    @property
+    def rate(self) -> int:
+        """Octets a second of all together."""
+        return self._all.rate
+
+    def data_ready_at(self, octets: int) -> int:
+        """When `octets` of ODATA may leave."""
+        ready = max(self._all.ready_at(min(octets, self.train_octets)), self._peak.ready_at(0))
+        packets = self._packets
+        if packets is None:
+            return ready
+        # Half of the bucket at a time: a packet at a time would cost a call each.
+        return max(ready, packets.ready_at(max(1, packets.rate * packets.burst_ns // (2 * SECOND))))
+
+    @property
+    def packet_ready_at(self) -> int:
+        """When a packet of `max_tpdu` octets may leave: as `data_ready_at`, where there is no limit in packets."""
+        return max(self._all.full_at_ns - self._packet_spare_ns, self._peak.full_at_ns - self._peak.burst_ns)
+
+    def packet_sent(self, octets: int, now_ns: int) -> int:
+        """Charge one packet: as `data_sent`, where there is no limit in packets; returns `packet_ready_at` since."""
+        if octets != self._alone_octets:
+            self._alone_octets = octets
+            self._alone_ns, self._alone_peak_ns = self._all.cost_ns(octets), self._peak.cost_ns(octets)
+        # As `Bucket.charge` and that, for each single packet: written out, it takes half the time.
+        every, peak = self._all, self._peak
+        full_ns, peak_ns = every.full_at_ns, peak.full_at_ns
+        if full_ns < now_ns:
+            full_ns = now_ns
+        if peak_ns < now_ns:
+            peak_ns = now_ns
+        every.full_at_ns = full_ns = full_ns + self._alone_ns
+        peak.full_at_ns = peak_ns = peak_ns + self._alone_peak_ns
+        return max(full_ns - self._packet_spare_ns, peak_ns - peak.burst_ns)
+
+    def repair_ready_at(self, octets: int) -> int:
+        """When about `octets` of RDATA may leave: a guess, taken as one packet at least, so that one always fits."""
+        guess = max(octets, self._packet)
+        return max(self.data_ready_at(guess), self._repairs.ready_at(min(guess, self.repair_octets)))
+
+    def packet_room(self, now_ns: int) -> int:
+        """Packets that may leave now, in one train."""
+        if self._packets is None:
+            return MAX_CONVOY_PACKETS
+        return min(MAX_CONVOY_PACKETS, max(1, self._packets.available(now_ns)))
+
+    def repair_room(self, now_ns: int) -> int:
+        """Octets of RDATA that may leave now; what is due may be more than was guessed."""
+        return min(self.repair_octets, self._repairs.available(now_ns), self._all.available(now_ns))
+
+    def data_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
+        """Charge ODATA or SPMs."""
+        self._all.charge(octets, now_ns)
+        self._peak.charge(octets, now_ns)
+        if self._packets is not None:
+            self._packets.charge(packets, now_ns)
+
+    def repair_sent(self, octets: int, now_ns: int, packets: int = 1) -> None:
+        """Charge RDATA."""
+        self.data_sent(octets, now_ns, packets)
+        self._repairs.charge(octets, now_ns)
+
+
+def _packet_bucket(parameters: Parameters) -> Bucket | None:
+    """The limit in packets, one at least at a time; None where there is none."""
+    rate = parameters.txw_max_pps
+    return Bucket(rate, max(parameters.txw_burst_ivl, Bucket(rate, 0).cost_ns(1))) if rate else None

@@ -1,0 +1,1 @@
+"""Parity repairs at sources, repairers and receivers (RFC 11)."""

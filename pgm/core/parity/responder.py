@@ -1,0 +1,249 @@
+"""Answering parity NAKs with parity packets: consolidated by count, made when they are sent, never the same twice (RFC 11.4).
+
+Used by sources, over the transmit window, and by repairers, over the cache, with one responder per segment.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import attrs
+
+from pgm.core.counters import Counters
+from pgm.core.effects import Send
+from pgm.core.repair.fair_share import AskerShares
+from pgm.core.repair.responder import Store
+from pgm.core.segment import Segment
+from pgm.fec import groups
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.options import Fin, Option, Syn, find
+from pgm.wire.parity import MOST_EXTRA_OCTETS, ParityPacket, build_parity
+from pgm.wire.train import MAX_CONVOY_PACKETS, Run
+
+
+@attrs.frozen
+class ParityFormat:
+    """What all parity packets of a session have in common: session, group size, and the numbers that this node gives."""
+
+    tsi: Tsi
+    data_port: int
+    size: int
+    start: int  # where this node begins; those before it are sent unasked, or by others
+    limit: int  # how many numbers there are
+
+    def following(self, index: int) -> int:
+        """The number to give behind one. When all are used up they begin anew."""
+        return index if index < self.limit else 0
+
+
+def whole_group(store: Store, group: int, actual: int) -> list[Run] | None:
+    """All packets of a group, or None if the store lacks one."""
+    parts = list(store.parts(group, group + actual))
+    return parts if sum(part.count for part in parts) == actual else None
+
+
+def parity_packets(
+    parts: Sequence[Run],
+    group: int,
+    form: ParityFormat,
+    indexes: Sequence[int],
+    actual: int,
+    kind: PacketType,
+    trail: int,
+) -> list[bytes]:
+    """Parity packets of a group as octets; where its first or last packet begins or ends the session they say so (FEC-13)."""
+    first, last = parts[0].options(), parts[-1].part(parts[-1].end - 1, parts[-1].end).options()
+    marks: list[Option] = [mark for mark in (find(first, Syn), find(last, Fin)) if mark is not None]
+    made: list[ParityPacket] = groups.encode(parts, group, form.size, indexes, actual)
+    return [
+        build_parity(kind, one, tsi=form.tsi, data_port=form.data_port, size=form.size, trail=trail, marks=marks)
+        for one in made
+    ]
+
+
+def alike(packets: Sequence[bytes]) -> int:
+    """How many packets from the first on are of its size: one train."""
+    size = len(packets[0])
+    return next((at for at, packet in enumerate(packets) if len(packet) != size), len(packets))
+
+
+@attrs.define
+class _Owed:
+    """One group: the next number, packets still to be sent, and those sent since its first request."""
+
+    next_index: int
+    given: int = 0  # numbers given in all
+    pending: int = 0
+    sent: int = 0
+    ignore_until_ns: int = -NEVER
+    due_ns: int = NEVER
+    actual: int | None = None  # packets in the group; None while it is not complete
+
+
+class ParityResponder:
+    """The on-demand parity that one session owes to one segment, or to one node of it by unicast."""
+
+    def __init__(
+        self,
+        store: Store,
+        segment: Segment,
+        form: ParityFormat,
+        parameters: Parameters,
+        counters: Counters,
+        to: Nla | None = None,
+    ) -> None:
+        self._store = store
+        self._segment = segment
+        self._form = form
+        self._parameters = parameters
+        self._counters = counters
+        self._to = to
+        self._groups: OrderedDict[int, _Owed] = OrderedDict()
+        self._pending: OrderedDict[int, _Owed] = OrderedDict()
+        self._due_ns = NEVER
+        self._shares = AskerShares(parameters, counters)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the first packet may leave, as far as holding is concerned; NEVER when none is owed."""
+        return self._due_ns
+
+    @property
+    def pending(self) -> int:
+        """Parity packets owed."""
+        return sum(owed.pending for owed in self._pending.values())
+
+    def granted(self, asker: Nla, group: int, count: int, now_ns: int) -> int:
+        """How many packets more of a group an asker may have."""
+        part = next(self._store.parts(group, group + self._form.size), None)
+        stride = self._parameters.max_tpdu if part is None else part.stride
+        return self._shares.grant(asker, count, stride, now_ns)
+
+    def request(
+        self,
+        group: int,
+        count: int,
+        actual: int | None,
+        now_ns: int,
+        hold_ns: int | None = None,
+        asker: Nla | None = None,
+    ) -> bool:
+        """Owe `count` packets, relative to a full group, no later than `hold_ns` from now; False if they cannot be made.
+
+        `actual` is the number of packets in the group, None while it is not complete: then it is completed first (FEC-16).
+        One packet at least is sent, since it says how short a group is to whoever does not know (FEC-22), and an `asker`
+        gets no more than its share.
+        """
+        if actual is not None and whole_group(self._store, group, actual) is None:
+            return False
+        owed = self._group(group)
+        if now_ns >= owed.ignore_until_ns:
+            owed.sent = 0
+        offset = 0 if actual is None else self._form.size - actual
+        wanted = max(1, count - offset) - owed.sent
+        if wanted <= owed.pending:
+            self._counters.repairs_ignored += 1  # confirmed all the same (FEC-18)
+            return True
+        if asker is not None:
+            more = self.granted(asker, group, wanted - owed.pending, now_ns)
+            if not more:
+                return True  # confirmed: it is there, and is to be asked for again
+            wanted = owed.pending + more
+        owed.pending, owed.actual = wanted, actual
+        if actual is not None:
+            hold = self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns
+            owed.due_ns = min(owed.due_ns, now_ns + hold)
+        self._pending[group] = owed
+        self._due_ns = min(self._due_ns, owed.due_ns)
+        return True
+
+    def is_exhausted(self, group: int) -> bool:
+        """Whether all numbers of a group were given: what is sent now somebody may have, and single packets serve better."""
+        owed = self._groups.get(group)
+        return owed is not None and self._form.start + owed.given >= self._form.limit
+
+    def _group(self, group: int) -> _Owed:
+        owed = self._groups.get(group)
+        if owed is None:
+            owed = self._groups[group] = _Owed(self._form.start)
+            if len(self._groups) > self._parameters.repair_states:
+                oldest, dropped = self._groups.popitem(last=False)
+                self._counters.states_refused += dropped.pending > 0
+                self._pending.pop(oldest, None)
+        return owed
+
+    def ended(self, group: int, actual: int, now_ns: int) -> None:
+        """A group is complete, with its scheduled parity before what is owed of it."""
+        owed = self._pending.get(group)
+        if owed is not None:
+            owed.pending, owed.actual = max(1, owed.pending - (self._form.size - actual)), actual
+            owed.due_ns = now_ns
+            self._due_ns = min(self._due_ns, now_ns)
+
+    def heard(self, group: int, index: int, now_ns: int) -> None:
+        """Somebody else sent a parity packet of the group on the segment: one less is owed, and its number is used."""
+        owed = self._groups.get(group)
+        if owed is None:
+            return
+        if index >= owed.next_index:
+            owed.next_index = self._form.following(index + 1)
+        if owed.pending:
+            self._counters.repairs_cancelled += 1
+            self._settle(group, owed, 1, now_ns)
+
+    def _settle(self, group: int, owed: _Owed, count: int, now_ns: int) -> None:
+        owed.pending -= count
+        owed.sent += count
+        owed.ignore_until_ns = now_ns + self._parameters.rdata_ignore_ivl
+        if not owed.pending:
+            owed.due_ns = NEVER
+            del self._pending[group]
+        self._due_ns = min((one.due_ns for one in self._pending.values()), default=NEVER)
+
+    def next_octets(self) -> int:
+        """A guess at the size of the next train, for pacing."""
+        for group, owed in self._pending.items():
+            if owed.due_ns == self._due_ns:
+                part = next(self._store.parts(group, group + self._form.size), None)
+                return 0 if part is None else min(owed.pending, MAX_CONVOY_PACKETS) * part.stride
+        return 0
+
+    def next_train(
+        self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
+    ) -> Send | None:
+        """Parity RDATA of one group that is due, as many packets as fit."""
+        due = [(group, owed) for group, owed in self._pending.items() if owed.due_ns <= now_ns]
+        for group, owed in due:
+            parts = whole_group(self._store, group, owed.actual or self._form.size)
+            if parts is None:  # it has left the window meanwhile
+                self._settle(group, owed, owed.pending, now_ns)
+                continue
+            longest = max(part.stride for part in parts) + MOST_EXTRA_OCTETS
+            count = max(1, min(owed.pending, most_packets, most_octets // longest))
+            indexes = self._numbers(owed.next_index, count)
+            actual = owed.actual or self._form.size
+            packets = parity_packets(parts, group, self._form, indexes, actual, PacketType.RDATA, trail)
+            count = alike(packets)
+            owed.next_index = self._form.following(indexes[count - 1] + 1)
+            owed.given += count
+            self._settle(group, owed, count, now_ns)
+            return self._send(packets[:count])
+        return None
+
+    def _numbers(self, at: int, count: int) -> list[int]:
+        numbers = []
+        for _ in range(min(count, self._form.limit)):
+            at = self._form.following(at)
+            numbers.append(at)
+            at += 1
+        return numbers
+
+    def _send(self, packets: Sequence[bytes]) -> Send:
+        octets = b"".join(packets)
+        self._counters.parity_packets += len(packets)
+        self._counters.rdata_packets += len(packets)
+        self._counters.rdata_octets += len(octets)
+        return Send(self._segment, octets, len(packets[0]), self._to, is_data=True)

@@ -1,0 +1,210 @@
+"""Parity at a source: which group is complete, what is sent unasked, what is asked for (RFC 11.4).
+
+A group ends when it is full, or when nothing was sent for `fec_close_ivl`: then it is short, which its parity and the SPMs at its
+end say, and the next packet begins the next group. The sqns between are never used.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from pgm.core.counters import Counters
+from pgm.core.effects import Effect, Send
+from pgm.core.pacing.pacer import Pacer
+from pgm.core.parity.responder import ParityFormat, ParityResponder, alike, parity_packets, whole_group
+from pgm.core.segment import Segment
+from pgm.core.structures.ranges import Span
+from pgm.core.window.transmit_window import TransmitWindow
+from pgm.fec import code
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.options import CurrTgsize, Option, ParityPrm
+from pgm.wire.parity import counts_of, group_of
+
+
+def aligned(first_sqn: int, parameters: Parameters) -> int:
+    """Where a session with parity begins: at the start of a group."""
+    size = parameters.fec_group
+    return -(-first_sqn // size) * size if size else first_sqn
+
+
+class ParitySource:
+    """The groups of one source. Raises `UsageError` where zfec is missing."""
+
+    def __init__(
+        self,
+        tsi: Tsi,
+        data_port: int,
+        segment: Segment,
+        window: TransmitWindow,
+        parameters: Parameters,
+        counters: Counters,
+    ) -> None:
+        code.require()
+        self._window = window
+        self._segment = segment
+        self._parameters = parameters
+        self._counters = counters
+        self._size = parameters.fec_group
+        limit = code.parity_limit(self._size)
+        self._proactive = min(parameters.fec_proactive, limit - 1)
+        self._form = ParityFormat(tsi, data_port, self._size, self._proactive, limit)
+        self.responder = ParityResponder(window, segment, self._form, parameters, counters)
+        self._group = window.end  # the one that is being filled
+        self._shorts: dict[int, int] = {}  # packets in short groups
+        self._scheduled: deque[int] = deque()  # groups whose proactive parity is to be sent
+        self._made: list[bytes] = []  # of the first of them
+        self._close_at_ns = NEVER
+
+    # What is said
+
+    def options(self) -> list[Option]:
+        """For an SPM: what is offered, and where SPM_LEAD ends a short group, its size (FEC-21)."""
+        offer = ParityPrm(
+            self._size, proactive=self._proactive > 0, on_demand=self._parameters.fec_on_demand or not self._proactive
+        )
+        actual = self._shorts.get(group_of(self._window.lead, self._size))
+        return [offer] if actual is None else [offer, CurrTgsize(size=actual)]
+
+    # Groups
+
+    def _actual(self, group: int) -> int | None:
+        """Packets in a group; None while it is not complete."""
+        if group >= self._group:
+            return None
+        return self._shorts.get(group, self._size)
+
+    def data_sent(self, now_ns: int) -> None:
+        """A train of data has left."""
+        end = self._window.lead + 1
+        while self._group + self._size <= end:
+            self._end_group(self._size, now_ns)
+        is_open = end > self._group and not self._window.has_unsent
+        self._close_at_ns = now_ns + self._parameters.fec_close_ivl if is_open else NEVER
+
+    def close_group(self, now_ns: int) -> bool:
+        """Nothing more is to come for now: end the group early (FEC-20). Says whether there was one to end."""
+        self._close_at_ns = NEVER
+        actual = self._window.lead + 1 - self._group
+        if actual <= 0 or self._window.has_unsent:
+            return False
+        self._shorts[self._group] = actual
+        self._window.resume_at(self._group + self._size)
+        self._end_group(actual, now_ns)
+        for group in [one for one in self._shorts if one + self._size <= self._window.trail]:
+            del self._shorts[group]
+        return True
+
+    def _end_group(self, actual: int, now_ns: int) -> None:
+        if self._proactive:
+            self._scheduled.append(self._group)
+        self.responder.ended(self._group, actual, now_ns)
+        self._group += self._size
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the group is to be closed."""
+        return self._close_at_ns
+
+    # Parity that nobody asked for
+
+    def scheduled_octets(self) -> int:
+        """Octets of the next parity that nobody asked for, 0 if none waits. It is made by then, once."""
+        while not self._made and self._scheduled:
+            group = self._scheduled.popleft()
+            actual = self._shorts.get(group, self._size)
+            parts = whole_group(self._window, group, actual)
+            if parts is not None:  # else it has left the window meanwhile
+                indexes, trail = range(self._proactive), self._window.trail
+                self._made = parity_packets(parts, group, self._form, indexes, actual, PacketType.ODATA, trail)
+        return sum(map(len, self._made))
+
+    def next_scheduled(self, most_octets: int, most_packets: int) -> Send:
+        """The next parity ODATA, one packet at least."""
+        stride = len(self._made[0])
+        count = max(1, min(alike(self._made), most_packets, most_octets // stride))
+        packets, self._made = self._made[:count], self._made[count:]
+        self._counters.parity_packets += count
+        self._counters.odata_packets += count
+        self._counters.odata_octets += count * stride
+        return Send(self._segment, b"".join(packets), stride, is_data=True)
+
+    # Parity on demand
+
+    def counts_of(self, sqns: list[int]) -> list[tuple[int, int]]:
+        """Groups and counts that a parity NAK is about."""
+        return counts_of(sqns, self._size)
+
+    def on_nak(self, sqns: list[int], asker: Nla, now_ns: int) -> tuple[int, bool]:
+        """Owe what a parity NAK asks for; returns how many packets that is, and whether any parity can be made for it."""
+        asked = self.counts_of(sqns)
+        packets = sum(count for _, count in asked)
+        self._counters.parity_naks_in += 1
+        self._counters.nak_sqns_in += packets
+        is_served = sum([self.request(group, count, now_ns, asker) for group, count in asked]) > 0
+        self._counters.nak_packets_late += not is_served
+        return packets, is_served
+
+    def request(self, group: int, count: int, now_ns: int, asker: Nla | None = None) -> bool:
+        """Owe parity to a parity NAK; False if none can be made, or none is offered."""
+        if not self._parameters.fec_on_demand or group > self._window.lead or group < self._window.trail:
+            return False
+        return self.responder.request(group, count, self._actual(group), now_ns, asker=asker)
+
+    def instead_of(self, spans: Iterable[Span], now_ns: int) -> list[Span]:
+        """Owe parity in place of single packets of complete groups; returns what is to be repaired by single packets (FEC-19).
+
+        Whoever asks for what a short group left out gets parity in any case: it says how short the group is.
+        """
+        is_single = not self._parameters.fec_on_demand or self._parameters.fec_serves_single
+        single: list[Span] = []
+        wanted: dict[int, list[Span]] = {}
+        for first, end in spans:
+            while first < end:
+                group = group_of(first, self._size)
+                upto, actual = min(end, group + self._size), self._actual(group)
+                if actual is not None and upto > group + actual:
+                    self.responder.request(group, 1 + self._size - actual, actual, now_ns)
+                part = (first, upto if actual is None else min(upto, group + actual))
+                if part[0] < part[1]:
+                    is_alone = actual is None or is_single or self.responder.is_exhausted(group)
+                    whose = single if is_alone else wanted.setdefault(group, [])
+                    whose.append(part)
+                first = upto
+        for group, parts in wanted.items():
+            actual = self._shorts.get(group, self._size)
+            count = sum(end - first for first, end in parts) + self._size - actual
+            if not self.responder.request(group, count, actual, now_ns):
+                single += parts
+        return sorted(single)
+
+    # Sending
+
+    def ready_ns(self, pacer: Pacer) -> int:
+        """When something of it is due and the rate allows it."""
+        at = self.deadline_ns
+        scheduled = self.scheduled_octets()
+        if scheduled:
+            at = min(at, pacer.data_ready_at(scheduled))
+        if self.responder.deadline_ns != NEVER:
+            ready = pacer.repair_ready_at(self.responder.next_octets())
+            at = min(at, max(ready, self.responder.deadline_ns))
+        return at
+
+    def next_train(self, pacer: Pacer, now_ns: int) -> Effect | None:
+        """Scheduled parity comes before new data, and counts as such; what was asked for counts as a repair (FEC-16)."""
+        scheduled = self.scheduled_octets()
+        if scheduled and pacer.data_ready_at(scheduled) <= now_ns:
+            send = self.next_scheduled(pacer.train_octets, pacer.packet_room(now_ns))
+            pacer.data_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
+            return send
+        responder = self.responder
+        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
+            return None
+        room, trail = pacer.repair_room(now_ns), self._window.trail
+        repair = responder.next_train(room, trail, now_ns, pacer.packet_room(now_ns))
+        if repair is not None:
+            pacer.repair_sent(len(repair.octets), now_ns, len(repair.octets) // repair.stride)
+        return repair

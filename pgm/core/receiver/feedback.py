@@ -1,0 +1,123 @@
+"""What a receiver says to its source beside NAKs: acks of an acknowledged stream, reports of one with congestion control.
+
+SPMs say which of them is wanted, so a receiver needs no configuration; a plain stream has neither.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from pgm.core.acked.ack_sender import AckSender
+from pgm.core.acked.ack_terms import AckTerms
+from pgm.core.congestion.reports import Reporter
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effects
+from pgm.core.recovery.nak_sender import HasRoutes
+from pgm.core.recovery.parents import Parents
+from pgm.core.segment import Segment
+from pgm.core.session.state import Path
+from pgm.core.status import AckStatus
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.control_packets import Ack, Spm
+from pgm.wire.formats import Nla
+from pgm.wire.options import NO_OPTIONS, Acker, Flow, Members, Options, find
+
+
+class Feedback:
+    """Both for one session."""
+
+    def __init__(
+        self,
+        path: Path,
+        parents: Parents,
+        segment: Segment,
+        parameters: Parameters,
+        rng: random.Random,
+        counters: Counters,
+        is_missing: Callable[[int], bool],
+    ) -> None:
+        self._path = path
+        self._parents = parents
+        self._segment = segment
+        self._parameters = parameters
+        self._rng = rng
+        self._counters = counters
+        self._is_missing = is_missing
+        self.is_wanted = False  # the one look that a plain stream takes at all this
+        self._acks: AckSender | None = None
+        self._flow_ns = 0  # when an SPM said last that acks are wanted
+        self.reporter: Reporter | None = None
+        self.routes: HasRoutes | None = None  # where parents are on several segments
+
+    @property
+    def deadline_ns(self) -> int:
+        """When something is due."""
+        if not self.is_wanted:
+            return NEVER
+        acks_ns = NEVER if self._acks is None else self._acks.deadline_ns
+        return min(acks_ns, NEVER if self.reporter is None else self.reporter.deadline_ns)
+
+    @property
+    def status(self) -> AckStatus | None:
+        """What operators see of the acks."""
+        return None if self._acks is None else self._acks.status
+
+    @property
+    def nak_options(self) -> Options:
+        """What NAKs carry besides."""
+        return NO_OPTIONS if self.reporter is None else self.reporter.options
+
+    def on_spm(self, spm: Spm, now_ns: int) -> None:
+        """Learn what is wanted: acks from where the stream is now delivered on, and reports.
+
+        What SPMs say last holds. Acks end when for long none has asked for them, since one that does may be forged, and so
+        may one that does not.
+        """
+        flow = find(spm.options, Flow)
+        common = (self._path, self._parents, self._segment, self._parameters, self._rng, self._counters)
+        if flow is not None:
+            self._flow_ns, terms = now_ns, AckTerms.of_option(flow)
+            if self._acks is None:
+                self._acks = AckSender(*common, terms)
+                self._acks.routes = self.routes
+            self._acks.follow(terms, now_ns)
+        elif self._acks is not None and now_ns - self._flow_ns >= self._parameters.peer_expiry:
+            self._counters.ack_terms_changes += 1
+            self._acks = None
+        if self.reporter is None and find(spm.options, Acker) is not None:
+            self.reporter = Reporter(*common, self._is_missing)
+        self.is_wanted = self._acks is not None or self.reporter is not None
+        if self.reporter is not None:
+            self.reporter.on_spm(spm, now_ns)
+
+    def on_packet(self, ack: Ack, peer: Nla, now_ns: int) -> Effects:
+        """A parent confirms acks."""
+        said = find(ack.options, Members)
+        if self._acks is None or said is None or not said.confirms:
+            return NOTHING
+        return self._acks.on_confirmation(peer, now_ns, is_for_us=said.joins)
+
+    def reached(self, acked: int) -> None:
+        """Everything up to here was delivered."""
+        if self._acks is not None:
+            self._acks.reached(acked)
+
+    def ends(self) -> None:
+        """The session is over: say goodbye."""
+        if self._acks is not None:
+            self._acks.leave()
+
+    def leave(self, now_ns: int) -> Effects:
+        """The application goes: nobody need wait for its acks."""
+        effects = NOTHING if self.reporter is None else self.reporter.leave(now_ns)
+        if self._acks is None:
+            return effects
+        self._acks.leave(now_ns)
+        return [*effects, *self._acks.handle_deadline(now_ns)]
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """An ack or a report that is due."""
+        effects = NOTHING if self._acks is None else self._acks.handle_deadline(now_ns)
+        return effects if self.reporter is None else [*effects, *self.reporter.handle_deadline(now_ns)]

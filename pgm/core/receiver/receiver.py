@@ -1,0 +1,273 @@
+"""The receiver core: sessions by TSI, and nothing about packets that its sessions do not know better."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import random
+from collections.abc import Callable
+
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
+from pgm.core.polling.poll_responder import NodeId
+from pgm.core.receiver.data_path import Passable
+from pgm.core.receiver.restarts import begun_anew, fell_silent
+from pgm.core.receiver.session import ReceiverSetup, Session
+from pgm.core.segment import Channel
+from pgm.core.session.source_filter import packets_of_strangers
+from pgm.core.session.table import Sessions
+from pgm.core.status import SessionStatus
+from pgm.core.window.receive_window import Room
+from pgm.parameters import Parameters
+from pgm.units import NEVER
+from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
+from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.options import Held, find
+from pgm.wire.single_odata import is_plain_untrusted, read_plain_untrusted
+from pgm.wire.train import Data, Scattered, Train
+
+_DEADLINE_NS = operator.attrgetter("deadline_ns")
+
+
+class ReceiverCore:
+    """A receiver of any number of sources on one segment, or on several that bring the same."""
+
+    def __init__(self, setup: ReceiverSetup, parameters: Parameters, rng: random.Random) -> None:
+        self._counters = Counters()
+        self._setup = setup
+        self._parameters = parameters
+        self._rng = rng
+        self._room = Room(parameters.inbox_bytes)
+        self._node_id = NodeId(rng)
+        self._sessions: Sessions[Session] = Sessions(parameters.max_sessions, self._counters)
+        # What `receive_alone` gave and nobody has noted yet, from whom and when; and what it takes next most likely.
+        self._passed: Passable | None = None
+        self._passed_peer: Nla = ""
+        self._passed_at_ns = 0
+        self._foreseen: Passable | None = None
+
+    @property
+    def counters(self) -> Counters:
+        """What it counts."""
+        self.note_passed()
+        return self._counters
+
+    @property
+    def sessions(self) -> Sessions[Session]:
+        """The sessions by TSI. Whoever looks at them may change them, so nothing is foreseen from then on."""
+        self.note_passed()
+        self._foreseen = None
+        return self._sessions
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        if self._passed is not None:
+            self.note_passed()
+        deadline_ns: int = min(map(_DEADLINE_NS, self._sessions), default=NEVER)
+        return deadline_ns
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its timers and limits."""
+        return self._parameters
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """Take what one read gave."""
+        items, rejects = train.parse_scattered_untrusted()
+        if rejects:
+            self._counters.rejects.update(rejects)
+        if len(items) == 1:
+            return self._receive_one(items[0], channel, peer, now_ns)
+        effects: list[Effect] = []
+        for item in items:
+            effects += self._receive_one(item, channel, peer, now_ns)
+        return effects
+
+    def receive_alone(self, packet: bytes, peer: Nla, now_ns: int) -> tuple[Tsi, int] | None:
+        """Take a packet that came alone, if it is plain data and next in order, and somebody takes its payload at once: TSI and sqn.
+
+        None, and nothing was taken, for anything else: `receive`, which does the same in many more calls, is its way.
+        It is noted by `note_passed`, when there is time, or as soon as anybody looks at what is to be noted.
+        """
+        if self._passed is not None:
+            self.note_passed()
+        one = self._foreseen
+        if one is None or not is_plain_untrusted(packet, one.head, one.octets):
+            one = self._passable_untrusted(packet)
+            if one is None:
+                return None
+        self._foreseen, self._passed, self._passed_peer, self._passed_at_ns = None, one, peer, now_ns
+        return one.found
+
+    def _passable_untrusted(self, packet: bytes) -> Passable | None:
+        found = read_plain_untrusted(packet)
+        if found is None or self._setup.allowed:
+            return None
+        front, gsi, wire_sqn, wire_trail = found
+        sessions = self.sessions
+        session = sessions.turn
+        if session is None or session.front != front or session.gsi != gsi:
+            session = sessions.get(gsi + front[:2])
+            if session is None or session.front != front:
+                return None
+        return session.passable(wire_sqn, wire_trail, len(packet))
+
+    def note_passed(self) -> None:
+        """Note what `receive_alone` gave last, and make ready for another like it: the application has it meanwhile."""
+        passed, self._passed = self._passed, None
+        if passed is not None:
+            self._foreseen = passed.session.note_passed(passed, self._passed_peer, self._passed_at_ns)
+
+    def _receive_one(self, item: Data | Scattered | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        ports = self._setup.data_ports
+        if ports and item.data_port not in ports:
+            self._counters.foreign_packets += item.count if isinstance(item, (Data, Scattered)) else item.packets
+            return NOTHING
+        if self._setup.allowed and (strange := packets_of_strangers(self._setup.allowed, item, peer)):
+            self._counters.unlisted_packets += strange
+            return NOTHING
+        if isinstance(item, Data):
+            if item.parity:
+                return self._receive_parity(item, peer, now_ns)
+            known = self.sessions.get(item.tsi)
+            if known is not None and known.lines is None:
+                return known.on_data(item, peer, now_ns)
+            session, effects = self._session(item, now_ns)
+            return [*effects, *self._receive_data(session, item, channel, peer, now_ns)]
+        if isinstance(item, Scattered):
+            known = self.sessions.get(item.tsi)
+            if known is not None and known.lines is None and not item.data.parity:
+                return known.on_scattered(item, peer, now_ns)
+            return [effect for one in item.pieces() for effect in self._receive_one(one, channel, peer, now_ns)]
+        if isinstance(item, Spm):
+            session, effects = self._session(item, now_ns)
+            effects = [*effects, *session.on_spm(item, peer, now_ns)]
+            if session.lines is not None:
+                session.lines.on_spm(item, channel, now_ns)
+            return effects
+        return self._receive_request(item, channel, peer, now_ns)
+
+    @staticmethod
+    def _receive_data(session: Session, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        if session.lines is None:
+            return session.on_data(data, peer, now_ns)
+        return session.lines.on_data(data, channel, functools.partial(session.on_data, data, peer, now_ns), now_ns)
+
+    def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
+        """Parity begins no session, and is of no use before an SPM has told of it (FEC-23)."""
+        session = self.sessions.get(item.tsi)
+        if session is not None and item.data_port == session.path.data_port:
+            return session.on_parity(item, peer, now_ns)
+        self._counters.foreign_packets += item.count
+        return NOTHING
+
+    def _receive_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """What other receivers ask and what they are answered; it begins no session."""
+        known = self.sessions.get(item.tsi)
+        if known is None or item.data_port != known.path.data_port:
+            self._counters.foreign_packets += item.packets
+        elif isinstance(item, Nak) and item.kind is PacketType.NCF:
+            return known.on_ncf(item, channel, peer, now_ns)
+        elif isinstance(item, Nak) and item.kind is PacketType.NAK:
+            known.on_nak_heard(item, now_ns)
+        elif isinstance(item, Polr):
+            known.on_offer(item, peer)
+        elif isinstance(item, Poll) and (not self._setup.lines or channel.segment == self._setup.segment):
+            known.guidance.on_poll(item, peer, now_ns)
+        elif isinstance(item, Ack):
+            return known.feedback.on_packet(item, peer, now_ns)
+        elif isinstance(item, Spmr) and item.options and (held := find(item.options, Held)) is not None:
+            return known.on_held(held, peer, now_ns)
+        elif isinstance(item, Spmr) and (channel.is_group or channel.segment.peers is not None):
+            known.on_spmr_heard(now_ns)
+        return NOTHING
+
+    def _session(self, item: Data | Spm, now_ns: int) -> tuple[Session, Effects]:
+        session = self.sessions.get(item.tsi)
+        if session is not None:
+            return session, NOTHING
+        session = Session(
+            item.tsi,
+            item.data_port,
+            self._setup,
+            self._room,
+            self._parameters,
+            self._rng,
+            self._node_id,
+            self._counters,
+        )
+        session.path.heard_at_ns = session.begun_ns = now_ns
+        restarted = begun_anew(session, self.sessions)
+        evicted = self.sessions.add(item.tsi, session)
+        return session, restarted if evicted is None else [*restarted, *evicted.end(CloseCause.EVICTED)]
+
+    def grant(self, octets: int) -> Effects:
+        """The application has taken `octets` from its queue; go on delivering."""
+        self._note_queue()
+        was_full = self._room.octets <= 0
+        self._room.octets += octets
+        if not was_full:
+            return NOTHING
+        return self._of_all(lambda session: session.resume())
+
+    def charge(self, octets: int) -> None:
+        """The application's queue holds so much more than was delivered to it: parts of messages that it had passed on came back as wholes."""
+        self._room.octets -= octets
+        self._foreseen = None  # there may be no room for it any more
+
+    @property
+    def room_octets(self) -> int:
+        """What the application's queue still takes."""
+        return self._room.octets
+
+    def resync(self, tsi: Tsi) -> Effects:
+        """Let a session go on with the newest packet: what is behind it and not yet delivered is lost."""
+        session = self.sessions.get(tsi)
+        return NOTHING if session is None else session.resync()
+
+    def end_all(self, cause: CloseCause) -> Effects:
+        """End every session that has begun; what was delivered can still be taken."""
+        return self._of_all(lambda session: session.end(cause) if session.is_running else NOTHING)
+
+    def _note_queue(self) -> None:
+        counters, octets = self._counters, self._parameters.inbox_bytes - self._room.octets
+        counters.queue_octets = octets
+        if octets > counters.queue_most_octets:
+            counters.queue_most_octets = octets
+
+    def leave(self, now_ns: int) -> Effects:
+        """The application goes: say so where acks are waited for."""
+        return self._of_all(lambda session: session.feedback.leave(now_ns))
+
+    def is_missing(self, tsi: Tsi, sqn: int) -> bool:
+        """Whether a sqn is being recovered now."""
+        session = self.sessions.get(tsi)
+        return session is not None and session.is_missing(sqn)
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """NAKs, giving up, SPMRs, silence."""
+        effects: list[Effect] = []
+        sessions, is_any_over = self.sessions, False
+        for session in sessions.in_turn([one for one in sessions if one.deadline_ns <= now_ns]):
+            done = session.handle_deadline(now_ns)
+            effects += done
+            if done and session.is_quiet and any(isinstance(one, Closed) for one in done):
+                effects += fell_silent(session, sessions)
+            is_any_over = is_any_over or session.is_over
+        if is_any_over:
+            sessions.forget(
+                lambda session: session.is_over and now_ns - session.path.heard_at_ns >= self._parameters.session_expiry
+            )
+        return effects
+
+    def status(self, now_ns: int) -> list[SessionStatus]:
+        """One row per session."""
+        self._note_queue()
+        return self.sessions.status(now_ns)
+
+    def _of_all(self, act: Callable[[Session], Effects]) -> Effects:
+        effects: list[Effect] = []
+        for session in self.sessions.in_turn():
+            effects += act(session)
+        return effects

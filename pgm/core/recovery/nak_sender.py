@@ -1,0 +1,222 @@
+"""NAKs as packets: how a session's recovery speaks to its parents. Shared by receivers and repairers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from pgm.core.counters import Counters
+from pgm.core.effects import Effect, Send, control, control_train
+from pgm.core.late_join.history_server import OF_HISTORY
+from pgm.core.parity.recovery import ParityReceiver
+from pgm.core.recovery.missing_range import Missing, Step
+from pgm.core.recovery.nak_self_limit import Restraint
+from pgm.core.recovery.parents import Parents
+from pgm.core.recovery.recovery import Recovery
+from pgm.core.segment import Segment
+from pgm.core.session.state import Path
+from pgm.core.structures.ranges import Span, lists_of
+from pgm.parameters import Parameters
+from pgm.wire.control_packets import Nak, encode, encode_list
+from pgm.wire.formats import Nla, PacketType, Tsi
+from pgm.wire.naks import LIST_SQNS, full_lists, nak_rows
+from pgm.wire.options import NO_OPTIONS, NakList, Options
+from pgm.wire.sequence_numbers import MASK
+from pgm.wire.train import Octets
+
+_MOST_FORMS = 256  # of packets with full lists that are remembered: sessions that are asked for
+
+
+def nak_packet(
+    path: Path,
+    group_nla: Nla,
+    sqns: Sequence[int],
+    kind: PacketType = PacketType.NAK,
+    options: Options = NO_OPTIONS,
+    *,
+    parity: bool = False,
+    path_nla: Nla | None = None,
+) -> bytes:
+    """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list; with `parity` each is a group and a count."""
+    source_nla, wire_sqns = path_nla or path.path_nla or group_nla, [sqn & MASK for sqn in sqns]
+    if len(sqns) > 1 and not options and not parity:
+        return encode_list(kind, path.tsi, path.data_port, source_nla, group_nla, wire_sqns)
+    more = (NakList(sqns=tuple(wire_sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
+    return encode(
+        Nak(
+            tsi=path.tsi,
+            data_port=path.data_port,
+            kind=kind,
+            sqn=wire_sqns[0],
+            source_nla=source_nla,
+            group_nla=group_nla,
+            options=(*more, *options),
+            parity=parity,
+        )
+    )
+
+
+@functools.lru_cache(maxsize=_MOST_FORMS)
+def _full_form(tsi: Tsi, data_port: int, kind: PacketType, source_nla: Nla, group_nla: Nla) -> bytes:
+    """A packet with a full list of any sqns: whoever asks for much says the same beside them each time."""
+    options = (NakList(sqns=tuple(range(1, LIST_SQNS))),)
+    return encode(
+        Nak(tsi=tsi, data_port=data_port, kind=kind, sqn=0, source_nla=source_nla, group_nla=group_nla, options=options)
+    )
+
+
+@attrs.frozen
+class Listed:
+    """Packets of one size for some sqns, to be sent to whomever."""
+
+    octets: bytes | Octets  # one packet, or a (count, size) array
+    packets: int
+    sqns: int
+
+    def send(self, segment: Segment, to: Nla | None = None, hops: int | None = None) -> Send:
+        """Put them on a segment."""
+        if isinstance(self.octets, bytes):
+            return control(segment, self.octets, to, hops)
+        return control_train(segment, self.octets, to, hops)
+
+
+def nak_packets(
+    path: Path,
+    group_nla: Nla,
+    spans: Sequence[Span],
+    kind: PacketType = PacketType.NAK,
+    options: Options = NO_OPTIONS,
+    path_nla: Nla | None = None,
+) -> list[Listed]:
+    """NAKs, NNAKs or NCFs for spans in order, full lists first, as one train where there are several."""
+    if options or sum([end - first for first, end in spans]) < 2 * LIST_SQNS:
+        return [
+            Listed(nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))
+            for sqns in lists_of(spans, LIST_SQNS)
+        ]
+    lists, rest = full_lists(spans)
+    first = _full_form(path.tsi, path.data_port, kind, path_nla or path.path_nla or group_nla, group_nla)
+    found = [Listed(nak_rows(first, lists), len(lists), lists.size)]
+    if rest:
+        found.append(Listed(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
+    return found
+
+
+class HasRoutes(Protocol):
+    """Whoever knows the segments of parents that are not all on one."""
+
+    def route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
+        """The segment on which to ask a parent, and the path address that it knows the session by."""
+
+
+class HasNakOptions(Protocol):
+    """Whoever has something to say on NAKs."""
+
+    @property
+    def nak_options(self) -> Options:
+        """Options besides the list."""
+
+
+class Asker:
+    """Runs a session's recovery against its parents."""
+
+    def __init__(
+        self, path: Path, parents: Parents, recovery: Recovery, parameters: Parameters, counters: Counters
+    ) -> None:
+        self.path = path
+        self.parents = parents
+        self.recovery = recovery
+        self._parameters = parameters
+        self._counters = counters
+        self.parity: ParityReceiver | None = None  # of a session whose source offers it
+        self.redirect_has_parity = False
+        self.more: HasNakOptions | None = None  # what NAKs carry besides
+        self.routes: HasRoutes | None = None  # where parents are on several segments
+        self.restraint: Restraint | None = None  # of a receiver
+        self.keeper: Nla | None = None  # the repairer that has what a late joiner begins with, ...
+        self.history_end = 0  # ... which is what lies before this sqn
+        self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
+
+    def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], Step]:
+        """Do what the recovery's timers want; returns NAKs, and what they come from."""
+        self.parents.before_asking(now_ns)
+        is_alive = now_ns - self.path.heard_at_ns < self._parameters.stall_ivl
+        step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.path.trail)
+        for asked in step.unanswered:
+            if asked is not None and asked == self.redirect:
+                self.redirect = None  # one unanswered NAK is enough (RFC 9.5.4)
+                self._counters.redirects_dropped += 1
+            else:
+                self.parents.unanswered(asked, now_ns)
+        parent = self.redirect or self.parents.current  # perhaps just changed
+        for missing in step.asking:
+            missing.asked = parent
+        history = [] if self.keeper is None else self._take_history(step, segment)
+        before = self._counters.nak_sqns
+        if self.parity is None:
+            effects = self._naks(step.spans, segment, parent)
+        else:
+            effects = self._parity_naks(self.parity, step.asking, segment, parent)
+        if self.restraint is not None and effects:
+            effects += self.restraint.asked(self._counters.nak_sqns - before, self.path.lead, now_ns)
+        return [*history, *effects, *self.parents.take_change(self.path.tsi, now_ns)], step
+
+    def home_of(self, node: Nla, home: Segment) -> Segment:
+        """The segment on which somebody above is asked."""
+        return home if self.routes is None else self.routes.route(node, home)[0]
+
+    def _take_history(self, step: Step, segment: Segment) -> list[Effect]:
+        """What lies before a late joiner's beginning is asked of the repairer that said it has that, and of nobody else."""
+        old = [one for one in step.asking if one.first < self.history_end]
+        if not old:
+            return []
+        for missing in old:
+            missing.asked = self.keeper
+        step.asking = [one for one in step.asking if one.first >= self.history_end]
+        return self._naks([(one.first, one.end) for one in old], segment, self.keeper, OF_HISTORY)
+
+    def _parity_naks(
+        self, parity: ParityReceiver, asking: list[Missing], segment: Segment, parent: Nla | None
+    ) -> list[Effect]:
+        """NAKs for numbers of packets, and for single ones where parity cannot help. Never a repairer that offered none (DLR-33)."""
+        counts, single = parity.plan(asking)
+        naks = self._naks(single, segment, parent)
+        if parent == self.redirect is not None and not self.redirect_has_parity:
+            parent = self.parents.current
+        before = self._counters.nak_packets
+        segment, path_nla = self._route(parent, segment)
+        for at in range(0, len(counts), LIST_SQNS):
+            part = counts[at : at + LIST_SQNS]
+            packet = nak_packet(self.path, segment.group, part, options=self._options, parity=True, path_nla=path_nla)
+            naks += self._sent(Listed(packet, 1, len(part)), segment, parent)
+        self._counters.parity_naks += self._counters.nak_packets - before
+        self._counters.nak_sqns += parity.packets_asked(counts) - len(counts)
+        return naks
+
+    @property
+    def _options(self) -> Options:
+        return NO_OPTIONS if self.more is None else self.more.nak_options
+
+    def _route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
+        return (home, self.path.path_nla) if self.routes is None else self.routes.route(parent, home)
+
+    def _naks(
+        self, spans: Sequence[Span], segment: Segment, parent: Nla | None, more: Options = NO_OPTIONS
+    ) -> list[Effect]:
+        if not spans:
+            return []
+        segment, path_nla = self._route(parent, segment)
+        options = (*more, *self._options)
+        packets = nak_packets(self.path, segment.group, spans, options=options, path_nla=path_nla)
+        return [send for listed in packets for send in self._sent(listed, segment, parent)]
+
+    def _sent(self, listed: Listed, segment: Segment, parent: Nla | None) -> list[Effect]:
+        self._counters.nak_packets += listed.packets
+        self._counters.nak_sqns += listed.sqns
+        naks: list[Effect] = [listed.send(segment, parent)]
+        if self._parameters.nak_group_copy and segment.peers is None:  # on a unicast leg it would ask everybody
+            naks.append(listed.send(segment, hops=1))
+        return naks

@@ -1,0 +1,323 @@
+"""Answering NAKs with RDATA: collect for a moment, send once, ignore the echoes (RFC 5.3).
+
+Used by sources, over the transmit window, and by repairers, over the cache, with one responder per segment.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import attrs
+
+from pgm.core.counters import Counters
+from pgm.core.effects import Send, data
+from pgm.core.repair.fair_share import AskerShares
+from pgm.core.repair.recent_repairs import Served
+from pgm.core.segment import Segment
+from pgm.core.structures.ranges import Range, RangeTable, Span
+from pgm.parameters import Parameters
+from pgm.units import MILLISECOND, NEVER
+from pgm.wire.data_packets import as_rdata, build_rdata
+from pgm.wire.formats import Nla
+from pgm.wire.sequence_numbers import spans_of
+from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, in_whole_trains, packets_a_train
+
+# Drivers' timers step by this: a repair that is due so soon would be as late, and cost a wake-up of its own.
+TIMER_STEP_NS = MILLISECOND
+_IN_A_ROW = 3  # trains, while somebody waits who asks for more than its share
+
+RdataOf = Callable[[Sequence[int], int], Octets]  # packets of sqns in order, all of this size, as RDATA
+
+
+class Store(Protocol):
+    """Where repairs come from."""
+
+    def parts(self, first: int, end: int) -> Iterator[Run]:
+        """What is there of `first` to `end - 1`, in order."""
+
+    def stride_of(self, first: int, end: int) -> int:
+        """The size of the packets `first` to `end - 1` where all of them are there, of one size and easy to find; else 0."""
+
+    def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
+        """Copies of packets of spans in order, between whose ends `stride_of` has found that size."""
+
+
+@attrs.define(eq=False)
+class Pending(Range):
+    """Sqns to be repaired, not before `due_ns`."""
+
+    due_ns: int
+
+
+class Responder:
+    """The repairs that one session owes to one segment, or to one node of it by unicast."""
+
+    def __init__(
+        self, store: Store, segment: Segment, parameters: Parameters, counters: Counters, to: Nla | None = None
+    ) -> None:
+        self._store = store
+        self._segment = segment
+        self._to = to
+        self._parameters = parameters
+        self._counters = counters
+        self._pending: RangeTable[Pending] = RangeTable()
+        self._late: RangeTable[Pending] = RangeTable()  # owed to who asks for more than its share: others' come first
+        self._in_a_row = 0  # trains of others since the last one for these
+        self._shares = AskerShares(parameters, counters)
+        self._served = Served(parameters.rdata_ignore_ivl)
+        self._due_ns = NEVER
+        self._stride = 0  # of the packets that were asked for last
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the first repair may leave, as far as holding is concerned; NEVER when none is owed."""
+        return self._due_ns
+
+    @property
+    def pending_sqns(self) -> int:
+        """Repairs owed."""
+        return self._pending.sqns + self._late.sqns
+
+    def owes(self, first: int, end: int) -> bool:
+        """Whether any of `first` to `end - 1` is to be repaired."""
+        return self._pending.overlaps(first, end) or self._late.overlaps(first, end)
+
+    def request(
+        self, spans: Sequence[Span], now_ns: int, hold_ns: int | None = None, asker: Nla | None = None
+    ) -> list[Span]:
+        """Owe repairs for what the store has of `spans`, which are in order, no later than `hold_ns` from now; returns what it lacks.
+
+        The hold collects what fills a train. By default it is `rdata_hold_ivl`, and none for what is a train by itself.
+        What an `asker` wants beyond its share waits for others' repairs, though not for all of them.
+        """
+        self._served.fade(now_ns)
+        if not spans:
+            return []
+        sqns = sum([end - first for first, end in spans])
+        is_beyond = self._is_beyond(sqns, asker, now_ns)
+        stride = self._store.stride_of(spans[0][0], spans[-1][1])
+        return self._owe_each(spans, sqns, stride, now_ns, hold_ns, is_beyond=is_beyond)
+
+    def answer(
+        self, lists: Sequence[Sequence[int]], most_octets: int, rdata_of: RdataOf, now_ns: int, asker: Nla
+    ) -> Send | None:
+        """RDATA for all sqns of one list or more, in order, where they are alike, nothing else is owed, and no more than `most_octets`; else `request` for each list."""
+        self._served.fade(now_ns)
+        are_beyond = [self._is_beyond(len(sqns), asker, now_ns) for sqns in lists]
+        all_sqns = lists[0] if len(lists) == 1 else sorted(set(itertools.chain.from_iterable(lists)))
+        stride = self._store.stride_of(all_sqns[0], all_sqns[-1] + 1)
+        may_go = self._due_ns == NEVER and 0 < stride * len(all_sqns) <= most_octets
+        if may_go and True not in are_beyond and not self._served.has_any(all_sqns):
+            self._stride = stride
+            self._served.note_list(all_sqns, now_ns)
+            return self._sent(rdata_of(all_sqns, stride))
+        for sqns, is_beyond in zip(lists, are_beyond, strict=True):
+            spans = spans_of(sqns)
+            stride = self._store.stride_of(spans[0][0], spans[-1][1])
+            self._owe_each(spans, len(sqns), stride, now_ns, None, is_beyond=is_beyond)
+        return None
+
+    def _is_beyond(self, sqns: int, asker: Nla | None, now_ns: int) -> bool:
+        """Whether an asker has more than its share with so many."""
+        return asker is not None and self._shares.is_beyond(asker, sqns * self._parameters.max_tpdu, now_ns)
+
+    def _owe_each(
+        self, spans: Sequence[Span], sqns: int, stride: int, now_ns: int, hold_ns: int | None, *, is_beyond: bool
+    ) -> list[Span]:
+        due = now_ns + (self._parameters.rdata_hold_ivl if hold_ns is None else hold_ns)
+        of_train = packets_a_train(stride) if stride else 0
+        is_alike = stride > 0 and (hold_ns is not None or sqns < of_train)  # all there, and due at the same time
+        if is_alike and not is_beyond and self._owe_apart(spans, due):
+            self._stride = stride
+            return []
+        owe = self._owe_late if is_beyond else self._owe
+        lacking: list[Span] = []
+        for first, end in spans:
+            at = first
+            for part in self._store.parts(first, end):
+                if part.first > at:
+                    lacking.append((at, part.first))
+                at = part.first + part.count
+                if part.stride != stride:
+                    stride, of_train = part.stride, packets_a_train(part.stride)
+                self._stride = stride
+                owe(part.first, at, now_ns if hold_ns is None and part.count >= of_train else due)
+            if at < end:
+                lacking.append((at, end))
+        return lacking
+
+    def _owe_apart(self, spans: Sequence[Span], due_ns: int) -> bool:
+        """Owe repairs of spans in order if none of them is owed or was met lately; says whether none was."""
+        if self._late.sqns or self._served.overlaps_any(spans):
+            return False
+        if not self._pending.add_each_apart([Pending(first, end, due_ns) for first, end in spans]):
+            return False
+        self._due_ns = min(self._due_ns, due_ns)
+        return True
+
+    def _owe(self, first: int, end: int, due_ns: int) -> None:
+        if self._late.sqns:
+            for owed in self._late.discard(first, end):  # somebody else wants it too
+                self._pending.add(owed)
+        if not self._served.overlaps(first, end) and self._pending.add_apart(Pending(first, end, due_ns)):
+            if due_ns < self._due_ns:
+                self._due_ns = due_ns
+            return
+        fresh = 0
+        for low, high in self._served.uncovered(first, end):
+            fresh += high - low
+            for owed in self._pending.within(low, high):
+                owed.due_ns = min(owed.due_ns, due_ns)
+                self._due_ns = min(self._due_ns, due_ns)
+            for new_first, new_end in self._pending.uncovered(low, high):
+                self._pending.add(Pending(new_first, new_end, due_ns))
+                self._due_ns = min(self._due_ns, due_ns)
+        self._counters.repairs_ignored += end - first - fresh
+
+    def _owe_late(self, first: int, end: int, due_ns: int) -> None:
+        is_asked = self._served.overlaps(first, end) or self._pending.overlaps(first, end)
+        if not is_asked and self._late.add_apart(Pending(first, end, due_ns)):
+            self._due_ns = min(self._due_ns, due_ns)
+            return
+        fresh = [
+            span
+            for low, high in self._served.uncovered(first, end)
+            for lower, higher in self._pending.uncovered(low, high)
+            for span in self._late.uncovered(lower, higher)
+        ]
+        for low, high in fresh:
+            self._late.add(Pending(low, high, due_ns))
+            self._due_ns = min(self._due_ns, due_ns)
+        unserved = sum(high - low for low, high in self._served.uncovered(first, end))
+        self._counters.repairs_ignored += end - first - unserved
+
+    def heard_repair(self, first: int, end: int, now_ns: int) -> None:
+        """Somebody else repaired these sqns on the segment: nothing is owed for them any more."""
+        if self._pending or self._late:
+            cancelled = self._pending.discard(first, end) + self._late.discard(first, end)
+            self._counters.repairs_cancelled += sum(one.count for one in cancelled)
+            self._rearm(now_ns)
+        self._served.note([(first, end)], now_ns)
+
+    def next_train(
+        self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
+    ) -> Send | None:
+        """RDATA for the oldest sqns that are due, as many of one size as fit a train."""
+        table = self._next_table(now_ns)
+        spans, stride = self._alike(table, most_octets, most_packets, now_ns)
+        if stride:
+            table.discard_each(spans)
+            self._rearm(now_ns)
+            rows = as_rdata(self._store.copy_of(spans, stride), trail)
+            if len(rows) == len(spans):
+                self._served.note_scattered(spans, now_ns)
+            else:
+                self._served.note(spans, now_ns)
+            return self._sent(rows)
+        parts, has_changed = self._collect(table, most_octets, most_packets, now_ns)
+        if has_changed:
+            self._rearm(now_ns)
+        if not parts:
+            return None
+        self._served.note([(part.first, part.first + part.count) for part in parts], now_ns)
+        return self._sent(build_rdata(parts, trail))
+
+    def _sent(self, whole: Octets) -> Send:
+        self._counters.rdata_packets += whole.shape[0]
+        self._counters.rdata_octets += whole.size
+        return data(self._segment, whole, self._to)
+
+    def _next_table(self, now_ns: int) -> RangeTable[Pending]:
+        """Whose turn it is: theirs who ask for more than their share when nothing else is due, and after so many trains of others."""
+        if not self._late.sqns:
+            return self._pending
+        is_due, is_late_due = (
+            any(one.due_ns <= now_ns for one in table.reaching()) for table in (self._pending, self._late)
+        )
+        if is_due and (self._in_a_row < _IN_A_ROW or not is_late_due):
+            self._in_a_row += 1
+            return self._pending
+        self._in_a_row = 0
+        return self._late
+
+    def _alike(
+        self, table: RangeTable[Pending], most_octets: int, most_packets: int, now_ns: int
+    ) -> tuple[list[Span], int]:
+        """What `_collect` would take, and the size of its packets; 0 where it is not all there and of one size."""
+        due: list[Span] = []
+        packets = 0
+        for request in table.reaching():
+            if request.due_ns <= now_ns:
+                due.append((request.first, request.end))
+                packets += request.end - request.first
+                if packets >= most_packets:
+                    break
+        stride = self._store.stride_of(due[0][0], due[-1][1]) if due else 0
+        if stride:
+            beyond = packets - max(1, in_whole_trains(min(most_packets, most_octets // stride), stride))
+            while beyond > 0:
+                first, end = due.pop()
+                if end - first > beyond:
+                    due.append((first, end - beyond))
+                beyond -= end - first
+        return due, stride
+
+    def _collect(
+        self, table: RangeTable[Pending], most_octets: int, most_packets: int, now_ns: int
+    ) -> tuple[list[Run], bool]:
+        """Take requests until a train is full; also says whether any were taken, or dropped as no longer held."""
+        parts: list[Run] = []
+        over: list[Span] = []  # of requests that lie next to each other, and are met or were dropped
+        packets = most_packets
+        is_next = is_full = False  # whether nothing that still waits lies behind the last of them
+        for request in table.reaching():
+            if request.due_ns > now_ns:
+                is_next = False
+                continue
+            at = request.first
+            while at < request.end and not is_full:
+                found = next(self._store.parts(at, request.end), None)
+                if found is None:
+                    at = request.end
+                    continue
+                if not parts:
+                    packets = max(1, in_whole_trains(min(packets, most_octets // found.stride), found.stride))
+                elif found.stride != parts[0].stride:
+                    is_full = True
+                    break
+                if found.count > packets:
+                    found = found.part(found.first, found.first + packets)
+                parts.append(found)
+                at = found.first + found.count
+                packets -= found.count
+                is_full = not packets
+            if is_next and over:
+                over[-1] = (over[-1][0], at)
+            elif at > request.first:
+                over.append((request.first, at))
+            is_next = True
+            if is_full:
+                break
+        table.discard_each(over)
+        return parts, bool(over)
+
+    def hurry(self, now_ns: int) -> None:
+        """Something else leaves now: what is due within a step of a driver's timer goes along with it."""
+        for one in itertools.chain(self._pending.reaching(), self._late.reaching()):
+            if one.due_ns <= now_ns + TIMER_STEP_NS:
+                one.due_ns = min(one.due_ns, now_ns)
+        self._rearm(now_ns)
+
+    def next_octets(self) -> int:
+        """A guess at the size of the next train, for pacing: what is owed, in packets of the size that was asked for last."""
+        table = self._pending if self._pending.sqns else self._late
+        return min(table.sqns, MAX_CONVOY_PACKETS) * self._stride
+
+    def _rearm(self, now_ns: int) -> None:
+        self._due_ns = NEVER
+        for one in itertools.chain(self._pending.reaching(), self._late.reaching()):
+            self._due_ns = min(self._due_ns, one.due_ns)
+            if one.due_ns <= now_ns:
+                return

@@ -1,0 +1,1 @@
+"""The source core: data, SPMs, answers to NAKs, closing (RFC 5)."""

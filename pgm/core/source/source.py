@@ -1,0 +1,496 @@
+"""The source core: transmit window, SPMs, NCFs and repairs (RFC 5)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import attrs
+
+from pgm.core.acked.acked_window import AckedWindow
+from pgm.core.congestion.control import CongestionControl
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects, control, data
+from pgm.core.feeder import Feeder
+from pgm.core.pacing.adaptive_rate import Yielding
+from pgm.core.pacing.pacer import Pacer
+from pgm.core.parity.source import ParitySource, aligned
+from pgm.core.polling.children import Children, populations
+from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.repair.responder import TIMER_STEP_NS, Responder
+from pgm.core.segment import Channel, Segment
+from pgm.core.session.counts import counts_of
+from pgm.core.short_answer import ShortAnswer
+from pgm.core.source.closing import Leaving
+from pgm.core.source.setup import SourceSetup
+from pgm.core.source.single_packet import ShortSend
+from pgm.core.source.spm_schedule import SpmSchedule
+from pgm.core.status import SessionStatus
+from pgm.core.window.transmit_window import Payload, Rows, TransmitWindow
+from pgm.errors import SourceClosed
+from pgm.parameters import Parameters
+from pgm.units import NEVER, SECOND
+from pgm.wire.control_packets import Ack, Nak, Polr, Spm, Spmr, encode
+from pgm.wire.formats import Nla, PacketType, tsi_text
+from pgm.wire.options import Epoch, Fin, Join, Option, Rst
+from pgm.wire.parity import MOST_EXTRA_OCTETS, group_of
+from pgm.wire.sequence_numbers import MASK, unwrap, wrap
+from pgm.wire.train import Data, Octets, Train
+
+_RESETS = 3  # SPMs that announce an abort
+
+
+class SourceCore:
+    """One source of one stream."""
+
+    def __init__(
+        self, setup: SourceSetup, parameters: Parameters, now_ns: int, rng: random.Random | None = None
+    ) -> None:
+        self.counters = Counters()
+        if parameters.fec_group:  # parity packets are a little longer than what they stand for
+            setup = attrs.evolve(setup, first_sqn=aligned(setup.first_sqn, parameters))
+        self.setup = setup
+        self._parameters = parameters
+        self._segment: Segment = setup.segment
+        # Octets of a data packet.
+        self.max_tpdu = parameters.max_tpdu - (MOST_EXTRA_OCTETS if parameters.fec_group else 0)
+        windowed = attrs.evolve(parameters, max_tpdu=self.max_tpdu)
+        self.window = TransmitWindow(setup.tsi, setup.data_port, windowed, setup.first_sqn)
+        self._parity = (
+            ParitySource(setup.tsi, setup.data_port, setup.segment, self.window, parameters, self.counters)
+            if parameters.fec_group
+            else None
+        )
+        self._brakes = Brakes(parameters, self.counters, setup.tsi)
+        self._confirmer = Confirmer(parameters, self.counters, self._brakes)
+        self._responder = Responder(self.window, setup.segment, parameters, self.counters)
+        self.window.owes = self._responder.owes
+        self._pacer = Pacer(parameters)
+        self._yielding = Yielding(parameters)
+        self._schedule = SpmSchedule(parameters, now_ns)
+        self._short = ShortSend(self.window, self._pacer, self._yielding, self._schedule, self.counters)
+        self.quiet_until_ns = 0  # nothing is due before this while `send_alone` alone is called
+        # Nothing is due before this but SPMs, data, repairs and what the feeder has, until a NAK comes; 0: look again.
+        self._others_due_ns = 0
+        self._children = Children(
+            setup.tsi,
+            setup.data_port,
+            setup.segment,
+            parameters,
+            rng or random.Random(setup.tsi),  # polls alone are drawn; a TSI is random enough for them
+            self.counters,
+            lasts_ns=parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl,
+        )
+        self._children.begin(now_ns)
+        self.acked: AckedWindow | None = None
+        if setup.flow == "acked":
+            segments = (setup.segment, *setup.lines)
+            self.acked = AckedWindow(setup.tsi, setup.data_port, segments, parameters, self.counters, setup.first_sqn)
+        self.congestion: CongestionControl | None = None
+        if setup.flow == "pgmcc":
+            is_ipv6 = ":" in setup.segment.address
+            self.congestion = CongestionControl(parameters, self.counters, now_ns, is_ipv6=is_ipv6)
+        # Whether data packets are sent by rate and window alone.
+        self._is_plain = setup.flow not in ("acked", "pgmcc") and self._parity is None and not parameters.txw_max_pps
+        self._acker_told_ns = -NEVER
+        self._spm_sqn = 0
+        self._is_closing = False
+        self._reset: Rst | None = None
+        self._leaving = Leaving(self.window, parameters, now_ns)
+        self._short_answer = self._short_answer_or_none()
+        self._started_ns = now_ns
+        self._is_blocked_until_ns = 0  # a full window has no room before this
+        self.feeder: Feeder | None = None  # set by whoever has messages that wait for others
+
+    def _short_answer_or_none(self) -> ShortAnswer | None:
+        may_hold = self._parameters.rdata_hold_ivl > TIMER_STEP_NS  # repairs, though data leave
+        if may_hold or not (self._is_plain and self._children.is_silent):
+            return None
+        sending = self.window, self._pacer, self._yielding, self._schedule
+        return ShortAnswer(self.setup, *sending, self._brakes, self._confirmer, self._responder, self.counters)
+
+    # The application
+
+    @property
+    def parameters(self) -> Parameters:
+        """Its timers and limits."""
+        return self._parameters
+
+    @property
+    def rate(self) -> int:
+        """Octets a second at which it sends at most: what was set, or less while it slows down by itself."""
+        return self._pacer.rate
+
+    @property
+    def rate_set(self) -> int:
+        """Octets a second that it was allowed: txw_max_rte, or what `set_rate` said since."""
+        return self._yielding.most
+
+    def set_rate(self, rate: int, now_ns: int) -> None:
+        """Send at this rate from now on, repairs and all; the window and whoever listens were made for txw_max_rte at most."""
+        self._pacer.set_rate(rate, now_ns)
+        self._yielding.limit_to(rate)
+        self._pacer.go_at(self._yielding.rate)
+        self._stir()
+
+    def release(self, child: Nla, now_ns: int) -> int:
+        """Give a child that asks all the time its normal budget back; says in how many sessions it had a small one."""
+        self._stir()
+        return int(self._brakes.release(child, now_ns))
+
+    @property
+    def room_octets(self) -> int:
+        """Octets that may be submitted before the application should wait."""
+        return self._parameters.txw_unsent_bytes - self.window.unsent_octets
+
+    def submit(self, payloads: Sequence[Payload]) -> None:
+        """Take messages in. Raises `PayloadTooLarge` or `SourceClosed`; sending happens at the deadline."""
+        self._begin_submitting()
+        self.window.append(payloads)
+
+    def send_alone(self, payload: Payload, now_ns: int) -> bytes | None:
+        """Take one message in and give its packet, to be sent to the group at once, and `sent_alone` called behind it.
+
+        None, and nothing was taken, where something comes before it or it needs more than a plain packet; then `submit`
+        and `handle_deadline`, which do the same in many more calls, are the way.
+        """
+        if self._short.next_at_ns <= now_ns < self.quiet_until_ns:
+            packet = self.window.number_alone(payload)
+            if packet is not None:
+                return packet
+        due_ns = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self._responder.deadline_ns)
+        is_open = self._is_blocked_until_ns <= now_ns < due_ns and not self._is_closing
+        return self._short.first(payload, now_ns) if is_open and self._is_plain and self.feeder is None else None
+
+    def sent_alone(self, packet: bytes, now_ns: int) -> None:
+        """Note what `send_alone` gave: the packet is on its way while this is done."""
+        self._short.sent(packet, now_ns)
+        if now_ns >= self.quiet_until_ns and not self._schedule.is_data_driven:
+            self.quiet_until_ns = min(self.deadline_ns, self._responder.deadline_ns)
+
+    def submit_rows(self, payloads: Octets | Rows) -> None:
+        """Take messages of equal size, a (count, size) array, or rows yet to be written."""
+        self._begin_submitting()
+        self.window.append_rows(payloads)
+
+    def _begin_submitting(self) -> None:
+        if self._is_closing:
+            raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
+        self.quiet_until_ns = 0
+        if self.acked is None and self.congestion is None and not self.window.has_unsent:
+            self._is_blocked_until_ns = 0  # what waits already, or waits for acks, is held up whatever comes behind it
+
+    def close(self) -> None:
+        """Send what was accepted, say FIN, and serve repairs until nobody asks any more."""
+        self._is_closing = True
+        self._stir()
+        self.window.mark_end()
+
+    def _stir(self) -> None:
+        """Something else than data came between: all deadlines are to be asked for again."""
+        self.quiet_until_ns = self._others_due_ns = 0
+
+    def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
+        """Cut the stream short and say so: every SPM from now on carries OPT_RST (RFC 9.8.2, SRC-30).
+
+        What was not sent is dropped; SPM_LEAD is the last that was. Several SPMs go at once, since the caller may leave
+        without waiting for `is_finished`. `error` is the application's, 6 bits, 0 for unknown; `no_naks` says that no NAK
+        will be answered any more, which ends all recovery: leave it out if a repairer may have what is missing.
+        """
+        self._is_closing, self._reset = True, Rst(no_naks=no_naks, error=error)
+        self._stir()
+        self.window.drop_unsent()
+        return [self._spm(now_ns) for _ in range(_RESETS)]
+
+    def is_finished(self, now_ns: int) -> bool:
+        """Whether a closed source may go: silent for fin_quiet_ivl, or txw_secs over (SRC-27)."""
+        return self._leaving.is_over(now_ns)
+
+    # The network
+
+    def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+        """NAKs and SPMRs from below; everything else is not for a source."""
+        if self._short_answer is not None and not self._is_closing:
+            is_ready = self._is_calm(now_ns) and self._has_data(now_ns)
+            self._stir()
+            answer = self._short_answer.answer(train, channel, peer, now_ns, is_ready=is_ready)
+            if answer is not None:
+                return answer
+        self._stir()
+        items, rejects = train.parse_runs_untrusted()
+        self.counters.rejects.update(rejects)
+        effects: list[Effect] = []
+        for item in items:
+            if isinstance(item, Data):
+                self.counters.foreign_packets += item.count
+            elif item.tsi != self.setup.tsi or item.data_port != self.setup.data_port:
+                self.counters.foreign_packets += item.packets
+            elif isinstance(item, Nak) and not channel.is_group:
+                effects += self._on_nak(item, peer, now_ns)
+                if self.congestion is not None:
+                    effects += self._on_report(self.congestion, item, now_ns)
+            elif isinstance(item, Spmr):
+                effects += self._on_spmr(now_ns)
+            elif isinstance(item, Polr) and not channel.is_group:
+                effects += self._children.on_polr(item, now_ns)[0]
+            elif isinstance(item, Ack) and self.acked is not None and not channel.is_group:
+                effects += self.acked.on_ack(item, self.window.lead, self._segment, peer, now_ns)
+                self._follow_acks(self.acked)
+            elif isinstance(item, Ack) and self.congestion is not None and not channel.is_group:
+                effects += self._on_report(self.congestion, item, now_ns)
+            else:
+                self.counters.foreign_packets += item.packets
+        return effects
+
+    def _on_report(self, control: CongestionControl, item: Ack | Nak, now_ns: int) -> Effects:
+        control.on_report(item, self.window.lead, now_ns)
+        self._is_blocked_until_ns = 0
+        return self._acker_told(control, now_ns)
+
+    def _acker_told(self, control: CongestionControl, now_ns: int) -> Effects:
+        """Say at once who the acker is, once in IHB_MIN: reports may be false, and what is put off goes with the next SPM."""
+        told: list[Effect] = [*control.take_notices()]
+        if control.wants_spm and now_ns >= self._acker_told_ns + self._parameters.ihb_min:
+            self._acker_told_ns = now_ns
+            told.append(self._spm(now_ns))
+        return told
+
+    def _follow_acks(self, acked: AckedWindow) -> None:
+        self.window.unstable_from = acked.unstable_from
+        self._is_blocked_until_ns = 0
+
+    def _on_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
+        if nak.kind is PacketType.NNAK:
+            self.counters.nnak_packets_in += nak.packets
+            return NOTHING
+        lead = self.window.lead
+        if nak.parity:
+            sqns = [unwrap(sqn, lead) for sqn in nak.sqns]
+            asked = 0 if self._parity is None else sum(count for _, count in self._parity.counts_of(sqns))
+            groups = [group_of(sqn, self._parameters.fec_group or 1) for sqn in sqns]
+            first, last = min(groups), max(groups)
+        else:
+            base, asked = unwrap(nak.sqn, lead), nak.asked
+            spans = nak.spans_from(base)
+            first, last = spans[0][0], spans[-1][1] - 1
+        is_ours = nak.source_nla == self._segment.address and nak.group_nla == self._segment.group
+        is_served = (self._reset is None or not self._reset.no_naks) and (not nak.parity or self._parity is not None)
+        if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
+            self.counters.nak_packets_foreign += nak.packets
+            return NOTHING
+        if not self._brakes.admit_nak(peer, now_ns, asked, lead, nak.packets):
+            return NOTHING
+        self.counters.nak_packets_in += nak.packets
+        self._leaving.asked(now_ns)
+        self.window.note_nak(first, now_ns)
+        if nak.parity:
+            last = min(lead, last + self._parameters.fec_group - 1)  # nobody asks before the group is over
+            return self._on_parity_nak(nak, last, peer, now_ns)
+        self.counters.nak_sqns_in += asked
+        self._yielding.asked(asked, last, peer)
+        wanted = spans if self._parity is None else self._parity.instead_of(spans, now_ns)
+        self._responder.request(wanted, now_ns, asker=peer)
+        was_heard = not self._children.is_unreachable
+        how = self._children.on_nak(spans, peer, now_ns)
+        ncfs = self._confirmer.confirm(nak, self._segment, now_ns, how.to, how.options)
+        # Should multicast work after all, this SPM sets everybody asking again (IMP-21).
+        return [*ncfs, self._spm(now_ns)] if was_heard and self._children.is_unreachable else ncfs
+
+    def _on_parity_nak(self, nak: Nak, newest: int, peer: Nla, now_ns: int) -> Effects:
+        """Numbers of packets are asked for, of one group or several (FEC-15). What no parity can be made for is not confirmed."""
+        assert self._parity is not None
+        asked, is_served = self._parity.on_nak([unwrap(sqn, self.window.lead) for sqn in nak.sqns], peer, now_ns)
+        self._yielding.asked(asked, newest, peer)
+        return self._confirmer.confirm(nak, self._segment, now_ns) if is_served else NOTHING
+
+    def _on_spmr(self, now_ns: int) -> Effects:
+        self.counters.spmr_packets_in += 1
+        return (self._spm(now_ns),) if self._brakes.admit_spmr(now_ns) else NOTHING
+
+    def _spm(self, now_ns: int) -> Effect:
+        window = self.window
+        # A joiner that heard this knows where it came in, so it may ask for all that follows (RFC 9.4).
+        elapsed_ns = window.strategy.elapsed_ns(now_ns - self._started_ns)
+        is_young = elapsed_ns < self._parameters.join_ivl and window.trail <= self.setup.first_sqn
+        options: list[Option] = [Join(min_sqn=wrap(self.setup.first_sqn if is_young else window.lead + 1))]
+        if self.acked is not None:
+            options.append(self.acked.option)
+        if self.congestion is not None:
+            self.congestion.wants_spm = False
+            options += self.congestion.options
+        if self._parameters.private_options:
+            start_s, start_ns = divmod(self.setup.started_at_ns, SECOND)
+            options.append(Epoch(next_upper=(window.lead + 1 >> 32) & MASK, start_s=start_s & MASK, start_ns=start_ns))
+        if self._parity is not None:
+            options += self._parity.options()
+        options += (*self._children.back_off.options, *self._children.back_off.range_options)
+        if self._reset is not None:
+            options.append(self._reset)
+        elif self._is_closing and not window.has_unsent:
+            options.append(Fin())
+        spm = Spm(
+            tsi=self.setup.tsi,
+            data_port=self.setup.data_port,
+            spm_sqn=self._spm_sqn,
+            trail=wrap(window.trail),
+            lead=wrap(window.lead),
+            path_nla=self._segment.address,
+            options=tuple(options),
+        )
+        self._spm_sqn = wrap(self._spm_sqn + 1)
+        packet = encode(spm)
+        self.counters.spm_packets += 1
+        self._pacer.data_sent(len(packet), now_ns)
+        return control(self._segment, packet)
+
+    # Time
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        at = min(self._others_due_ns or self._look_at_others(), self._schedule.deadline_ns)
+        if (repair_ns := self._responder.deadline_ns) != NEVER:
+            at = min(at, max(self._pacer.repair_ready_at(self._responder.next_octets()), repair_ns))
+        if self.feeder is not None:
+            at = min(at, self.feeder.deadline_ns)
+        if self.window.has_unsent:
+            ready = self._pacer.data_ready_at(self.window.next_octets)
+            at = min(at, max(ready, self._is_blocked_until_ns))
+        elif self._is_closing and not self._leaving.has_begun:
+            at = 0
+        return at
+
+    def _look_at_others(self) -> int:
+        """When anything is due but SPMs, data, repairs and what the feeder has. Remembered where data do not bring it nearer."""
+        window = self.window
+        at = min(self._confirmer.deadline_ns, self._brakes.deadline_ns, window.deadline_ns, self._children.deadline_ns)
+        if self._is_plain and not self._is_closing and window.trail <= window.lead:
+            self._others_due_ns = at
+            return at
+        for flow in (self.acked, self.congestion):
+            at = at if flow is None else min(at, flow.deadline_ns)
+        if self._parity is not None:
+            at = min(at, self._parity.ready_ns(self._pacer))
+        return min(at, self._leaving.deadline_ns)
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """NCFs that were put off, an SPM, a POLL, then one train of data."""
+        self.quiet_until_ns = 0
+        effects = [] if self._is_calm(now_ns) else self._serve_others(now_ns)
+        parity = None if self._parity is None else self._parity.next_train(self._pacer, now_ns)
+        train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
+        if train is not None:
+            self._schedule.data_sent(now_ns, self.window.strategy.elapsed_ns(now_ns))
+            effects.append(train)
+        return effects
+
+    def _is_calm(self, now_ns: int) -> bool:
+        """Whether nothing is known to come before data."""
+        due_ns = min(self._others_due_ns, self._schedule.deadline_ns, self._yielding.review_at_ns)
+        return now_ns < due_ns and (self.feeder is None or now_ns < self.feeder.deadline_ns)
+
+    def _serve_others(self, now_ns: int) -> list[Effect]:
+        """All that comes before data."""
+        self._others_due_ns = 0
+        effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self._brakes.handle_deadline(now_ns)]
+        if self.feeder is not None:
+            self.feeder.handle_deadline(now_ns)
+        if self.acked is not None and self.acked.deadline_ns <= now_ns:
+            effects += self.acked.handle_deadline(self.window.lead, now_ns)
+            self._follow_acks(self.acked)
+        if self.congestion is not None and self.congestion.deadline_ns <= now_ns:
+            self.congestion.handle_deadline(now_ns)
+            self._is_blocked_until_ns = 0
+            effects += self._acker_told(self.congestion, now_ns)
+        self.window.advance(now_ns)
+        self._leaving.look(now_ns)
+        is_ending = self._is_closing and not self._leaving.has_begun and not self.window.has_unsent
+        if self._parity is not None and (is_ending or self._parity.deadline_ns <= now_ns):
+            effects += (self._spm(now_ns),) if self._parity.close_group(now_ns) and not is_ending else ()
+        if is_ending:
+            self._leaving.begin(now_ns)
+            self._schedule.closing(now_ns)
+        if self._schedule.is_due(now_ns):
+            effects.append(self._spm(now_ns))
+            self._children.on_regular_spm()
+        effects += self._children.handle_deadline(now_ns)
+        is_held = now_ns < self._is_blocked_until_ns < NEVER  # by NAKs: not by acks, nor by the application
+        effects += self._yielding.steer(self._pacer, self.counters, self.window.lead, now_ns, is_held=is_held)
+        return effects
+
+    def _next_repair(self, now_ns: int) -> Effect | None:
+        responder, pacer = self._responder, self._pacer
+        if now_ns < responder.deadline_ns <= now_ns + TIMER_STEP_NS and self._has_data(now_ns):
+            responder.hurry(now_ns)
+        if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
+            return None
+        send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
+        if send is not None:
+            packets = len(send.octets) // send.stride
+            pacer.repair_sent(len(send.octets), now_ns, packets)
+            self._yielding.repaired(packets, len(send.octets))
+        return send
+
+    def _has_data(self, now_ns: int) -> bool:
+        is_open = self.window.has_unsent and now_ns >= self._is_blocked_until_ns
+        return is_open and self._pacer.data_ready_at(self.window.next_octets) <= now_ns
+
+    def _next_data(self, now_ns: int) -> Effect | None:
+        window, pacer = self.window, self._pacer
+        if not self._has_data(now_ns):
+            return None
+        packets = pacer.packet_room(now_ns)
+        if self.acked is not None:
+            packets = min(packets, self.acked.room(window.lead, now_ns))
+        elif self.congestion is not None:
+            packets = min(packets, self.congestion.room(window.lead, now_ns))
+        rows = window.next_train(pacer.train_octets, now_ns, packets) if packets else None
+        if rows is None:
+            self.counters.window_holds += bool(packets)
+            self._is_blocked_until_ns = window.retry_at() if packets else NEVER  # until something is acknowledged
+            return None
+        if self.acked is not None:
+            window.unstable_from = self.acked.unstable_from
+        elif self.congestion is not None:
+            self.congestion.sent(window.lead + 1 - rows.shape[0], window.lead + 1, now_ns)
+        count, octets = rows.shape[0], rows.size
+        pacer.data_sent(octets, now_ns, count)
+        self.counters.odata_packets += count
+        self.counters.odata_octets += octets
+        self._yielding.sent(count, octets)
+        if self._parity is not None:
+            self._parity.data_sent(now_ns)
+        return data(self._segment, rows)
+
+    def status(self, now_ns: int) -> list[SessionStatus]:
+        """One row: the session of this source."""
+        window = self.window
+        return [
+            SessionStatus(
+                tsi=tsi_text(self.setup.tsi),
+                data_port=self.setup.data_port,
+                state="closing" if self._is_closing else "open",
+                trail=window.trail,
+                lead=window.lead,
+                next_sqn=window.next_sqn,
+                pending_sqns=self._responder.pending_sqns,
+                held_octets=window.held_octets,
+                counts=counts_of(self.counters),
+                askers=self._brakes.askers(),
+                children=populations((self._segment, self._children)),
+                acked=None if self.acked is None else self.acked.status,
+                congestion=None if self.congestion is None else self.congestion.status(window.lead),
+            )
+        ]
+
+    def advance_trail(self, sqn: int) -> None:
+        """Application control of the window: nothing before the message at `sqn` need be repaired (RFC 16.4)."""
+        self.window.advance_to(sqn)
+        self._is_blocked_until_ns = 0
+        self._stir()
+
+    def close_window(self, now_ns: int) -> Effects:
+        """Nothing sent so far need be repaired: the window is empty, and an SPM says so at once (RFC 3.5, SRC-15)."""
+        self.advance_trail(self.window.lead + 1)
+        return (self._spm(now_ns),)

@@ -1,0 +1,1 @@
+"""Data structures of the cores: ranges of sqns, stored runs, memory arenas."""

@@ -1,0 +1,1 @@
+"""Transmit and receive windows, trail advance, and reassembly of fragments."""

@@ -1,0 +1,144 @@
+"""Large messages: cutting them into fragments and putting them together again (RFC 9.2).
+
+A message is delivered whole or not at all. When one of its packets is lost, those that did arrive are
+reported lost too, with cause FRAGMENT, so that delivered and lost sqns add up to what was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+
+from pgm.core.effects import LossCause, Lost
+from pgm.wire.formats import PacketType, Tsi
+from pgm.wire.options import Fragment, encode_options
+from pgm.wire.sequence_numbers import unwrap, wrap
+from pgm.wire.train import Octets, Run, fragment_of
+
+
+def fragment_options(first_sqn: int, apdu_length: int) -> bytes:
+    """Option octets of every fragment of one message; the offset is set packet by packet."""
+    option = Fragment(first_sqn=wrap(first_sqn), offset=0, apdu_length=apdu_length)
+    return encode_options((option,), PacketType.ODATA)[0]
+
+
+@attrs.define(eq=False)
+class Messages:
+    """Whole messages of one packet each: a run's payloads as they lie in memory."""
+
+    tsi: Tsi
+    run: Run
+
+    @property
+    def payloads(self) -> Octets:
+        """A (count, size) view."""
+        return self.run.payloads
+
+
+@attrs.define(eq=False)
+class LargeMessage:
+    """One message that came in several packets, sqns `first` to `first + count - 1`."""
+
+    tsi: Tsi
+    first: int
+    count: int
+    payload: bytes | memoryview
+
+
+@attrs.define(eq=False)
+class _Partial:
+    """A message of which the first `octets` have come; its memory is that of all, which the kernel gives as it is written."""
+
+    first: int
+    payload: Octets
+    octets: int
+    next_sqn: int
+
+    def add(self, run: Run) -> None:
+        """Take the fragments that come next: copied once, to where they belong."""
+        pieces = run.payloads
+        end = self.octets + pieces.size
+        self.payload[self.octets : end].reshape(pieces.shape)[:] = pieces
+        self.octets, self.next_sqn = end, run.end
+
+
+def _begun(first: int, length: int) -> _Partial | None:
+    """A message of which nothing has come yet; None where the kernel promises no memory for all of it."""
+    try:
+        return _Partial(first, np.empty(length, np.uint8), 0, first)
+    except MemoryError:  # of an address space that is limited: what a source says of its message must not end a process
+        return None
+
+
+class Reassembler:
+    """Turns the in-order runs and losses of one session into whole messages and losses.
+
+    Bounded by `max_apdu`: a message that says it is longer is reported lost. Address space is taken for as much as one says
+    of itself, memory only for what has come of it, up to a huge page: so much may the sources of `max_sessions` make of little.
+    """
+
+    def __init__(self, tsi: Tsi, max_apdu: int) -> None:
+        self._tsi = tsi
+        self._max_apdu = max_apdu
+        self._partial: _Partial | None = None
+
+    @property
+    def is_between(self) -> bool:
+        """Whether no message is under way, so that a run without fragments is what it is."""
+        return self._partial is None
+
+    def add(self, run: Run) -> Iterator[Messages | LargeMessage | Lost]:
+        """Take a run that continues the stream."""
+        fragment = fragment_of(run)
+        if fragment is None:
+            yield from self._abandon()
+            yield Messages(self._tsi, run)
+            return
+        start = unwrap(fragment.first_sqn, run.first)
+        if start == run.first and fragment.offset == 0:
+            yield from self._abandon()
+            if fragment.apdu_length <= self._max_apdu:
+                self._partial = _begun(start, fragment.apdu_length)
+        if not self._continues(run, fragment, start):
+            yield from self._abandon()
+            yield Lost(self._tsi, run.first, run.count, LossCause.FRAGMENT)
+            return
+        partial = self._partial
+        assert partial is not None
+        partial.add(run)
+        if partial.octets == partial.payload.size:
+            self._partial = None
+            payload = partial.payload.data.toreadonly()
+            yield LargeMessage(self._tsi, partial.first, run.end - partial.first, payload)
+
+    def _continues(self, run: Run, fragment: Fragment, start: int) -> bool:
+        partial = self._partial
+        return (
+            partial is not None
+            and partial.first == start
+            and partial.payload.size == fragment.apdu_length
+            and partial.octets == fragment.offset
+            and partial.octets + run.payloads.size <= fragment.apdu_length
+            and partial.next_sqn == run.first
+        )
+
+    def add_lost(self, lost: Lost) -> Iterator[Lost]:
+        """Take a loss that continues the stream."""
+        yield from self._abandon()
+        yield lost
+
+    @property
+    def mark(self) -> tuple[int, int] | None:
+        """How far the message under way has come: while this stays the same it makes no progress. None without one."""
+        return None if self._partial is None else (self._partial.first, self._partial.octets)
+
+    def end(self) -> Iterator[Lost]:
+        """The stream ends here, or the message under way is waited for no longer."""
+        return self._abandon()
+
+    def _abandon(self) -> Iterator[Lost]:
+        partial, self._partial = self._partial, None
+        if partial is not None and partial.next_sqn > partial.first:
+            yield Lost(self._tsi, partial.first, partial.next_sqn - partial.first, LossCause.FRAGMENT)

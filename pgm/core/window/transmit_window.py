@@ -1,0 +1,475 @@
+"""What a source has sent and can repair, and what it has accepted and not yet sent (RFC 3.3, 5.1, 16).
+
+Packets are built once, in the arena, when they are accepted; sending them is taking a slice. The trail
+moves by increments: a new increment begins every TXW_ADV_SECS, and the oldest goes when the strategy of
+`pgm.core.window.trail_advance` says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import attrs
+import numpy as np
+
+from pgm.core.structures.arena import Arena
+from pgm.core.structures.ranges import Span
+from pgm.core.structures.run_store import RunStore
+from pgm.core.window.reassembly import fragment_options
+from pgm.core.window.trail_advance import strategy_of
+from pgm.errors import PayloadTooLarge
+from pgm.parameters import Parameters
+from pgm.units import MIB, NEVER, SECOND
+from pgm.wire.checksum import INTEGER_OCTETS
+from pgm.wire.data_packets import as_rdata, write_odata
+from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, PacketType, Tsi
+from pgm.wire.options import Fin, Syn, encode_options
+from pgm.wire.sequence_numbers import unwrap
+from pgm.wire.single_odata import PlainWriter
+from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, in_whole_trains
+
+Payload = bytes | bytearray | memoryview
+_APPEND_OCTETS = MIB  # written at a time: what is called for each piece is rare then, and longer pieces were no faster
+_MOST_SQNS = (1 << 31) - 1  # W-18
+_OCTETS = frozenset((bytes, bytearray))
+
+
+class Rows(Protocol):
+    """`count` payloads of `octets` each that are written where they are to lie."""
+
+    @property
+    def count(self) -> int:
+        """Payloads."""
+
+    @property
+    def octets(self) -> int:
+        """Of each."""
+
+    def write(self, rows: Octets, first: int) -> None:
+        """Put payloads `first`, `first + 1` and so on into as many rows."""
+
+
+Owes = Callable[[int, int], bool]  # whether any of some sqns are to be repaired
+
+
+def _owes_nothing(_first: int, _end: int) -> bool:
+    return False
+
+
+@attrs.define
+class _Increment:
+    first: int
+    begun_at_ns: int  # by the strategy's clock
+
+
+_LONG = 4  # an increment longer than this part of a full window is given up ...
+_PARTS = 8  # ... by these
+
+
+class TransmitWindow:
+    """The transmit window. `trail` is the oldest repairable sqn, `lead` the newest sent, `end` the next to be given."""
+
+    def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, first: int = 0) -> None:
+        self._tsi = tsi
+        self._data_port = data_port
+        self._parameters = parameters
+        self._plain = PlainWriter(tsi, data_port)
+        self._arena = Arena(warm_octets=parameters.warm_bytes, oldest_first=True)
+        self._store = RunStore()
+        self._increments: deque[_Increment] = deque()
+        self._last_sent_ns = 0
+        self._was_full = False  # when room was asked for last
+        self.strategy = strategy_of(parameters)
+        self._first = first
+        self.trail = first
+        self.lead = first - 1
+        self.end = first
+        self.unsent_octets = 0
+        self._resume_at: int | None = None  # a short group has ended: where the next packet goes
+        self._hole: Span = (first, first)  # the sqns behind the last short group, until the next packet is sent
+        self.owes: Owes = _owes_nothing  # set by whoever repairs from it
+        self.unstable_from = NEVER  # of an acknowledged stream: the trail stays, since some member may still ask
+        lasts_ns = parameters.txw_secs + parameters.txw_adv_secs  # the oldest increment goes as a whole
+        self._most_octets = parameters.txw_bytes or parameters.txw_max_rte * lasts_ns // SECOND
+        self._most_sqns = min(parameters.txw_sqns or _MOST_SQNS, _MOST_SQNS)
+        self._most_alone = min(parameters.max_tpdu - DATA_HEADER_OCTETS, INTEGER_OCTETS, self.largest_payload)
+
+    # Accepting
+
+    @property
+    def largest_payload(self) -> int:
+        """Octets of the largest message that is taken."""
+        return min(self._parameters.max_apdu, self._most_octets // 2)
+
+    def append(self, payloads: Sequence[Payload]) -> None:
+        """Number messages in order and build their packets. Raises before anything is taken.
+
+        `PayloadTooLarge`, or ValueError for a view whose items are not octets.
+        """
+        if not _OCTETS.issuperset(map(type, payloads)) and any(memoryview(one).nbytes != len(one) for one in payloads):
+            raise ValueError("a message whose items are not octets")
+        largest = self._parameters.max_tpdu - DATA_HEADER_OCTETS
+        limit = self.largest_payload
+        sizes = list(map(len, payloads))
+        if sizes and max(sizes) > limit:
+            raise PayloadTooLarge(
+                f"a message of {max(sizes)} octets does not fit: the limit is {limit}",
+                remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
+            )
+        if self._resume_at is not None and payloads:
+            self._resume()
+        at = self._append_first(payloads[0]) if payloads and self._owes_syn else 0
+        while at < len(payloads):
+            size = sizes[at]
+            if size > largest:
+                self._append_fragments(payloads[at])
+                at += 1
+                continue
+            until = min(len(payloads), at + self._rows_at_once(size))
+            if sizes[at:until].count(size) < until - at:  # otherwise all are alike, which costs no step for each
+                until = at + 1
+                while sizes[until] == size:
+                    until += 1
+            if until == at + 1 and size <= INTEGER_OCTETS:
+                self._append_alone(payloads[at])
+                at = until
+                continue
+            joined = np.frombuffer(b"".join(payloads[at:until]), np.uint8)
+            self._append_rows(joined.reshape(until - at, size), b"", None)
+            at = until
+
+    def append_rows(self, payloads: Octets | Rows) -> None:
+        """Number messages of equal size: a (count, size) array, or rows yet to be written. Raises `PayloadTooLarge`."""
+        if not isinstance(payloads, np.ndarray):
+            self._append_written(payloads)
+            return
+        if payloads.shape[1] > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
+            self.append([row.data for row in np.ascontiguousarray(payloads)])
+            return
+        if self._resume_at is not None and len(payloads):
+            self._resume()
+        at = self._append_first(payloads[0]) if len(payloads) and self._owes_syn else 0
+        while at < payloads.shape[0]:
+            until = at + self._rows_at_once(payloads.shape[1])
+            self._append_rows(payloads[at:until], b"", None)
+            at = until
+
+    def _append_written(self, payloads: Rows) -> None:
+        at, size = 0, payloads.octets
+        while at < payloads.count:
+            until = min(payloads.count, at + self._rows_at_once(size))
+            if self._owes_syn or size > self._parameters.max_tpdu - DATA_HEADER_OCTETS:
+                rows = np.empty((until - at, size), np.uint8)
+                payloads.write(rows, at)
+                self.append_rows(rows)
+            else:
+                if self._resume_at is not None:
+                    self._resume()
+                run = self._room_for(until - at, DATA_HEADER_OCTETS, size)
+                payloads.write(run.payloads, at)
+                self._build(run, b"", None)
+            at = until
+
+    @property
+    def next_sqn(self) -> int:
+        """What the next message gets."""
+        return self.end if self._resume_at is None else self._resume_at
+
+    def resume_at(self, sqn: int) -> None:
+        """Everything accepted was sent, and a group has ended early: leave out what is before `sqn` (FEC-21)."""
+        self._resume_at = sqn
+
+    def _resume(self) -> None:
+        assert self._resume_at is not None
+        self._hole, self.end, self._resume_at = (self.end, self._resume_at), self._resume_at, None
+
+    @property
+    def _first_unsent(self) -> int:
+        return self._hole[1] if self.lead + 1 == self._hole[0] else self.lead + 1
+
+    @property
+    def _owes_syn(self) -> bool:
+        return self._parameters.mark_ends and self.end == self._first
+
+    def _append_first(self, payload: Payload | Octets) -> int:
+        """The session's first message with OPT_SYN, if it has room for that; returns how many were taken (SRC-29)."""
+        options, _ = encode_options((Syn(),), PacketType.ODATA)
+        octets = np.frombuffer(payload, np.uint8)
+        if DATA_HEADER_OCTETS + len(options) + len(octets) > self._parameters.max_tpdu:
+            return 0
+        self._append_rows(octets.reshape(1, -1), options, None)
+        return 1
+
+    def mark_end(self) -> None:
+        """Put OPT_FIN on the last packet, if it was not sent yet and has room for it (SRC-28)."""
+        last = self._store.find(self.end - 1)
+        if not self._parameters.mark_ends or not self.has_unsent or last is None:
+            return
+        last = last.part(self.end - 1, self.end)
+        payloads, fragment = last.payloads, fragment_of(last)
+        options, _ = encode_options((*last.options(), Fin()), PacketType.ODATA)
+        if DATA_HEADER_OCTETS + len(options) + payloads.shape[1] > self._parameters.max_tpdu:
+            return
+        self._take_back(self.end - 1)
+        at = None if fragment is None else range(fragment.offset, fragment.offset + 1)
+        self._append_rows(payloads, options, at)
+
+    def drop_unsent(self) -> None:
+        """Forget what was accepted and not sent."""
+        self._take_back(self.lead + 1)
+
+    def _take_back(self, sqn: int) -> None:
+        before = self._store.octets
+        self._store.drop_from(sqn)
+        self.unsent_octets -= before - self._store.octets
+        self.end = min(self.end, sqn)
+
+    def _append_fragments(self, payload: Payload) -> None:
+        size = self._parameters.max_tpdu - DATA_HEADER_OCTETS - FRAGMENT_OCTETS
+        octets = np.frombuffer(payload, np.uint8)
+        options = fragment_options(self.end, len(octets))
+        whole = len(octets) // size
+        at = 0
+        while at < whole:
+            until = min(whole, at + self._rows_at_once(FRAGMENT_OCTETS + size))
+            rows = octets[at * size : until * size].reshape(until - at, size)
+            self._append_rows(rows, options, range(at * size, until * size, size))
+            at = until
+        if whole * size < len(octets):
+            self._append_rows(octets[whole * size :].reshape(1, -1), options, range(whole * size, len(octets), size))
+
+    def _rows_at_once(self, size: int) -> int:
+        """How many payloads of a size to write next: a chunk is filled to its end, so that little memory is held in vain."""
+        stride = DATA_HEADER_OCTETS + size
+        most = in_whole_trains(max(1, _APPEND_OCTETS // stride), stride)
+        return min(most, self._arena.left_octets // stride or most)
+
+    def _append_rows(self, payloads: Octets, options: bytes, offsets: range | None) -> None:
+        count, size = payloads.shape
+        run = self._room_for(count, DATA_HEADER_OCTETS + len(options), size)
+        run.payloads[...] = payloads
+        self._build(run, options, offsets)
+
+    def _room_for(self, count: int, payload_at: int, size: int) -> Run:
+        """Where the next packets are built."""
+        stride = payload_at + size
+        return Run(self.end, count, *self._arena.room(count * stride), stride, payload_at)
+
+    def _build(self, run: Run, options: bytes, offsets: range | None) -> None:
+        """Make packets of payloads that are in place, and take them in."""
+        write_odata(
+            run.rows,
+            tsi=self._tsi,
+            data_port=self._data_port,
+            first=run.first,
+            trail=self.trail,
+            option_octets=options,
+            fragment_offsets=offsets,
+        )
+        self._keep(run)
+
+    def _append_alone(self, payload: Payload) -> None:
+        packet = self._plain.packet(bytes(payload), self.end, self.trail)  # a list may hold arrays too
+        octets = len(packet)
+        self._store.append_alone(self.end, *self._arena.put(packet), octets, DATA_HEADER_OCTETS)
+        self.end += 1
+        self.unsent_octets += octets
+
+    def _keep(self, run: Run) -> None:
+        """Take in what was written at the arena's place."""
+        self._arena.keep(run.octets)
+        self._store.add(run)
+        self.end += run.count
+        self.unsent_octets += run.octets
+
+    @property
+    def held_octets(self) -> int:
+        """Memory of the window, whole chunks."""
+        return self._store.pinned_octets
+
+    # Sending
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits to be sent."""
+        return self.lead + 1 < self.end
+
+    @property
+    def next_octets(self) -> int:
+        """Octets of the most that could leave next."""
+        first = self._first_unsent
+        run = self._store.find(first)
+        return 0 if run is None else min(run.end - first, MAX_CONVOY_PACKETS) * run.stride
+
+    def next_train(self, most_octets: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS) -> Octets | None:
+        """The next unsent packets, at most `most_octets` and `most_packets` but at least one, or None while the window is full.
+
+        They are one train, or several full ones; where no more waits behind them, the last need not be full.
+        """
+        first = self._first_unsent
+        run = self._store.find(first)
+        if run is None:
+            return None
+        stride = run.stride
+        room = self._make_room(stride, now_ns)
+        if not room:
+            return None
+        most = min(room, most_packets, max(1, most_octets // stride))
+        count = run.first + run.count - first
+        if count > most:
+            count = in_whole_trains(most, stride)
+        at, octets = run.offset + (first - run.first) * stride, count * stride
+        self.unsent_octets -= octets
+        self._note_sent(first, first + count - 1, octets, now_ns)
+        return run.buffer[at : at + octets].reshape(count, stride)
+
+    def has_room_alone(self, payload: Payload, now_ns: int) -> bool:
+        """Whether `number_alone` may take this message as things are; makes room for it."""
+        return (
+            len(payload) <= self._most_alone
+            and type(payload) in _OCTETS
+            and self.end == self.lead + 1
+            and not self._owes_syn
+            and self._resume_at is None
+            and self._make_room(DATA_HEADER_OCTETS + len(payload), now_ns) > 0
+        )
+
+    def number_alone(self, payload: Payload) -> bytes | None:
+        """Number one message, and give its packet; None, and nothing is taken, where it is not so plain.
+
+        For whoever knows by `has_room_alone`, or by the last `keep_alone`, that there is room.
+
+        The same as `append` and `next_train` in a fraction of their calls, together with `keep_alone`, which comes next.
+        """
+        kind = type(payload)
+        if len(payload) > self._most_alone or (kind is not bytes and kind not in _OCTETS):
+            return None
+        sqn = self.lead = self.end
+        self.end = sqn + 1
+        return self._plain.packet(payload, sqn, self.trail)
+
+    def keep_alone(self, packet: bytes, now_ns: int) -> bool:
+        """Keep the packet that `number_alone` gave last; says whether there is room for another of any size."""
+        stride, store = len(packet), self._store
+        store.append_alone(self.lead, *self._arena.put(packet), stride, DATA_HEADER_OCTETS)
+        self._note_sent(self.lead, self.lead, stride, now_ns)
+        self._plain.foresee(stride - DATA_HEADER_OCTETS, self.end, self.trail)  # the next is mostly like it
+        has_octets = store.octets + self._most_alone + DATA_HEADER_OCTETS <= self._most_octets
+        return has_octets and self.end - self.trail < self._most_sqns
+
+    def _note_sent(self, first: int, last: int, octets: int, now_ns: int) -> None:
+        self.lead = last
+        self._last_sent_ns = now_ns
+        clock_ns = self.strategy.elapsed_ns(now_ns)
+        if not self._increments or clock_ns >= self._increments[-1].begun_at_ns + self._parameters.txw_adv_secs:
+            self._increments.append(_Increment(first, clock_ns))
+        self.strategy.sent(octets)
+
+    def parts(self, first: int, end: int) -> Iterator[Run]:
+        """What can be repaired of `first` to `end - 1`."""
+        return self._store.parts(max(first, self.trail), min(end, self.lead + 1))
+
+    def stride_of(self, first: int, end: int) -> int:
+        """The size of the packets `first` to `end - 1` if all can be repaired and are of one size, in a few runs; else 0."""
+        return self._store.stride_of(first, end) if self.trail <= first and end <= self.lead + 1 else 0
+
+    def copy_of(self, spans: Sequence[Span], stride: int) -> Octets:
+        """Copies of packets of spans in order, of which `stride_of` has said that they are there."""
+        return self._store.copy_of(spans, stride)
+
+    def rdata_of(self, sqns: Sequence[int], stride: int) -> Octets:
+        """Single packets in order as RDATA, where `stride_of` has said so of them and all between."""
+        return as_rdata(self._store.copy_each(sqns, stride), self.trail)
+
+    # Advancing
+
+    def _room_packets(self, stride: int) -> int:
+        """How many packets of a size may be sent before the window is full. An empty window takes any one."""
+        sqns = self.lead + 1 - self.trail
+        octets = self._most_octets - (self._store.octets - self.unsent_octets)
+        return max(0 if sqns else 1, min(octets // stride, self._most_sqns - sqns))
+
+    def _make_room(self, stride: int, now_ns: int) -> int:
+        """Make room for a packet if there is none; say for how many there is now."""
+        room = self._room_packets(stride)
+        if not room:
+            self._was_full = True
+            if self.strategy.holds(now_ns, is_owed=self.owes(self.trail, self._watched_end)):
+                return 0
+            while not room:
+                trail = self._trail_behind_room()
+                if trail > self.unstable_from:
+                    return 0
+                self._move_trail(trail)
+                room = self._room_packets(stride)
+        if self._was_full:
+            self._was_full = False
+            self.strategy.moved()
+        return room
+
+    def _trail_behind_room(self) -> int:
+        """Where a full window moves on to: behind its oldest increment, or behind a part of one that is most of it.
+
+        TXW_ADV_SECS may last as long as all that there is room for. Were that dropped at once, what was sent just before
+        could not be repaired any more.
+        """
+        sqns = self.lead + 1 - self.trail
+        trail = self._next_trail
+        return trail if trail <= self.trail + sqns // _LONG else self.trail + max(1, sqns // _PARTS)
+
+    def note_nak(self, first: int, now_ns: int) -> None:
+        """A NAK came: it may hold a full window."""
+        if self.trail <= first < self._watched_end:
+            self.strategy.nak(now_ns)
+
+    @property
+    def _watched_end(self) -> int:
+        if self.unstable_from != NEVER:  # what members lack holds it already
+            return self.trail
+        end, held = self.lead + 1, self._store.octets - self.unsent_octets
+        # As if it were full already: what is young then need not leave soon, though it is the oldest that there is.
+        sqns = min(self._most_sqns, (end - self.trail) * self._most_octets // max(1, held))
+        return self.strategy.watched_end(min(self.trail, end - sqns), self._next_trail, end)
+
+    def retry_at(self) -> int:
+        """When a full window may have room again."""
+        return self.strategy.retry_at()
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the oldest increment goes though there is room."""
+        if not self._increments or self._next_trail > self.unstable_from:
+            return NEVER
+        ended = self._increments[1].begun_at_ns if len(self._increments) > 1 else self._last_sent_ns
+        return self.strategy.expires_at(ended, self._last_sent_ns)
+
+    @property
+    def _next_trail(self) -> int:
+        return self._increments[1].first if len(self._increments) > 1 else self.lead + 1
+
+    def advance(self, now_ns: int) -> None:
+        """Drop increments whose time is up; an idle window closes altogether (SRC-13)."""
+        while self.deadline_ns <= now_ns:
+            self._move_trail(self._next_trail)
+
+    def advance_to(self, sqn: int) -> None:
+        """The application says that nothing before `sqn` need be repaired any more (SRC-14).
+
+        The window moves by messages: one that `sqn` would cut stays whole.
+        """
+        run = self._store.find(sqn) if sqn <= self.lead else None
+        fragment = fragment_of(run.part(sqn, sqn + 1)) if run is not None else None
+        self._move_trail(min(sqn, self.lead + 1) if fragment is None else unwrap(fragment.first_sqn, sqn))
+
+    def _move_trail(self, trail: int) -> None:
+        self.trail = max(self.trail, trail)
+        self._store.drop_before(self.trail)
+        while (
+            self._increments
+            and (self._increments[1].first if len(self._increments) > 1 else self.lead + 1) <= self.trail
+        ):
+            self._increments.popleft()
+        if self._increments and self._increments[0].first < self.trail:
+            self._increments[0].first = self.trail

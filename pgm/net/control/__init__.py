@@ -1,0 +1,1 @@
+"""Control of a running node: status socket, control socket, settings."""

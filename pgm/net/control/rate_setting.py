@@ -1,0 +1,24 @@
+"""The rate of a source that is open: what may be said, by its program or from outside."""
+
+from __future__ import annotations
+
+from pgm.core.source.source import SourceCore
+from pgm.errors import UsageError
+from pgm.parameters import ROWS
+from pgm.units import format_rate, parse_rate
+
+START = "start"  # in place of a value: what it was at the start
+
+
+def checked_rate(core: SourceCore, rate: str | int) -> int:
+    """Octets a second, of a spelling as in the topology file, of `START` or of a number. Raises `UnitError`, `UsageError`."""
+    least, most = int(ROWS["txw_max_rte"].low), core.parameters.txw_max_rte
+    if rate == START:
+        return most
+    wanted = parse_rate(rate) if isinstance(rate, str) else rate
+    if not least <= wanted <= most:
+        raise UsageError(
+            f"rate = {format_rate(wanted)} is out of range: windows, caches and budgets were made at the start for {format_rate(most)}",
+            remedy=f"choose from {format_rate(least)} to {format_rate(most)}, or write a higher rate in the file and start the tree anew",
+        )
+    return wanted

@@ -1,0 +1,328 @@
+"""What of a running node can be changed from outside, and the values in force: what `pgm ctl` asks for.
+
+The list is short on purpose. Sizes are given to windows, caches and sockets at the start, and timers were checked against
+those of other nodes; a request for such a parameter is answered with that reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from pgm.core.effects import Notice
+from pgm.core.element.element import ElementCore
+from pgm.core.source.source import SourceCore
+from pgm.errors import UnitError, UsageError
+from pgm.impairments import Impairment, Injector
+from pgm.net.control.rate_setting import START, checked_rate
+from pgm.net.driver.trio_driver import Driver
+from pgm.net.link.link import Link
+from pgm.parameters import ROWS, Row, Unit
+from pgm.topology.node_plan import NodePlan
+from pgm.topology.problems import suggestion
+from pgm.topology.structure import IMPAIRMENT_KEYS
+from pgm.units import format_fraction, format_rate
+
+_OFF = "off"
+_LOSSES = ("loss", "burst_loss", "burst_length")
+_LONGEST = 60  # characters of what is quoted in an error
+_EXAMPLES = {  # of requests that have what is missing in one
+    "do": '{"do": "get"}',
+    "child": '{"do": "release", "child": "10.0.2.7"}',
+    "stream": '{"do": "get", "stream": "quotes"}',
+    "segment": '{"do": "set", "settings": {"loss": "1%"}, "segment": "floor-2"}',
+    "names": '{"do": "get", "names": ["rate"]}',
+    "settings": '{"do": "set", "settings": {"rate": "20Mbit/s"}}',
+}
+
+# setting -> which nodes have it, and what it is
+SETTINGS: Mapping[str, tuple[str, str]] = {
+    "rate": ("a source", "What it sends at most, repairs included; up to the rate of the file, for which all windows were made."),
+    "loss": ("a node on a segment with injected losses", "Share of packets lost on purpose, each by itself; `off` ends all injected losses there."),
+    "burst_loss": ("a node on a segment with injected losses", "Share of packets lost on purpose in bursts."),
+    "burst_length": ("a node on a segment with injected losses", "Mean length of such a burst in packets."),
+}  # fmt: skip
+
+
+@attrs.frozen
+class _Change:
+    """One setting with a new value, checked and not yet made."""
+
+    name: str
+    segment: str | None
+    old: str
+    new: str
+    make: Callable[[], None]
+
+
+class Settings:
+    """The settings of one node, as its control socket answers for them."""
+
+    def __init__(self, plan: NodePlan, driver: Driver) -> None:
+        self._plan = plan
+        self._driver = driver
+
+    def answer(self, request: Mapping[str, Any], who: str) -> dict[str, Any]:
+        """Do what is asked: `get`, `set` or `release`. Raises `UsageError` or `UnitError`, and has changed nothing then."""
+        verbs = {"get": self._get, "set": self._set, "release": self._release}
+        verb = _text(request.get("do"), "do")
+        if verb not in verbs:
+            raise UsageError(f"{verb!r} is nothing that can be asked of a node", remedy=suggestion(verb, verbs))
+        found = verbs[verb](request, who)
+        return {"topology": self._plan.topology, "node": self._plan.name, "role": self._plan.role.value, **found}
+
+    # Reading
+
+    def _get(self, request: Mapping[str, Any], _who: str) -> dict[str, Any]:
+        names = _texts(request.get("names", []), "names")
+        self._require_stream(request)
+        rows = self._rows()
+        if not names:
+            return {"settings": rows}
+        return {"settings": [row for name in names for row in self._rows_of(name, rows)]}
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """All settings that can be changed."""
+        rows = []
+        core = self._driver.core
+        if isinstance(core, SourceCore):
+            slowed = "" if core.rate == core.rate_set else f"{format_rate(core.rate)} now: it is asked for too much"
+            start = format_rate(core.parameters.txw_max_rte)
+            rows.append(_row("rate", format_rate(core.rate_set), start, note=slowed))
+        for link, injector in self._injected():
+            now, before = _spelled(injector.impairment), _spelled(link.plan.impairment)
+            rows += [_row(name, now[name], before[name], segment=link.plan.name) for name in _LOSSES]
+        return rows
+
+    def _rows_of(self, name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        found = [row for row in rows if row["name"] == name]
+        if found:
+            return found
+        if name not in ROWS:
+            raise self._unknown(name)
+        row = ROWS[name]
+        value = row.spell(getattr(self._parameters, name))
+        return [_row(name, value, value, fixed=why_fixed(row))]
+
+    # Changing
+
+    def _set(self, request: Mapping[str, Any], who: str) -> dict[str, Any]:
+        wanted = request.get("settings")
+        if not isinstance(wanted, dict) or not wanted:
+            raise UsageError("nothing to set", remedy="say what, as in: set rate=20Mbit/s")
+        segment = request.get("segment")
+        values = {str(name): _text(value, str(name)) for name, value in wanted.items()}
+        self._require_stream(request)
+        for name in values:
+            if name not in SETTINGS:
+                raise self._unknown(name) if name not in ROWS else _fixed(ROWS[name])
+        changes = [self._rate(values["rate"])] if "rate" in values else []
+        losses = {name: values[name] for name in _LOSSES if name in values}
+        if losses:
+            changes += self._losses(losses, None if segment is None else _text(segment, "segment"))
+        elif segment is not None:
+            raise UsageError("a segment has injected losses alone to be set", remedy="leave out the segment")
+        for change in changes:
+            change.make()
+        told = [_told(change) for change in changes if change.old != change.new]
+        self._tell([f"{text}, by {who}" for text in told])
+        self._driver.core.counters.settings_changed += len(told)
+        return {
+            "changed": [{"name": one.name, "segment": one.segment, "old": one.old, "new": one.new} for one in changes],
+            "settings": self._rows(),
+        }
+
+    def _rate(self, text: str) -> _Change:
+        core = self._driver.core
+        if not isinstance(core, SourceCore):
+            raise UsageError(
+                f"{self._plan.name} is {_a(self._plan.role.value)}, and a rate is a source's",
+                remedy="name the node that sends",
+            )
+        with _named("rate", text):
+            rate = checked_rate(core, text)
+
+        def make() -> None:
+            core.set_rate(rate, self._driver.now_ns())
+
+        return _Change("rate", None, format_rate(core.rate_set), format_rate(rate), make)
+
+    def _losses(self, values: Mapping[str, str], segment: str | None) -> list[_Change]:
+        injected = self._injected()
+        names = [link.plan.name for link, _ in injected]
+        known = [one.name for one in self._plan.segments]
+        if segment is not None and segment not in known:
+            raise UsageError(f"{self._plan.name} is not on a segment {segment!r}", remedy=suggestion(segment, known))
+        if not names or segment not in (None, *names):
+            raise UsageError(
+                f"no losses are injected on {segment or ' or '.join(known)}, so none can be set",
+                remedy='write loss = { loss = "1%" } at the segment or the node, and start it anew; a node without it never loses on purpose',
+            )
+        changes = []
+        for link, injector in injected:
+            if segment in (None, link.plan.name):
+                changes += self._losses_of(link, injector, values)
+        return changes
+
+    @staticmethod
+    def _losses_of(link: Link, injector: Injector, values: Mapping[str, str]) -> list[_Change]:
+        start, now = link.plan.impairment, injector.impairment
+        is_off = values.get("loss") == _OFF
+        wanted = attrs.evolve(now, loss=0.0, burst_loss=0.0) if is_off else now
+        shares: dict[str, Any] = {
+            name: getattr(start, name) if text == START else _read(name, text)
+            for name, text in values.items()
+            if name != "loss" or not is_off
+        }
+        wanted = attrs.evolve(wanted, **shares)
+        old, new = _spelled(now), _spelled(wanted)
+        names = dict.fromkeys([*values, *(("burst_loss",) if is_off else ())])
+        make = functools.partial(injector.change, wanted)
+        return [_Change(name, link.plan.name, old[name], new[name], make) for name in names]
+
+    def _release(self, request: Mapping[str, Any], who: str) -> dict[str, Any]:
+        child = _text(request.get("child"), "child")
+        core = self._driver.core
+        if not isinstance(core, (SourceCore, ElementCore)):
+            raise UsageError(f"{self._plan.name} is a receiver, and has no children", remedy="name the node it asks")
+        _require_address(child)
+        sessions = core.release(child, self._driver.now_ns())
+        if not sessions:
+            crying = sorted(
+                {one.address for row in core.status(self._driver.now_ns()) for one in row.askers if one.is_crying}
+            )
+            raise UsageError(
+                f"{child[:_LONGEST]} has its normal budget at {self._plan.name}",
+                remedy=f"of those who have a small one: {', '.join(crying)}"
+                if crying
+                else "there is nobody to release",
+            )
+        core.counters.settings_changed += 1
+        self._tell([f"{child} is released, by {who}"])
+        return {"released": child, "sessions": sessions}
+
+    # Both
+
+    def _injected(self) -> list[tuple[Link, Injector]]:
+        return [(link, link.injector) for link in self._driver.links if link.injector is not None]
+
+    @property
+    def _parameters(self) -> Any:
+        core = self._driver.core
+        return core.parameters if isinstance(core, SourceCore) else self._plan.parameters
+
+    def _require_stream(self, request: Mapping[str, Any]) -> None:
+        """A process sends one stream: whoever names another one means another process."""
+        stream, core = request.get("stream"), self._driver.core
+        if stream is None:
+            return
+        wanted = _text(stream, "stream")
+        mine = self._plan.streams
+        if isinstance(core, SourceCore):
+            mine = tuple(one for one in mine if one.data_port == core.setup.data_port)
+        if wanted not in [one.name for one in mine]:
+            raise UsageError(
+                f"this process of {self._plan.name} has no stream {wanted!r}",
+                remedy=suggestion(wanted, [one.name for one in mine]),
+            )
+
+    def _unknown(self, name: str) -> UsageError:
+        return UsageError(
+            f"there is no setting {name[:_LONGEST]!r}", remedy=suggestion(name[:_LONGEST], [*SETTINGS, *ROWS])
+        )
+
+    def _tell(self, texts: Sequence[str]) -> None:
+        """Say it on the node's own output; the core may have something to do now, too."""
+        self._driver.perform_now([Notice("setting-changed", text) for text in texts])
+
+
+def why_fixed(row: Row) -> str:
+    """Why a parameter cannot be changed while a node runs."""
+    if row.key == "txw_max_rte":
+        return (
+            "windows, caches and budgets were made at the start for it; what is sent at most now is the setting `rate`"
+        )
+    if row.key.startswith("so_"):
+        return "sockets are opened with it"
+    if row.unit in (Unit.OCTETS, Unit.COUNT) or row.key in ("txw_secs", "cache_secs", "record_secs"):
+        return "windows, caches and tables get their size at the start"
+    if row.unit is Unit.DURATION:
+        return "timers of several nodes fit each other, and were checked together at the start"
+    return "it is read once, at the start"
+
+
+def _fixed(row: Row) -> UsageError:
+    return UsageError(
+        f"{row.key} cannot be changed while a node runs: {why_fixed(row)}",
+        remedy="write it in the topology file, try it with `pgm check`, and start the node anew",
+    )
+
+
+def _row(
+    name: str, value: str, start: str, *, segment: str | None = None, fixed: str = "", note: str = ""
+) -> dict[str, Any]:
+    return {"name": name, "segment": segment, "value": value, "start": start, "fixed": fixed, "note": note}
+
+
+def _spelled(impairment: Impairment) -> dict[str, str]:
+    return {
+        "loss": format_fraction(impairment.loss),
+        "burst_loss": format_fraction(impairment.burst_loss),
+        "burst_length": f"{impairment.burst_length:g}",
+    }
+
+
+@contextlib.contextmanager
+def _named(name: str, text: str) -> Iterator[None]:
+    """What is wrong with a value says of which setting it is."""
+    try:
+        yield
+    except UnitError as error:
+        raise UnitError(f"{name} = {text[:_LONGEST]}: {error.message}", remedy=error.remedy) from None
+
+
+def _read(name: str, text: str) -> float:
+    value: object = text
+    with _named(name, text):
+        if name == "burst_length":
+            try:
+                value = float(text)
+            except ValueError:
+                raise UnitError("this is no number", remedy="write one, such as 8") from None
+        return float(IMPAIRMENT_KEYS[name][0](value))
+
+
+def _require_address(child: str) -> None:
+    try:
+        ipaddress.ip_address(child)
+    except ValueError:
+        raise UsageError(
+            f"{child[:_LONGEST]!r} is no address",
+            remedy="write it as `pgm status --detail` does, as in: release 10.0.2.7",
+        ) from None
+
+
+def _told(change: _Change) -> str:
+    where = "" if change.segment is None else f" on {change.segment}"
+    return f"{change.name}{where} = {change.new}, was {change.old}"
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{what} is missing or no text", remedy=f"as in {_EXAMPLES.get(what, _EXAMPLES['settings'])}")
+    return value
+
+
+def _texts(value: object, what: str) -> list[str]:
+    if not isinstance(value, list):
+        raise UsageError(f"{what} is no list", remedy=f"as in {_EXAMPLES['names']}")
+    return [_text(one, what) for one in value]
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

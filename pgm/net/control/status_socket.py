@@ -1,0 +1,124 @@
+"""The status socket: a Unix socket per node that gives one CBOR snapshot to whoever connects.
+
+It lies under `$PGM_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/pgm`, else `/tmp/pgm-UID`, in a folder of the
+topology's name, readable by its owner only.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import trio
+
+from pgm.core.interface import Core
+from pgm.errors import ProcessError
+from pgm.net.driver.trio_driver import Driver
+from pgm.net.link.link import Link
+from pgm.net.sockets.unix import listening
+from pgm.telemetry.rates import SAMPLE_IVL, Rates
+from pgm.telemetry.snapshot import Snapshot, take_snapshot
+from pgm.topology.node_plan import NodePlan
+from pgm.units import SECOND
+
+_ASK_TIMEOUT_S = 2.0  # a node that does not answer a local socket in two seconds hangs
+_MOST_OCTETS = 1 << 24
+
+
+def runtime_dir(topology: str) -> Path:
+    """The folder of a topology's status sockets."""
+    base = os.environ.get("PGM_RUNTIME_DIR")
+    if base is None:
+        xdg = os.environ.get("XDG_RUNTIME_DIR")
+        base = f"{xdg}/pgm" if xdg and Path(xdg).is_dir() else f"/tmp/pgm-{os.getuid()}"
+    return Path(base) / topology.replace("/", "_")
+
+
+def status_path(topology: str, node: str) -> Path:
+    """The status socket of one node."""
+    return runtime_dir(topology) / f"{node.replace('/', '_')}.sock"
+
+
+def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]:
+    """What a node's links are like, a row each."""
+    rows = []
+    for link in links:
+        row: dict[str, Any] = {
+            "segment": link.plan.name,
+            "side": link.plan.side,
+            "interface": link.sockets.interface.name,
+            "address": link.segment.address,
+            "group": link.plan.where,
+            "transport": link.plan.transport,
+            "peers": None if link.plan.peers is None else list(link.plan.peers),
+            "gso": link.sockets.gso,
+            "gro": link.sockets.gro,
+            "rcvbuf": link.sockets.buffers.rcvbuf,
+            "sndbuf": link.sockets.buffers.sndbuf,
+        }
+        if link.injector is not None:
+            row["injected"] = {
+                "asked": round(link.injector.impairment.asked, 9),
+                "seen": link.injector.seen,
+                "lost": link.injector.lost,
+            }
+        rows.append(row)
+    return rows
+
+
+def snapshot_of(plan: NodePlan, driver: Driver, started_ns: int) -> Snapshot:
+    """The snapshot of a running node."""
+    core: Core = driver.core
+    links = describe_links(list(driver.links))
+    return take_snapshot(plan, core, driver.now_ns(), started_ns, links, driver.rates, driver.last_event())
+
+
+async def keep_rates(driver: Driver) -> None:
+    """Read a node's counters once a second, so that its snapshots tell rates and peaks, until cancelled."""
+    rates = driver.rates = Rates()
+    while True:
+        rates.sample(driver.core.counters, driver.now_ns(), time.time())
+        await trio.sleep(SAMPLE_IVL / SECOND)
+
+
+async def serve_status(
+    path: Path, snapshot: Callable[[], Snapshot], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer every connection with one snapshot, until cancelled. A stale socket of a dead process is replaced.
+
+    Raises `ProcessError` where somebody answers already, or where there can be no socket.
+    """
+    async with listening(path, "status") as sock:
+
+        async def answer(stream: trio.SocketStream) -> None:
+            async with stream:
+                with trio.move_on_after(_ASK_TIMEOUT_S):
+                    try:
+                        await stream.send_all(cbor2.dumps(snapshot()))
+                    except trio.BrokenResourceError:
+                        return  # whoever asked has gone
+
+        task_status.started()
+        await trio.serve_listeners(answer, [trio.SocketListener(sock)])
+
+
+def ask_status(path: Path) -> Snapshot:
+    """One node's snapshot. Raises `ProcessError` when nobody answers."""
+    octets = bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(_ASK_TIMEOUT_S)
+            sock.connect(str(path))
+            while len(octets) < _MOST_OCTETS and (chunk := sock.recv(65_536)):
+                octets += chunk
+        snapshot: Snapshot = cbor2.loads(bytes(octets))
+    except (OSError, cbor2.CBORDecodeError) as error:
+        raise ProcessError(
+            f"no answer from {path}: {error}", remedy="start the node with: pgm run FILE --node NAME"
+        ) from error
+    return snapshot

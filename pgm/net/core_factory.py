@@ -1,0 +1,120 @@
+"""From a node's plan to what the cores are made of."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from pgm.core.element.relay import ElementSetup
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.recovery.redundant_lines import LineSetup
+from pgm.core.segment import Segment
+from pgm.core.session.source_filter import Allowed
+from pgm.core.source.multi_line import TwinSourceCore
+from pgm.core.source.setup import SourceSetup
+from pgm.core.source.source import SourceCore
+from pgm.errors import UsageError
+from pgm.topology.node_plan import NodePlan, StreamPlan
+from pgm.wire.formats import Tsi
+
+_ANY_ADDRESS = {False: "0.0.0.0", True: "::"}  # by whether it is IPv6
+
+
+def segments_of(plan: NodePlan) -> list[Segment]:
+    """The plan's segments as the cores see them, for a node without sockets of its own."""
+    return [
+        Segment(
+            index=index,
+            name=segment.name,
+            address=segment.address or _ANY_ADDRESS[":" in segment.group],
+            group=segment.group,
+            upstream=segment.upstream,
+            downstream=segment.downstream,
+            peers=segment.peers,
+            subnet=segment.interface if "/" in segment.interface else None,
+        )
+        for index, segment in enumerate(plan.segments)
+    ]
+
+
+def stream_of(plan: NodePlan, name: str | None) -> StreamPlan:
+    """The named stream of a node, or its only one. Raises `UsageError`."""
+    known = ", ".join(stream.name for stream in plan.streams)
+    if name is None:
+        if len(plan.streams) == 1:
+            return plan.streams[0]
+        raise UsageError(f"node {plan.name} has several streams", remedy=f"name one of {known}")
+    for stream in plan.streams:
+        if stream.name == name:
+            return stream
+    raise UsageError(f"node {plan.name} has no stream {name!r}", remedy=f"name one of {known}")
+
+
+def unordered_ports(streams: Sequence[StreamPlan]) -> frozenset[int]:
+    """The data ports of streams that are delivered as they arrive."""
+    return frozenset(stream.data_port for stream in streams if stream.order != "ordered")
+
+
+def source_core(
+    plan: NodePlan,
+    stream: StreamPlan,
+    segments: Sequence[Segment],
+    tsi: Tsi,
+    started_at_ns: int,
+    now_ns: int,
+    rng: random.Random | None = None,
+) -> SourceCore:
+    """A source of one stream, on all of its segments; without `rng` its polls are drawn from the TSI, which is random."""
+    setup = SourceSetup(
+        tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow, lines=tuple(segments[1:])
+    )
+    parameters = plan.parameters_of(stream)
+    return (TwinSourceCore if setup.lines else SourceCore)(setup, parameters, now_ns, rng)
+
+
+def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
+    """The further segments that bring a node's streams."""
+    by_name = {segment.name: segment for segment in segments}
+    return tuple(LineSetup(by_name[line.segment], line.parents, line.repairers) for line in plan.lines)
+
+
+def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> Allowed:
+    """Who may bring streams: whoever their lists allow, and whom the node asks."""
+    return {one.data_port: one.allowed.union(plan.parents) for one in streams if one.allowed is not None}
+
+
+def receiver_core(
+    plan: NodePlan, streams: Sequence[StreamPlan], segments: Sequence[Segment], rng: random.Random
+) -> ReceiverCore:
+    """A receiver of some streams."""
+    setup = ReceiverSetup(
+        segment=segments[0],
+        parents=plan.parents,
+        data_ports=frozenset(stream.data_port for stream in streams),
+        lines=lines_of(plan, segments),
+        local_repairers=plan.local_repairers,
+        keepers=plan.keepers,
+        asks_below_trail=plan.asks_below_trail,
+        unordered_ports=unordered_ports(streams),
+        allowed=_allowed(plan, streams),
+        unreliable_ports=frozenset(stream.data_port for stream in streams if stream.order == "unreliable"),
+    )
+    return ReceiverCore(setup, plan.parameters, rng)
+
+
+def element_setup(plan: NodePlan, segments: Sequence[Segment]) -> ElementSetup:
+    """What an aggregator or repairer is told of its place in the tree."""
+    return ElementSetup(
+        up=next(segment for segment in segments if segment.upstream),
+        downs=tuple(segment for segment in segments if segment.downstream),
+        parents=plan.parents,
+        repairers=plan.repairers,
+        partners=plan.partners,
+        lines=lines_of(plan, segments),
+        is_standby=plan.is_standby,
+        allowed=_allowed(plan, plan.streams),
+        assist_rank=plan.assist_rank,
+        keepers=plan.keepers,
+        asks_below_trail=plan.asks_below_trail,
+    )

@@ -1,0 +1,406 @@
+"""The trio driver: runs one core on its links until cancelled.
+
+Each socket has a task that drains it, but while an application waits in a receiver it does that itself
+(`pgm.net.driver.application_reads`); one task keeps the core's deadline. All of them call the core without
+awaiting in between, so a core never sees two calls at once. Control packets leave at once or are dropped
+and counted. Data waits until the link takes it, which stops only the task that sends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import trio
+
+from pgm.core.effects import Deliver, Effect, Effects, Send, alone
+from pgm.core.events import Happening, id_of, text_of
+from pgm.core.interface import Core
+from pgm.core.segment import Segment
+from pgm.net.driver.application_reads import Lead
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.driver.process_sleep import Pauses
+from pgm.net.driver.read_moderation import Moderation
+from pgm.net.link.link import Link, WouldBlock
+from pgm.net.link.reader import Arrival, TakeAlone
+from pgm.parameters import Parameters
+from pgm.telemetry.observer import Observer
+from pgm.telemetry.rates import Rates
+from pgm.telemetry.snapshot import event_row
+from pgm.units import MIB, SECOND
+from pgm.wire.train import Train
+
+# Reads from one socket, and octets of them, before other tasks get their turn. Either takes some two milliseconds, a
+# fifth of the shortest default NAK_BO_IVL.
+DRAIN_TRAINS = 32
+_DRAIN_OCTETS = 2 * MIB
+# Single packets read in a row before it is looked whether more wait behind one.
+_SINGLES_IN_A_ROW = 4
+# Deadlines served in a row before other tasks get their turn.
+_DEADLINES_IN_A_ROW = 4
+
+
+class Application(Protocol):
+    """The driver's view of whoever uses the core."""
+
+    def take(self, effect: Effect) -> None:
+        """Deliveries, losses, openings, closings, notices."""
+
+    def after(self) -> Effects:
+        """Called when effects were performed: react, perhaps by a call to the core."""
+
+
+def hear(core: Core, observer: Observer | None, link: Link, arrival: Arrival, now_ns: int) -> Effects:
+    """Hand to a core what was read, and keep its memory if the core does; returns what is to be done."""
+    train = arrival.train
+    if observer is not None:
+        observer.received(train, arrival.channel, arrival.peer, now_ns)
+    effects = core.receive(train, arrival.channel, arrival.peer, now_ns)
+    if train.keeping.is_kept:
+        link.keep(train)
+    return effects
+
+
+def rests(parameters: Parameters) -> dict[str, Any]:
+    """What a receiver's driver is told of how often to read."""
+    return {
+        "rest_ivl": parameters.rx_rest_ivl,
+        "bulk_ivl": parameters.rx_bulk_ivl,
+        "bulk_rte": parameters.rx_bulk_rte,
+        "bulk_share": parameters.rx_bulk_share,
+    }
+
+
+def rests_of_element(parameters: Parameters) -> dict[str, Any]:
+    """The same for an element in a process of its own."""
+    return {**rests(parameters), "bulk_share": parameters.ne_bulk_share}
+
+
+def warmth(parameters: Parameters) -> dict[str, int]:
+    """What a receiver's driver is told of the memory to have ready."""
+    return {"warm_ivl": parameters.rxw_warm_ivl, "warm_octets": parameters.rxw_bytes}
+
+
+class Doing:
+    """What drivers have in common: they do effects at once, in order."""
+
+    core: Core
+    links: Sequence[Link]
+    _hand_over: Callable[[Deliver | Happening], None]
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        left = iter(effects)
+        try:
+            for effect in left:
+                if not isinstance(effect, Send):
+                    self._hand_over(effect)
+                elif effect.is_data:
+                    self._send_data_now(effect)
+                else:
+                    self._send_control(effect)
+        except BaseException:  # of a notice's handler, or a signal's: what comes behind is nowhere else
+            self._do(tuple(left))
+            raise
+
+    def _send_control(self, send: Send) -> None:
+        try:
+            self.links[send.segment.index].send(send)
+        except WouldBlock as blocked:
+            self.core.counters.sends_dropped += self.links[send.segment.index].packets_left(send, blocked.at)
+
+    def _send_data_now(self, send: Send) -> None:
+        self._send_control(send)  # where data that must wait has a task to wait in, none comes here
+
+
+class Driver(Doing):
+    """Runs `core` on `links`. What is not for the network goes to `application`.
+
+    `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters whose names begin with `rx_`; `bulk_share` is `rx_bulk_share`, or `ne_bulk_share` of an element in a process of its own. While much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        links: Sequence[Link],
+        application: Application,
+        *,
+        rest_ivl: int = 0,
+        bulk_ivl: int = 0,
+        bulk_rte: int = 1,
+        bulk_share: float = 0.0,
+        warm_ivl: int = 0,
+        warm_octets: int = 0,
+    ) -> None:
+        self.core = core
+        self._rest_ivl = rest_ivl
+        self.links = links
+        self._application = application
+        self.observer: Observer | None = None  # writes telemetry
+        self.rates: Rates | None = None  # where somebody reads the counters regularly
+        self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or of whoever knows of more
+        self._happened: tuple[Happening, float] | None = None  # what befell a session last, and when
+        self._wake = trio.Event()
+        self._sleeping_until_ns = 0
+        self._timer: trio.CancelScope | None = None  # of the task of the deadlines while it sleeps
+        self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
+        self.lead: Lead | None = None  # of a socket that is not always read by a task of this driver
+        self._singles = 0  # reads for an application in a row that gave one packet each, which was taken
+        self._waits = 0  # tasks that wait for a link to take their data
+        self._turns = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
+        self._moderations: dict[socket.socket, Moderation] = {}
+        for link in links:
+            link.counters = core.counters
+            for sock in link.inputs:
+                room = round(bulk_share * link.sockets.buffers.rcvbuf)
+                self._moderations[sock] = Moderation(
+                    bulk_ivl, bulk_rte, room, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets
+                )
+        self._pauses: dict[socket.socket, Pauses] = {}
+
+    def claim_process(self) -> None:
+        """Let all of the process sleep from now on while sockets rest: nothing else is in it that would have to wait."""
+        inputs = [sock for link in self.links for sock in link.inputs]
+        self._pauses = {one: Pauses(sock for sock in inputs if sock is not one) for one in inputs}
+
+    @staticmethod
+    def now_ns() -> int:
+        """The clock of all cores in this process."""
+        return time.monotonic_ns()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with open_plain_nursery() as nursery:
+            for link in self.links:
+                for sock in link.inputs:
+                    nursery.start_soon(self._listen, link, sock)
+            await self._keep_deadlines()
+
+    def poke(self) -> None:
+        """Look at the core's deadline again: something outside of the driver has changed it."""
+        if not self._wake.is_set() and (deadline_ns := self.core.deadline_ns) < self._sleeping_until_ns:
+            self._sleep_until(deadline_ns)
+
+    def _sleep_until(self, deadline_ns: int) -> None:
+        """Let the task of the deadlines sleep until another time. To wake it for that would cost a pass of the scheduler."""
+        self._sleeping_until_ns = deadline_ns
+        wait_ns = deadline_ns - self.now_ns()
+        if self._timer is None or wait_ns <= 0:
+            self._wake.set()
+        else:
+            self._timer.deadline = trio.current_time() + wait_ns / SECOND
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether data wait for a link: nothing else is sent before them."""
+        return self._held is not None or self._waits > 0
+
+    def send_alone(self, packet: bytes, segment: Segment) -> None:
+        """Put one packet of data on the wire for a segment's group. What the link does not take the task of the deadlines sends."""
+        if self.observer is not None or not self.links[segment.index].send_alone(packet):
+            self._send_now(alone(segment, packet))
+
+    def expect_by(self, at_ns: int) -> None:
+        """Say that the core was called, and has nothing to do before this."""
+        if at_ns < self._sleeping_until_ns:
+            self._wake.set()
+
+    def _send_now(self, send: Send) -> None:
+        if self.observer is not None:
+            self.observer.performed((send,), self.now_ns())
+        try:
+            self.links[send.segment.index].send(send)
+        except WouldBlock as blocked:
+            self._held = send, blocked.at
+            self._wake.set()
+
+    async def _listen(self, link: Link, sock: socket.socket) -> None:
+        has_rested = False  # while much comes: asking whether any has come would cost a pass of the scheduler
+        while True:
+            lead = self.lead if self.lead is not None and self.lead.sock is sock else None
+            if lead is not None:
+                await lead.until_given()
+            if link.holds(sock):
+                await trio.lowlevel.checkpoint()
+            elif not has_rested:
+                await trio.lowlevel.wait_readable(sock)
+            if lead is not None and lead.is_taken:
+                continue
+            is_empty = await self._drain(link, sock)
+            self.poke()
+            has_rested = False
+            if is_empty and self._rest_ivl:
+                await self._rest()
+            elif is_empty:
+                rest_ns = self._rest_ns(link, sock)
+                has_rested = rest_ns > 0
+                if has_rested and not self._has_paused(sock, rest_ns):
+                    await trio.sleep(rest_ns / SECOND)
+
+    async def _drain(self, link: Link, sock: socket.socket) -> bool:
+        """Take what waits, up to what others may be made to wait for; says whether that was all."""
+        octets = 0
+        for _ in range(DRAIN_TRAINS):
+            arrival = link.read(sock)
+            if arrival is None:
+                return True
+            effects = self._hear(link, sock, arrival)
+            if effects:
+                await self._perform(effects, link, arrival.train)
+            if arrival.is_last:
+                return True
+            octets += arrival.train.length
+            if octets > _DRAIN_OCTETS:
+                break
+        return False
+
+    def _hear(self, link: Link, sock: socket.socket, arrival: Arrival) -> Effects:
+        self._moderations[sock].read(arrival.train.length)
+        return hear(self.core, self.observer, link, arrival, self.now_ns())
+
+    def read_for(self, take: TakeAlone, gathers: bool) -> int:
+        """Read for a receiver's application what `lead` is about, once and what that read beyond; says how many octets came, of what was taken alone 1.
+
+        What comes alone is offered to `take`.
+        """
+        assert self.lead is not None
+        link, sock, singles, is_observed = self.links[0], self.lead.sock, self._singles, self.observer is not None
+        looks_behind = gathers and singles % _SINGLES_IN_A_ROW == 0
+        if singles and not looks_behind and not is_observed and link.reads_alone and not link.holds(sock):
+            found = link.read_alone(sock, take)
+            if found >= 0:
+                self._singles += found
+                return found
+        before, octets = self.core.counters.trains_in, 0
+        for reads in itertools.count():
+            # In the end what was read beyond, and no more: two senders by turns would keep it here for as long as they send.
+            gathers = gathers and reads < DRAIN_TRAINS
+            arrival = link.read(sock, gathers=gathers, take=None if is_observed else take)
+            if arrival is not None:
+                try:
+                    self.perform_now(self._hear(link, sock, arrival))
+                except BaseException:  # of a notice's handler, or a signal's: nobody else would look at what is held
+                    if link.holds(sock):
+                        self.read_for(take, gathers=False)
+                    raise
+                octets += arrival.train.length
+            if not link.holds(sock):
+                break
+        if self.core.counters.trains_in == before:
+            return 0
+        self._singles = 0 if octets else singles + 1
+        self._serve_late()
+        return octets or 1
+
+    def _serve_late(self) -> None:
+        """Serve a receiver's timers that have run out while its application reads: their task has its turn only when nothing waits."""
+        now_ns = self.now_ns()
+        if now_ns < self._sleeping_until_ns:
+            return
+        if self.core.deadline_ns <= now_ns:
+            self.perform_now(self.core.handle_deadline(now_ns))
+        self._sleep_until(self.core.deadline_ns)
+
+    def rest_s(self) -> float:
+        """For how many seconds the application leaves alone the socket that `lead` is about."""
+        assert self.lead is not None
+        return self._rest_ns(self.links[0], self.lead.sock) / SECOND
+
+    def _rest_ns(self, link: Link, sock: socket.socket) -> int:
+        """For how long to leave alone a socket that was found empty; there is time for a little memory, too."""
+        moderation = self._moderations[sock]
+        rest_ns = moderation.rest_ns(self.now_ns())
+        if moderation.warm_octets:
+            link.warm_up(moderation.warm_octets)
+        return rest_ns
+
+    def _has_paused(self, sock: socket.socket, rest_ns: int) -> bool:
+        """Whether all of this process has slept for so long, since nothing in it was due meanwhile."""
+        pauses = self._pauses.get(sock)
+        is_due = self._wake.is_set() or self._sleeping_until_ns <= self.now_ns() + rest_ns
+        return pauses is not None and not is_due and not self.is_held_up and pauses.pause(rest_ns)
+
+    async def _rest(self) -> None:
+        """Leave the sockets alone for a while. All tasks of all nodes wake at the same times, and so less often."""
+        await trio.sleep((self._rest_ivl - self.now_ns() % self._rest_ivl) / SECOND)
+
+    async def _keep_deadlines(self) -> None:
+        served = 0
+        while True:
+            if self._held is not None:
+                await self._send_data(*self._held, None, None)
+                self._held = None
+            now_ns = self.now_ns()
+            deadline_ns = self.core.deadline_ns
+            if deadline_ns <= now_ns:
+                await self._perform(self.core.handle_deadline(now_ns))
+                served += 1
+                if served % _DEADLINES_IN_A_ROW == 0:
+                    await trio.lowlevel.checkpoint()
+                continue
+            self._wake = trio.Event()
+            self._sleeping_until_ns = deadline_ns
+            with trio.move_on_after((deadline_ns - now_ns) / SECOND) as self._timer:
+                await self._wake.wait()
+            self._timer = None
+
+    def perform_now(self, effects: Effects) -> None:
+        """Do what a call from outside of the driver's tasks caused: deliveries and control, never data."""
+        try:
+            while effects:
+                if self.observer is not None:
+                    self.observer.performed(effects, self.now_ns())
+                self._do(effects)
+                effects = self._application.after()
+        finally:  # also where a notice's handler raises
+            self.poke()
+
+    async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
+        if self.observer is not None:
+            self.observer.performed(effects, self.now_ns())
+        left = iter(effects)
+        try:
+            for effect in left:
+                if not isinstance(effect, Send):
+                    self._hand_over(effect)
+                elif effect.is_data:
+                    await self._send_data(effect, 0, link, train)
+                else:
+                    self._send_control(effect)
+        except BaseException:  # of a notice's handler, which ends this driver: what the core gave away is nowhere else
+            self._do([one for one in left if not (isinstance(one, Send) and one.is_data)])
+            raise
+        more = self._application.after()
+        if more:
+            self.perform_now(more)
+
+    def _hand_over(self, effect: Deliver | Happening) -> None:
+        if not isinstance(effect, Deliver):
+            self._happened = effect, time.time()
+        self._application.take(effect)
+
+    def _last_event(self) -> dict[str, Any] | None:
+        if self._happened is None:
+            return None
+        item, at_s = self._happened
+        return event_row(id_of(item), text_of(item), at_s)
+
+    async def _send_data(self, send: Send, at: int, source: Link | None, train: Train | None) -> None:
+        link = self.links[send.segment.index]
+        while True:
+            try:
+                return link.send(send, at)
+            except WouldBlock as blocked:
+                at, blocked_by = blocked.at, blocked.sock
+                if source is not None and train is not None and not train.kept:
+                    # Others read while this waits: what is still to be sent must not be overwritten.
+                    train.kept = True
+                    source.keep(train)
+                self._waits += 1
+                try:
+                    async with self._turns[send.segment.index]:
+                        await trio.lowlevel.wait_writable(blocked_by)
+                finally:
+                    self._waits -= 1

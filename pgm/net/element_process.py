@@ -1,0 +1,96 @@
+"""What every element's process does: open its links, run its core, answer for its status, stop on a signal."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import time
+from collections.abc import Callable, Sequence
+
+import trio
+
+from pgm.core.effects import NOTHING, Effect, Effects, Notice
+from pgm.core.interface import Core
+from pgm.core.segment import Segment
+from pgm.core.structures.arena import READING_OCTETS, Arena
+from pgm.net.control.serve import start_answering
+from pgm.net.control.status_socket import snapshot_of
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.driver.trio_driver import Driver, rests_of_element
+from pgm.net.link.link import close_links, closed_on_error, open_links
+from pgm.telemetry.observer import observing
+from pgm.telemetry.snapshot import Snapshot
+from pgm.topology.node_plan import NodePlan, Role
+
+Log = Callable[[str, str], None]  # code, text
+
+
+class _Element:
+    """An element has no application: notices go to the log, what it keeps to the archive, if it records."""
+
+    def __init__(self, log: Log, record: Callable[[Effect], None] | None) -> None:
+        self._log = log
+        self._record = record
+
+    def take(self, effect: Effect) -> None:
+        if isinstance(effect, Notice):
+            self._log(effect.code, effect.text)
+        elif self._record is not None:
+            self._record(effect)
+
+    def after(self) -> Effects:
+        return NOTHING
+
+
+async def run_element(
+    plan: NodePlan,
+    build: Callable[[NodePlan, Sequence[Segment]], Core],
+    log: Log,
+    seed: str | None = None,
+    record: Callable[[Effect], None] | None = None,
+) -> Snapshot:
+    """Run one aggregator or repairer until SIGTERM or SIGINT; returns its last snapshot. Raises `TransportError`, `ProcessError`.
+
+    `record` gets what the core delivers, if it does.
+    """
+    # An aggregator keeps what a link does not take at once, and no more: what that costs the first time it costs in small pieces.
+    arena = Arena(READING_OCTETS)
+    if plan.role is Role.REPAIRER:
+        arena = Arena(warm_octets=plan.parameters.warm_bytes)
+    links = open_links(plan, arena, seed)
+    with closed_on_error(links):
+        core = build(plan, [link.segment for link in links])
+        driver = Driver(core, links, _Element(log, record), **rests_of_element(plan.parameters))
+    driver.claim_process()
+    # What was loaded stays: looking through it in a full collection takes 25 ms, in which 17 MB come at 700 MB/s.
+    gc.freeze()
+    started_ns = driver.now_ns()
+    for link in links:
+        if link.sockets.buffers.complaint:
+            log("rcvbuf", f"segment {link.plan.name}: {link.sockets.buffers.complaint}")
+    try:
+        with observing(plan, driver.core, started_ns, time.time_ns()) as driver.observer:
+            async with open_plain_nursery() as nursery:
+                await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
+                nursery.start_soon(driver.run)
+                await nursery.start(cancel_on_signal, nursery.cancel_scope)
+                log("ready", f"{plan.role.value} {plan.name} runs")
+        return snapshot_of(plan, driver, started_ns)
+    finally:
+        close_links(links)
+
+
+async def cancel_on_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Cancel a scope on SIGTERM, SIGINT, or SIGHUP unless it is ignored, as under nohup.
+
+    Whoever waits for it to start knows that none is missed from then on.
+    """
+    wanted = {signal.SIGTERM, signal.SIGINT}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.add(signal.SIGHUP)
+    with trio.open_signal_receiver(*wanted) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()

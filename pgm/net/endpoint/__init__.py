@@ -1,0 +1,1 @@
+"""Sources and receivers that applications open, over either driver."""

@@ -1,0 +1,241 @@
+"""Opening sources and receivers by topology file or by URL."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from pgm.core.effects import Notice
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.structures.arena import Arena
+from pgm.errors import ProcessError, UsageError
+from pgm.net.control.serve import start_answering
+from pgm.net.control.status_socket import snapshot_of
+from pgm.net.core_factory import receiver_core, source_core, stream_of, unordered_ports
+from pgm.net.driver.application_reads import Lead
+from pgm.net.driver.nurseries import open_plain_nursery
+from pgm.net.driver.trio_driver import Application, Driver, rests, warmth
+from pgm.net.endpoint.loss_policies import Policies
+from pgm.net.endpoint.receiver import Inbox, Receiver
+from pgm.net.endpoint.source import Outbox, Source
+from pgm.net.endpoint.start_position import start_parameters
+from pgm.net.framing.codec import Unwrapping, packing_of
+from pgm.net.link.link import Link, close_links, closed_on_error, open_links
+from pgm.net.link.reader import receiving_arena
+from pgm.parameters import ROWS, Parameters
+from pgm.telemetry.observer import observing
+from pgm.topology.check import load_checked
+from pgm.topology.model import Topology
+from pgm.topology.node_plan import NodePlan, Role
+from pgm.topology.plan import plan_node
+from pgm.topology.problems import suggestion
+from pgm.topology.url import is_url, plan_url
+from pgm.wire.formats import Tsi
+
+Target: TypeAlias = str | Path | Topology | NodePlan
+
+_BLOCKING = ("busy_poll", "cpu")  # what `pgm.blocking` takes besides
+_ANSWERS = ("no", "if-free", "yes")
+_SYSTEM_RANDOM = random.SystemRandom()
+
+
+def resolve(target: Target, node: str | None, role: Role, parameters: Mapping[str, Any]) -> NodePlan:
+    """The plan of a node from whatever the caller has: a file, a topology, a URL, a plan.
+
+    `parameters` are rows of the parameter table, in the file's spelling or as numbers. Raises
+    `TopologyError`, `UsageError` or `UnitError`.
+    """
+    if isinstance(target, NodePlan):
+        plan = target
+    elif isinstance(target, str) and is_url(target):
+        plan = plan_url(target, role)
+    else:
+        topology = target if isinstance(target, Topology) else load_checked(Path(target))
+        if node is None:
+            raise UsageError("a topology file has many nodes", remedy="say which one: node=...")
+        plan = plan_node(topology, node)
+    if plan.role is not role:
+        raise UsageError(
+            f"node {plan.name} is a {plan.role.value}, not a {role.value}", remedy=f"name a {role.value} of the file"
+        )
+    return attrs.evolve(plan, parameters=_overridden(plan, parameters)) if parameters else plan
+
+
+def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
+    values: dict[str, Any] = {}
+    for key, value in parameters.items():
+        if key not in ROWS:
+            raise _no_parameter(key, plan.role)
+        values[key] = ROWS[key].take(value)
+    return attrs.evolve(plan.parameters, **values)
+
+
+def _no_parameter(key: str, role: Role) -> UsageError:
+    """What to say of a keyword that is none: an argument of another opener, or one that is misspelt."""
+    taken = _arguments(open_source if role is Role.SOURCE else open_receiver)
+    if key in _BLOCKING:
+        return UsageError(f"{key!r} is for busy polling", remedy="use pgm.blocking, which can do that")
+    if key in taken:
+        return UsageError(f"{key!r} is not for busy polling", remedy=f"leave {key} away, or busy_poll")
+    if key in _arguments(open_receiver):
+        return UsageError(f"{key!r} is for receivers", remedy=f"leave {key} away")
+    return UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *taken, *_BLOCKING]))
+
+
+def _arguments(opener: Callable[..., Any]) -> list[str]:
+    return [one.name for one in inspect.signature(opener).parameters.values() if one.kind is one.KEYWORD_ONLY]
+
+
+def new_tsi(data_port: int) -> Tsi:
+    """A session identifier: GSI from the host's name (W-13) and a random data-source port (W-12)."""
+    gsi = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()[-6:]
+    while (port := _SYSTEM_RANDOM.randrange(1024, 65_536)) == data_port:
+        pass
+    return gsi + port.to_bytes(2, "big")
+
+
+def _ignore(_: Notice) -> None:
+    """The default for notices: nobody listens."""
+
+
+def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
+    """The links of a receiver, with memory to read to. Raises `TransportError`."""
+    return open_links(plan, receiving_arena(plan.parameters), seed, is_for_one=True)
+
+
+def receiving_driver(core: ReceiverCore, links: list[Link], application: Application, parameters: Parameters) -> Driver:
+    """The driver of a receiver, which reads as the parameters say."""
+    return Driver(core, links, application, **rests(parameters), **warmth(parameters))
+
+
+@asynccontextmanager
+async def driven(driver: Driver, plan: NodePlan | None = None, answer: str = "no") -> AsyncIterator[None]:
+    """Run a driver for the length of a block; its links are closed behind it. With a plan it writes the telemetry that this asks for.
+
+    `answer` says whether it answers `pgm status` and `pgm ctl` meanwhile, as `open_source` has it.
+    """
+    watched = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
+    try:
+        with watched as driver.observer:
+            async with open_plain_nursery() as nursery:
+                if plan is not None and answer != "no":
+                    await _answer(nursery, plan, driver, answer)
+                nursery.start_soon(driver.run)
+                yield
+                nursery.cancel_scope.cancel()
+    finally:
+        close_links(driver.links)
+
+
+async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: Driver, answer: str) -> None:
+    started_ns = driver.now_ns()
+    try:
+        await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
+    except ProcessError:
+        if answer == "yes":
+            raise
+
+
+def _answer_of(answer: str, target: Target) -> str:
+    """What was said, if it can be. Raises `UsageError`."""
+    if answer not in _ANSWERS:
+        raise UsageError(f"answer={answer!r} is unknown", remedy=f"choose one of {', '.join(_ANSWERS)}")
+    if isinstance(target, str) and is_url(target):
+        if answer == "yes":
+            raise UsageError("an address names no node that could be asked", remedy="use a topology file")
+        return "no"
+    return answer
+
+
+@asynccontextmanager
+async def open_source(
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    on_notice: Callable[[Notice], None] = _ignore,
+    answer: str = "no",
+    seed: str | None = None,
+    **parameters: Any,
+) -> AsyncIterator[Source]:
+    """Open a source of one stream: `async with pgm.open_source("tree.toml", node="exchange", stream="quotes")`.
+
+    With `answer="yes"` it answers `pgm status` and `pgm ctl` as a node of `pgm run` does, with "if-free" unless
+    another process of the node does already; what `pgm ctl` changes comes as a notice.
+
+    Leaving the block sends what is left, says FIN, and serves repairs until nobody asks any more; leaving it by an
+    exception cuts the stream short, which receivers are told. Raises `TopologyError`, `UsageError`, `TransportError`.
+    """
+    plan, answer = resolve(target, node, Role.SOURCE, parameters), _answer_of(answer, target)
+    chosen = stream_of(plan, stream)
+    links = open_links(plan, Arena(), seed)
+    with closed_on_error(links):
+        segments = [link.segment for link in links]
+        core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
+        outbox = Outbox(on_notice)
+        driver = Driver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
+    async with driven(driver, plan, answer):
+        outbox.packing = packing_of(core, plan, chosen)
+        source = Source(core, outbox, driver)
+        try:
+            yield source
+            await source.aclose()
+        except BaseException:
+            driver.perform_now(core.abort(Driver.now_ns()))
+            raise
+
+
+@asynccontextmanager
+async def open_receiver(
+    target: Target,
+    *,
+    node: str | None = None,
+    stream: str | None = None,
+    subscribe: Iterable[bytes] | None = None,
+    subjects: Iterable[str] | None = None,
+    start: str | int | None = None,
+    on_loss: str = "report",
+    slow: str = "block",
+    on_notice: Callable[[Notice], None] = _ignore,
+    answer: str = "no",
+    seed: str | None = None,
+    **parameters: Any,
+) -> AsyncIterator[Receiver]:
+    """Open a receiver: `async with pgm.open_receiver("tree.toml", node="desk-7", stream="quotes")`, then iterate.
+
+    Without `stream` it takes every stream of the node. `subscribe` is for streams with ZeroMQ's framing: the
+    prefixes of the messages to take, all without it, none if it is empty. `subjects` is the same for streams with
+    batches, by patterns of subjects: `/nasdaq/*`, `/nasdaq/...`. `start` is where a late joiner begins: "now", "oldest",
+    "last:1000" packets, "last:30s" or a sqn; None leaves it to the topology. `on_loss` is "report", "resync" (skip to the newest) or "raise"
+    (`LossError`); `slow` says what an application that falls behind by `inbox_bytes` does: "block", "drop-oldest", "drop-newest", "close". `answer` is as in `open_source`. Raises `TopologyError`, `UsageError`, `TransportError`.
+    """
+    policies, answer = Policies.of(on_loss, slow), _answer_of(answer, target)
+    plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
+    streams = plan.streams if stream is None else (stream_of(plan, stream),)
+    links = receiving_links(plan, seed)
+    with closed_on_error(links):
+        core = receiver_core(plan, streams, [link.segment for link in links], random.Random(_SYSTEM_RANDOM.random()))
+        inbox = Inbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
+        driver = receiving_driver(core, links, inbox, plan.parameters)
+    async with driven(driver, plan, answer):
+        if len(links) == 1 and not plan.parameters.rx_rest_ivl:
+            read = partial(driver.read_for, inbox.take_alone)
+            driver.lead = inbox.lead = Lead(links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl)
+        try:
+            yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
+        finally:
+            try:
+                driver.perform_now(core.leave(Driver.now_ns()))
+            finally:
+                inbox.close()

@@ -1,0 +1,229 @@
+"""The source that an application opens: sends messages, waits when rate or window say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import trio
+
+from pgm.core.effects import Effects, Notice
+from pgm.core.source.source import SourceCore
+from pgm.core.window.transmit_window import Payload
+from pgm.errors import UsageError
+from pgm.messages.arguments import Names, Payloads
+from pgm.messages.objects import CBOR, Codec
+from pgm.net.control.rate_setting import checked_rate
+from pgm.net.driver.trio_driver import Driver
+from pgm.net.endpoint.base import SourceHandle, SourceOutbox
+from pgm.units import MICROSECOND
+
+# Sends between two checkpoints while there is room: a checkpoint costs more than a send.
+_SENDS_PER_CHECKPOINT = 32
+# A message that comes so long after the last one goes at once. One of many in a loop comes sooner, and shares a train.
+_ALONE_IVL_NS = 20 * MICROSECOND
+_MOST_ERROR = 63  # six bits of OPT_RST
+
+
+class Outbox(SourceOutbox):
+    """Rings when the core may have made room."""
+
+    def __init__(self, on_notice: Callable[[Notice], None]) -> None:
+        super().__init__(on_notice)
+        self._waiters = trio.lowlevel.ParkingLot()
+
+    def after(self) -> Effects:
+        """Something was sent, or a timer has run out."""
+        effects = super().after()
+        self._waiters.unpark_all()
+        return effects
+
+    async def wait(self) -> None:
+        """Wait for the next ring."""
+        await self._waiters.park()
+
+
+class Source(SourceHandle[Driver]):
+    """Sends one stream; made by `pgm.open_source`."""
+
+    def __init__(self, core: SourceCore, outbox: Outbox, driver: Driver) -> None:
+        super().__init__(core, driver, outbox.packing)
+        self._outbox = outbox
+        self._sends = 0
+        self._alone_from_ns = 0
+
+    async def send(
+        self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
+    ) -> int:
+        """Send one message; returns the sqn of its first packet.
+
+        On streams with batches it may have a `subject`, be for one node alone (`to`), and wait for others to share its packet, for
+        `flush_ivl` at most and not with `flush`. Waits while `txw_unsent_bytes` are accepted and not sent. Raises
+        `PayloadTooLarge` for what cannot fit the window, `SourceClosed` after closing, `UsageError` for wrong names.
+        """
+        if self._packing is None and subject is None and to is None:
+            self._sends += 1
+            if self._sends % _SENDS_PER_CHECKPOINT:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            else:
+                await trio.lowlevel.checkpoint()
+            alone = self._send_alone(payload)
+            if alone is not None:
+                return alone
+        await self._wait_for_room()
+        sqn = self._accept(payload, subject, to, flush=flush)
+        self._driver.poke()
+        return sqn
+
+    def _send_alone(self, payload: Payload) -> int | None:
+        """Send a message past the driver's tasks, which wake once for it and once for all behind it; None if that is not due."""
+        now_ns = Driver.now_ns()
+        alone_from_ns, self._alone_from_ns = self._alone_from_ns, now_ns + _ALONE_IVL_NS
+        if now_ns < alone_from_ns or self._driver.is_held_up:
+            return None
+        core = self._core
+        packet = core.send_alone(payload, now_ns)
+        if packet is None:
+            return None
+        try:
+            self._driver.send_alone(packet, core.setup.segment)
+        finally:  # also where a signal ends the call: what has its sqn can be repaired
+            core.sent_alone(packet, now_ns)
+        self._driver.expect_by(core.quiet_until_ns)
+        return core.window.lead
+
+    def try_send(
+        self, payload: Payload, *, subject: str | None = None, to: str | None = None, flush: bool = False
+    ) -> int | None:
+        """Send one message if there is room for it now; returns the sqn of its first packet, or None without room."""
+        if self._core.room_octets <= 0:
+            return None
+        sqn = self._accept(payload, subject, to, flush=flush)
+        self._driver.poke()
+        return sqn
+
+    async def send_parts(self, parts: Sequence[Payload]) -> int:
+        """Send one message of several parts, as a PUB socket of ZeroMQ does; returns the sqn of its first packet.
+
+        Messages share packets: what is sent while others wait goes with them, `flush` waits for all. Raises
+        `UsageError` where the stream has not ZeroMQ's framing, `PayloadTooLarge` above `max_apdu`, ValueError
+        without parts.
+        """
+        self._require_framing()
+        await self._wait_for_room()
+        sqn = self._accept_parts(parts)
+        self._driver.poke()
+        return sqn
+
+    async def send_batch(
+        self, payloads: Payloads, *, subject: Names = None, to: Names = None, flush: bool = False
+    ) -> int:
+        """Send many messages: a list of byte strings, a (count, size) array of octets, or an array of Arrow. Returns the first sqn.
+
+        On streams with batches `subject` and `to` are one for all, a list of one for each, or a table of names and an array
+        of places in it, from 0 on. What fills no packet waits as with `send`.
+        """
+        await self._wait_for_room()
+        sqn = self._accept_batch(payloads, subject, to, flush=flush)
+        self._driver.poke()
+        return sqn
+
+    async def send_object(
+        self,
+        value: Any,
+        *,
+        codec: Codec = CBOR,
+        subject: str | None = None,
+        to: str | None = None,
+        flush: bool = False,
+    ) -> int:
+        """Send a value as one message, in CBOR unless `codec` says otherwise; else as `send`.
+
+        Raises `UsageError` for a value that the codec has no octets for.
+        """
+        return await self.send(codec.encode(value), subject=subject, to=to, flush=flush)
+
+    async def _wait_for_room(self) -> None:
+        self._sends += 1
+        if self._core.room_octets > 0:
+            if self._sends % _SENDS_PER_CHECKPOINT == 0:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            return
+        while self._core.room_octets <= 0:
+            await self._outbox.wait()
+
+    async def flush(self) -> None:
+        """Wait until everything accepted has been sent."""
+        if self._packing is not None:
+            self._packing.flush(Driver.now_ns())
+            self._driver.poke()
+        while self._core.window.has_unsent or (self._packing is not None and self._packing.has_rest):
+            await self._outbox.wait()
+        await trio.lowlevel.checkpoint()
+
+    async def stable(self, sqn: int | None = None) -> None:
+        """Wait until every member of an acknowledged stream has everything up to `sqn`; all that was accepted if None.
+
+        A message of several packets ends before the sqn of the next: wait for that less one. Members that are
+        silent for `ack_expiry` are not waited for; with fewer than `ack_quorum` members nothing is stable. Raises
+        `UsageError` for a stream that is not acknowledged.
+        """
+        wanted = self._core.window.end - 1 if sqn is None else sqn
+        while not self.is_stable(wanted):
+            await self._outbox.wait()
+        await trio.lowlevel.checkpoint()
+
+    async def joined(self, members: int) -> None:
+        """Wait until so many receivers acknowledge: they miss nothing of what is sent from now on.
+
+        Raises `UsageError` for a stream that is not acknowledged.
+        """
+        while self.members < members:
+            await self._outbox.wait()
+        await trio.lowlevel.checkpoint()
+
+    def set_rate(self, rate: str | int) -> None:
+        """From now on send at this rate at most, repairs included: "20Mbit/s", octets a second, or "start" for that of the topology.
+
+        That is also the most that can be said, since windows and caches were made for it. Raises `UsageError`, `UnitError`.
+        """
+        self._core.set_rate(checked_rate(self._core, rate), Driver.now_ns())
+        self._driver.poke()
+
+    def advance_trail(self, sqn: int) -> None:
+        """Let go of everything before the message whose first packet is `sqn`, as a send returned it.
+
+        It will not be repaired any more; receivers that lack it are told so. With `txw_adv_mode = "application"` nothing else
+        moves the window, and a full one makes `send` wait (RFC 3208, 16.4).
+        """
+        self._core.advance_trail(sqn)
+        self._driver.poke()
+
+    def close_window(self) -> None:
+        """Let go of everything sent so far, and tell the receivers at once."""
+        self._driver.perform_now(self._core.close_window(Driver.now_ns()))
+
+    async def abort(self, error: int = 0) -> None:
+        """Cut the stream short: drop what was not sent, tell the receivers, serve repairs until nobody asks any more.
+
+        They get `Closed` with cause RESET and `error`, a code of the application's. Raises `UsageError` unless it is from 0
+        to 63. Leaving the block by an exception says the same with code 0, and serves nothing.
+        """
+        if not 0 <= error <= _MOST_ERROR:
+            raise UsageError(f"{error} is no code of a reset", remedy=f"choose from 0, unknown, to {_MOST_ERROR}")
+        self._driver.perform_now(self._core.abort(Driver.now_ns(), error=error))
+        await self._finish()
+
+    async def aclose(self) -> None:
+        """Send what was accepted, announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`."""
+        if self._packing is not None:
+            self._packing.send_rest(Driver.now_ns())
+        self._core.close()
+        self._driver.poke()
+        await self._finish()
+
+    async def _finish(self) -> None:
+        while not self._core.is_finished(Driver.now_ns()):
+            await self._outbox.wait()

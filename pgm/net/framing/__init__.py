@@ -1,0 +1,1 @@
+"""Framing between messages and packets: plain, batches, ZeroMQ."""

@@ -1,0 +1,219 @@
+"""Batches between an application's messages and a session's packets: made at the source, opened at the receiver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from pgm.core.counters import Counters
+from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
+from pgm.core.source.source import SourceCore
+from pgm.core.structures.arena import Blocks
+from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
+from pgm.messages.arguments import Names, Payload, Payloads, columns_of_arguments, longest_of, require_node
+from pgm.messages.batch_decoder import BatchDecoder, Unpacked
+from pgm.messages.batch_encoder import Filling, FullBatches, pack
+from pgm.messages.batch_format import TIME_OCTETS
+from pgm.messages.columns import Columns
+from pgm.messages.subjects import SubjectFilter, require_absolute
+from pgm.net.framing.items import Batch, BatchItem
+from pgm.net.framing.packed_batch import PackedBatch
+from pgm.parameters import Parameters
+from pgm.units import MICROSECOND, NEVER, SECOND
+from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+
+# Calls with so few messages fill packets with those of other calls.
+_FEW = 16
+# What a batch of one message has beside its octets and names, at most.
+_ALONE_OCTETS = 96
+
+
+class BatchSending:
+    """A source's messages into batches that fill packets.
+
+    A message waits for others up to `flush_ivl`, but not while few packets leave (`flush_rte`), and not when it is
+    sent with `flush`. While the rate or the window holds packets up, all wait: what is sent then fills packets.
+    """
+
+    def __init__(self, core: SourceCore, parameters: Parameters, wall_ns: Callable[[], int] = time.time_ns) -> None:
+        self._core = core
+        self._wall_ns = wall_ns if parameters.batch_times else None
+        self._flush_ivl = parameters.flush_ivl
+        self._sparse_ivl = SECOND // parameters.flush_rte if parameters.flush_rte else NEVER
+        room = min(core.max_tpdu - DATA_HEADER_OCTETS, core.window.largest_payload)
+        self.largest = core.window.largest_payload - _ALONE_OCTETS - (TIME_OCTETS if self._wall_ns else 0)
+        if self.largest < 1:
+            raise UsageError(
+                f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no batch",
+                remedy="raise max_apdu, txw_bytes or txw_secs",
+            )
+        self._filling = Filling(room, has_time=self._wall_ns is not None)
+        self._is_wanted = False  # what waits shall go as soon as nothing is before it
+        self._deadline_ns = NEVER
+        self._emitted_ns = -NEVER
+
+    def _time_us(self) -> int | None:
+        """What a packet filled now says of it."""
+        return None if self._wall_ns is None else self._wall_ns() // MICROSECOND
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether something was taken and is in no packet yet."""
+        return len(self._filling) > 0
+
+    def add(self, payload: Payload, subject: str | None, to: str | None, *, flush: bool, now_ns: int) -> int:
+        """Take one message; returns the sqn of its packet. Raises `UsageError`, `PayloadTooLarge`, `SourceClosed` or ValueError before it is taken."""
+        if subject is not None:
+            require_absolute(subject)
+        if to is not None:
+            require_node(to)
+        if type(payload) is not bytes and memoryview(payload).nbytes != len(payload):
+            raise ValueError("a message whose items are not octets")
+        names = (len(subject.encode()) if subject else 0) + (len(to.encode()) if to else 0)
+        self._require_fit(len(payload) + names)
+        self._core.submit(())  # which raises if the source is closed, before anything is taken
+        sqn = self._fill(payload, subject, to, now_ns)
+        self._settle(now_ns, flush=flush)
+        return sqn
+
+    def _fill(self, payload: Payload, subject: str | None, to: str | None, now_ns: int) -> int:
+        if not self._filling.has_room_for(len(payload), subject, to):
+            self.send_rest(now_ns)
+        self._filling.add(payload, subject, to)
+        return self._core.window.end
+
+    def add_batch(self, payloads: Payloads, subject: Names, to: Names, *, flush: bool, now_ns: int) -> int:
+        """Take many messages; returns the first sqn. Few fill packets as single ones do, many make their own. Raises as `add`."""
+        columns = columns_of_arguments(payloads, subject, to)
+        if not columns.count:
+            return self._core.window.end
+        names = longest_of(columns.subjects) + longest_of(columns.nodes)
+        self._require_fit((columns.size if columns.offsets is None else int(columns.sizes.max())) + names)
+        self._core.submit(())
+        if columns.count <= _FEW:
+            subjects, nodes = columns.names_of_all()
+            each = list(zip(columns.payloads(), subjects, nodes, strict=True))
+            sqn = self._fill(*each[0], now_ns)
+            for message in each[1:]:
+                self._fill(*message, now_ns)
+            self._settle(now_ns, flush=flush)
+            return sqn
+        self.send_rest(now_ns)
+        sqn = self._core.window.end
+        for batches in pack(columns, self._filling.room, self._time_us()):
+            if isinstance(batches, FullBatches):
+                self._core.submit_rows(batches)
+            else:
+                self._core.submit(batches)
+        self._emitted_ns = now_ns
+        self._core.counters.messages_sent += columns.count
+        return sqn
+
+    def _require_fit(self, octets: int) -> None:
+        if octets > self.largest:
+            raise PayloadTooLarge(
+                f"a message of {octets} octets, names included, does not fit: the limit is {self.largest}",
+                remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
+            )
+
+    def _settle(self, now_ns: int, *, flush: bool) -> None:
+        """Decide when what waits goes."""
+        if not self.has_rest:
+            return
+        if flush or not self._flush_ivl or now_ns - self._emitted_ns >= self._sparse_ivl:
+            self._is_wanted = True
+            self.send_rest_if_idle(now_ns)
+        elif self._deadline_ns == NEVER:
+            self._deadline_ns = now_ns + self._flush_ivl
+
+    @property
+    def deadline_ns(self) -> int:
+        """When what waits has waited for `flush_ivl`."""
+        return self._deadline_ns
+
+    def handle_deadline(self, now_ns: int) -> None:
+        """Let what has waited go, or go as soon as nothing is before it."""
+        if self._deadline_ns <= now_ns:
+            self._deadline_ns = NEVER
+            self._is_wanted = True
+            self.send_rest_if_idle(now_ns)
+
+    def flush(self, now_ns: int) -> None:
+        """What waits shall wait for no others."""
+        self._is_wanted = self.has_rest
+        self.send_rest_if_idle(now_ns)
+
+    def send_rest_if_idle(self, now_ns: int) -> None:
+        """Let go what is wanted, unless others wait before it."""
+        if self._is_wanted and not self._core.window.has_unsent:
+            self.send_rest(now_ns)
+
+    def send_rest(self, now_ns: int) -> None:
+        """Let go what waits. After an abort the stream has ended, and it stays."""
+        if not self.has_rest:
+            return
+        self._is_wanted, self._deadline_ns, self._emitted_ns = False, NEVER, now_ns
+        count = len(self._filling)
+        try:
+            self._core.submit((self._filling.take(self._time_us()),))
+        except SourceClosed:
+            return
+        self._core.counters.messages_sent += count
+
+
+class BatchReceiving:
+    """A receiver's packets into messages: one decoder for each session of a stream with batches, one filter for all."""
+
+    def __init__(self, data_ports: Iterable[int], node: str, subjects: SubjectFilter, counters: Counters) -> None:
+        self._data_ports = frozenset(data_ports)
+        self._node = node
+        self.subjects = subjects
+        self._counters = counters
+        self._decoders: dict[Tsi, BatchDecoder] = {}
+        self._blocks = Blocks()
+
+    def take(self, item: BatchItem) -> Iterator[BatchItem]:
+        """What an item of the stream of packets is in the stream of messages: itself, if the stream has no batches."""
+        if isinstance(item, Batch):
+            decoder = self._decoders.get(item.tsi)
+            if decoder is None:
+                yield item
+            else:
+                yield from self._opened(decoder, item)
+            return
+        if isinstance(item, Opened) and item.data_port in self._data_ports and item.tsi not in self._decoders:
+            self._decoders[item.tsi] = BatchDecoder(self._node, self.subjects, self._blocks.take)
+        elif isinstance(item, Closed) and item.cause is not CloseCause.SILENT:
+            self._decoders.pop(item.tsi, None)
+        yield item
+
+    def _opened(self, decoder: BatchDecoder, item: Batch) -> Iterator[BatchItem]:
+        for found in decoder.add(item.first_sqn, item.payloads):
+            if isinstance(found, Unpacked):
+                self._counters.messages_skipped += found.skipped
+                self._counters.messages_received += found.columns.count
+                if found.columns.count:
+                    yield PackedBatch(item.tsi, found.columns, found.sqns, found.counts)
+            else:
+                count = found.count * item.packets_each
+                self._counters.framing_rejects += count
+                yield Lost(item.tsi, found.first, count, LossCause.MALFORMED)
+
+    def wanted(self, item: BatchItem) -> BatchItem | None:
+        """The item without the messages that nobody subscribes to any more; None if nothing is left of it."""
+        if not isinstance(item, PackedBatch) or self.subjects.takes_all:
+            return item
+        return _selected(item, self.subjects)
+
+
+def _selected(batch: PackedBatch, subjects: SubjectFilter) -> PackedBatch | None:
+    columns: Columns = batch.columns
+    mask = subjects.wanted(columns.subjects)[batch.subject_indexes]
+    if mask.all():
+        return batch
+    packet = np.repeat(np.arange(len(batch.packet_counts)), batch.packet_counts)[mask]
+    counts = np.bincount(packet, minlength=len(batch.packet_counts)).astype(np.int64)
+    kept = columns.select(np.flatnonzero(mask))
+    return PackedBatch(batch.tsi, kept, batch.packet_sqns, counts) if kept.count else None

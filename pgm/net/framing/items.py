@@ -1,0 +1,163 @@
+"""What a receiver hands to the application, in stream order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import length_hint
+
+import attrs
+import numpy as np
+
+from pgm.core.effects import Closed, Lost, Opened
+from pgm.core.window.reassembly import LargeMessage, Messages
+from pgm.messages.zmtp import Parts
+from pgm.net.framing.packed_batch import PackedBatch
+from pgm.wire.formats import Tsi
+from pgm.wire.train import Octets
+
+
+@attrs.define(unsafe_hash=True)  # not frozen: making a frozen one takes three times as long
+class Message:
+    """One message. `sqn` is the 64-bit number of its first packet; the payload is a copy.
+
+    With ZeroMQ's framing a message may have several parts, and a packet several messages. The payload is all parts
+    in a row.
+    """
+
+    payload: bytes
+    sqn: int
+    tsi: Tsi
+    _parts: Parts = ()  # if there are several
+    subject: str | None = None  # of streams with batches
+
+    @property
+    def parts(self) -> Parts:
+        """The parts as they were sent; without ZeroMQ's framing there is one."""
+        return self._parts or (self.payload,)
+
+
+@attrs.frozen(eq=False)
+class Batch:
+    """Consecutive messages of equal size, without an object for each.
+
+    `payloads` is a (count, size) view of receive memory; keeping it keeps that memory from being reused,
+    so an application that holds on to it calls `copy()`.
+    """
+
+    tsi: Tsi
+    first_sqn: int
+    payloads: Octets
+    packets_each: int = 1  # packets that each message came in
+
+    def __len__(self) -> int:
+        return int(self.payloads.shape[0])
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Each message as octets of its own."""
+        octets, size = self.payloads.tobytes(), self.payloads.shape[1]
+        for at in range(0, len(octets), size or 1):
+            yield octets[at : at + size]
+        if not size:
+            yield from (b"" for _ in range(len(self)))
+
+    def copy(self) -> Batch:
+        """The same in memory of its own."""
+        return attrs.evolve(self, payloads=self.payloads.copy())
+
+
+@attrs.frozen(eq=False)
+class MultipartBatch:
+    """Successive messages of a stream with ZeroMQ's framing: the parts of each, and the sqn of its first packet."""
+
+    tsi: Tsi
+    messages: Sequence[Parts]
+    sqns: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[Parts]:
+        """Each message as a tuple of its parts."""
+        return iter(self.messages)
+
+
+_AT_ONCE = 512  # messages that become objects together: fewer cost more each, more make the first one wait
+
+
+class Unpacker:
+    """Takes a batch apart message by message. A loop that is left early and begun again goes on where it stopped."""
+
+    def __init__(self) -> None:
+        self._batch: AnyBatch | None = None
+        self._made = 0  # messages of the batch that became objects
+        self.messages: Iterator[Message] = iter(())  # those of them that were not taken yet
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether a batch is open."""
+        return self._batch is not None
+
+    def open(self, batch: AnyBatch) -> Message | None:
+        """Begin with a batch; returns its first message."""
+        self._batch, self._made = batch, 0
+        return self._make()
+
+    def next(self) -> Message | None:
+        """The next message of the batch, or None behind its last."""
+        message = next(self.messages, None)
+        return self._make() if message is None else message
+
+    def _make(self) -> Message | None:
+        batch, first = self._batch, self._made
+        if batch is None or first >= len(batch):
+            self._batch = None
+            return None
+        self._made = min(first + _AT_ONCE, len(batch))
+        self.messages = iter(_messages_of(batch, first, self._made))
+        return next(self.messages)
+
+    def take_rest(self) -> AnyBatch | None:
+        """What was not taken of the batch: the caller's from here on."""
+        batch = self._batch
+        if batch is None:
+            return None
+        taken = self._made - length_hint(self.messages)
+        self._batch, self.messages = None, iter(())
+        if taken >= len(batch):
+            return None
+        if isinstance(batch, PackedBatch):
+            return batch.part(taken, len(batch))
+        if isinstance(batch, MultipartBatch):
+            return attrs.evolve(batch, messages=batch.messages[taken:], sqns=batch.sqns[taken:])
+        return attrs.evolve(batch, first_sqn=batch.first_sqn + taken, payloads=batch.payloads[taken:])
+
+
+def _messages_of(batch: AnyBatch, first: int, end: int) -> list[Message]:
+    """Some messages as objects. By loops of the interpreter's own: with small messages all time goes here."""
+    if isinstance(batch, PackedBatch):
+        part = batch if end - first == len(batch) else batch.part(first, end)
+        more = repeat(batch.tsi), repeat(()), part.subjects_of_all()
+        return list(map(Message, part.columns.payloads(), part.sqns.tolist(), *more))
+    if isinstance(batch, MultipartBatch):
+        found = []
+        for parts, sqn in zip(batch.messages[first:end], batch.sqns[first:end], strict=True):
+            several = len(parts) > 1
+            found.append(Message(b"".join(parts) if several else parts[0], sqn, batch.tsi, parts if several else ()))
+        return found
+    payloads = attrs.evolve(batch, payloads=batch.payloads[first:end])
+    return list(map(Message, payloads, range(batch.first_sqn + first, batch.first_sqn + end), repeat(batch.tsi)))
+
+
+AnyBatch = Batch | MultipartBatch | PackedBatch
+Item = Message | Lost | Opened | Closed
+BatchItem = AnyBatch | Lost | Opened | Closed
+
+
+def batch_of(found: Messages | LargeMessage | Message) -> Batch:
+    """What reassembly gave, or a message that came alone, as a batch."""
+    if isinstance(found, Message):
+        return Batch(found.tsi, found.sqn, np.frombuffer(found.payload, np.uint8).reshape(1, len(found.payload)))
+    if isinstance(found, LargeMessage):
+        return Batch(found.tsi, found.first, np.frombuffer(found.payload, np.uint8).reshape(1, -1), found.count)
+    return Batch(found.tsi, found.run.first, found.payloads)

@@ -1,0 +1,138 @@
+"""ZeroMQ's framing between a session's packets and an application's messages: put on at the source, taken off at the receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pgm.core.counters import Counters
+from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
+from pgm.core.source.source import SourceCore
+from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
+from pgm.messages.decoder import Decoded, Decoder, Skipped
+from pgm.messages.subscriptions import Subscriptions
+from pgm.messages.zmtp import OFFSET, Packer, Payload, weight
+from pgm.net.framing.items import Batch, BatchItem, MultipartBatch
+from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, Tsi
+
+
+class FramedSending:
+    """A source's messages into packets of ZeroMQ's size (INT-Z6), several to a packet.
+
+    A packet that is not full leaves when nothing else waits to be sent: a message that is sent alone is not
+    held up, and what is sent faster than the rate allows fills its packets.
+    """
+
+    def __init__(self, core: SourceCore, max_message: int) -> None:
+        self._core = core
+        self._max_message = max_message
+        size = min(core.max_tpdu - DATA_HEADER_OCTETS - FRAGMENT_OCTETS, core.window.largest_payload)
+        if size <= OFFSET.size:
+            raise UsageError(
+                f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no packet",
+                remedy="raise max_apdu, txw_bytes or txw_secs",
+            )
+        self._packer = Packer(size)
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether something was taken and is in no packet yet."""
+        return self._packer.has_rest
+
+    def submit(self, messages: Sequence[Sequence[Payload]]) -> None:
+        """Take messages in, each a sequence of parts. Raises `PayloadTooLarge`, `SourceClosed` or ValueError."""
+        self._core.submit(())  # which raises if the source is closed, before anything is taken
+        for parts in messages:
+            octets = weight(sum(map(len, parts)), len(parts))
+            if octets > self._max_message:
+                raise PayloadTooLarge(
+                    f"a message of {len(parts)} parts and {octets} octets does not fit: the limit is {self._max_message}",
+                    remedy="raise max_apdu, or send it as several messages",
+                )
+        packets = self._packer.add(messages)
+        if packets:
+            self._core.submit(packets)
+        self.send_rest_if_idle()
+
+    def flush(self, now_ns: int) -> None:
+        """Nothing waits for others anyway."""
+        self.send_rest_if_idle(now_ns)
+
+    def send_rest_if_idle(self, now_ns: int = 0) -> None:
+        """Let the packet that is not full go, unless others wait before it."""
+        if self._packer.has_rest and not self._core.window.has_unsent:
+            self.send_rest()
+
+    def send_rest(self, now_ns: int = 0) -> None:
+        """Let the packet that is not full go. After an abort the stream has ended, and it stays."""
+        if self._packer.has_rest:
+            try:
+                self._core.submit((self._packer.take_rest(),))
+            except SourceClosed:
+                return
+
+
+def not_framed(what: str) -> UsageError:
+    """The error of whoever wants what only ZeroMQ's framing has."""
+    return UsageError(
+        f"only streams with ZeroMQ's framing have {what}",
+        remedy='open an epgm:// address, or say framing = "zeromq" of the stream',
+    )
+
+
+def messages_of(payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> list[tuple[Payload]]:
+    """Payloads, or the rows of an array, as messages of one part."""
+    if isinstance(payloads, np.ndarray):
+        return [(row.tobytes(),) for row in payloads]
+    return [(payload,) for payload in payloads]
+
+
+class FramedReceiving:
+    """A receiver's packets into messages: one decoder for each session of a framed stream, one filter for all."""
+
+    def __init__(
+        self, data_ports: Iterable[int], max_message: int, subscriptions: Subscriptions, counters: Counters
+    ) -> None:
+        self._data_ports = frozenset(data_ports)
+        self._max_message = max_message
+        self.subscriptions = subscriptions
+        self._counters = counters
+        self._decoders: dict[Tsi, Decoder] = {}
+
+    def take(self, item: BatchItem) -> Iterator[BatchItem]:
+        """What an item of the stream of packets is in the stream of messages: itself, if the stream is not framed."""
+        if isinstance(item, Opened) and item.data_port in self._data_ports and item.tsi not in self._decoders:
+            self._decoders[item.tsi] = Decoder(self._max_message)
+        decoder = self._decoders.get(item.tsi)
+        if decoder is None:
+            yield item
+        elif isinstance(item, Batch):
+            yield from self._found(item.tsi, decoder.add(item.first_sqn, item.payloads))
+        else:
+            if isinstance(item, Lost) or (isinstance(item, Closed) and item.cause is not CloseCause.SILENT):
+                yield from self._found(item.tsi, decoder.lost())
+            if isinstance(item, Closed) and item.cause is not CloseCause.SILENT:
+                del self._decoders[item.tsi]
+            yield item
+
+    def _found(self, tsi: Tsi, found: Sequence[Decoded | Skipped]) -> Iterator[BatchItem]:
+        for one in found:
+            if isinstance(one, Decoded):
+                batch = self.wanted(MultipartBatch(tsi, one.messages, one.sqns))
+                if batch is not None:
+                    yield batch
+            else:
+                self._counters.framing_rejects += one.count if one.is_malformed else 0
+                yield Lost(tsi, one.first, one.count, LossCause.MALFORMED if one.is_malformed else LossCause.FRAGMENT)
+
+    def wanted(self, item: BatchItem) -> BatchItem | None:
+        """The item without the messages that nobody subscribed to; None if nothing is left of it."""
+        if not isinstance(item, MultipartBatch):
+            return item
+        chosen = self.subscriptions.select(item.messages)
+        if chosen is None or len(chosen) == len(item):
+            return item
+        batch = MultipartBatch(item.tsi, [item.messages[at] for at in chosen], [item.sqns[at] for at in chosen])
+        return batch if chosen else None

@@ -1,0 +1,1 @@
+"""One segment on the wire: reads, sends, and the connected group socket."""

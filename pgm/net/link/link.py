@@ -1,0 +1,253 @@
+"""One segment on the wire: trains in, trains out, one system call each where the kernel can (UDP GSO and GRO).
+
+Where it cannot, as over IP protocol 113, a train out is a call for each of its packets, and a train in is what such calls
+find waiting. On a unicast leg what is for all is sent to each peer in turn, as if it lay behind one another as often as there are peers.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from pgm.core.effects import Send
+from pgm.core.segment import Segment
+from pgm.core.structures.arena import Arena
+from pgm.impairments import Injector
+from pgm.net.link.group_sender import ToGroup
+from pgm.net.link.reader import BUSY, Reads
+from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT, open_sockets, socket_name
+from pgm.net.sockets.raw_ip import ROUTER_ALERT, Ancillary
+from pgm.parameters import Parameters
+from pgm.topology.node_plan import NodePlan, SegmentPlan
+from pgm.wire.formats import Nla
+from pgm.wire.router_alert import wants_router_alert
+from pgm.wire.train import Octets, packets_a_train
+
+_INT = struct.Struct("=i")
+_U16 = struct.Struct("=H")
+_SEGMENTS = SOL_UDP, UDP_SEGMENT
+_DONTWAIT = int(socket.MSG_DONTWAIT)  # the flags themselves compute in Python
+_Piece = bytes | memoryview | Octets  # of what leaves
+_Name = tuple[str | int, ...]  # what the system calls an address
+# What a driver never will take, unlike what it refuses for a while.
+_NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
+
+
+class WouldBlock(Exception):
+    """A socket of the link takes no more now; `at` is the octet to go on from, counted over all peers of a unicast leg."""
+
+    def __init__(self, at: int, sock: socket.socket) -> None:
+        super().__init__(at)
+        self.at = at
+        self.sock = sock
+
+
+class Link(Reads):
+    """The sockets of one segment of one node."""
+
+    def __init__(
+        self,
+        plan: SegmentPlan,
+        index: int,
+        parameters: Parameters,
+        arena: Arena,
+        injector: Injector | None,
+    ) -> None:
+        self.plan = plan
+        # Draws what is lost on the way out, trains with holes then. What a topology file asks for is lost on the way in.
+        self.outgoing: Injector | None = None
+        sockets = open_sockets(plan, parameters)
+        interface = sockets.interface
+        segment = Segment(
+            index,
+            plan.name,
+            interface.address,
+            plan.group,
+            plan.upstream,
+            plan.downstream,
+            plan.peers,
+            interface.network,
+        )
+        super().__init__(sockets, segment, arena, injector, is_raw=plan.transport == "ip")
+        self._sendto, self._sendmsg = sockets.own.sendto, sockets.own.sendmsg
+        self.to_group = None if sockets.to_group is None else ToGroup(sockets.to_group)
+
+    def close(self) -> None:
+        """Leave the group and free the ports."""
+        self.sockets.close()
+
+    def send(self, send: Send, at: int = 0) -> None:
+        """Send a train from octet `at` on. Raises `WouldBlock` where the link takes no more."""
+        if self.to_group is not None and send.to is None and send.hops is None:
+            self._put(send, at, (), None)
+        elif send.to is not None or self.plan.peers is None:
+            self._send_to(send.to, send, at)
+        else:
+            length = len(send.octets)
+            first, at = divmod(at, length)
+            for number in range(first, len(self.plan.peers)):
+                try:
+                    self._send_to(self.plan.peers[number], send, at)
+                except WouldBlock as blocked:
+                    raise WouldBlock(number * length + blocked.at, blocked.sock) from None
+                at = 0
+
+    def packets_left(self, send: Send, at: int) -> int:
+        """How many packets of a train did not go where `send` stopped at octet `at`: on a unicast leg there is a copy for every peer."""
+        length = len(send.octets)
+        copies = 1 if send.to is not None or self.plan.peers is None else len(self.plan.peers)
+        done, at = divmod(at, length)
+        return -(-(length - at) // send.stride) + (copies - 1 - done) * -(-length // send.stride)
+
+    def send_alone(self, packet: bytes) -> bool:
+        """Send one packet to the group; False, and nothing was sent, where `send` has more to say."""
+        return self.to_group is not None and self.outgoing is None and self.to_group.send_alone(packet)
+
+    def _send_to(self, to: Nla | None, send: Send, at: int) -> None:
+        """Send to an address, or to the group."""
+        host, port = (self.plan.group, self.plan.port) if to is None else (to, self.plan.unicast_port)
+        destination = socket_name(host, 0 if self._is_raw else port, self.sockets.interface, self.sockets.family)
+        packet = memoryview(send.octets)[: send.stride]  # type: ignore[arg-type]
+        self._put(send, at, self._ancillary(packet, to, send.hops), destination)
+
+    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _Name | None) -> None:
+        """Send from octet `at` on: trains where the kernel cuts them, packet by packet where it does not.
+
+        Without a destination by the socket that is connected to the group.
+        """
+        octets, stride = send.octets, send.stride
+        if len(octets) <= stride:
+            if self._send_left(octets, stride, ancillary, destination) is None:
+                raise WouldBlock(0, self._sock_to(destination))
+            return
+        view = memoryview(octets)  # type: ignore[arg-type]
+        if self.sockets.gso and len(view) - at > stride:
+            at = self._send_trains(view, at, stride, ancillary, destination)
+        for start in range(at, len(view), stride):
+            if self._send_left(view[start : start + stride], stride, ancillary, destination) is None:
+                raise WouldBlock(start, self._sock_to(destination))
+
+    def _send_trains(
+        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+    ) -> int:
+        """Send from octet `at` on, a train a call. Returns where to go on packet by packet if the kernel will not segment."""
+        along = ancillary if destination is None else (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
+        step = packets_a_train(stride) * stride
+        for start in range(at, len(view), step):
+            done = self._send_left(view[start : start + step], stride, along, destination)
+            if done is None:
+                raise WouldBlock(start, self._sock_to(destination))
+            if not done:
+                self.sockets.gso = False  # this path cannot; packet by packet from now on
+                return start
+        return len(view)
+
+    def _sock_to(self, destination: _Name | None) -> socket.socket:
+        return self.sockets.own if destination is not None or self.to_group is None else self.to_group.sock
+
+    def _send_left(
+        self, octets: _Piece, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+    ) -> bool | None:
+        """What `_send_once` does, for what is not lost on the way out."""
+        outgoing = self.outgoing
+        if outgoing is None:
+            return self._send_once((octets,), stride, ancillary, destination)
+        packets = -(-len(octets) // stride)
+        lost = () if outgoing.spares(packets) else outgoing.draw_places(packets)
+        is_gone: bool | None = True
+        if len(lost) < packets:
+            left = _without(octets, stride, lost) if lost else (octets,)
+            is_gone = self._send_once(left, stride, ancillary, destination)
+        if is_gone:
+            self.counters.injected_losses += len(lost)
+        else:
+            outgoing.give_back(packets, lost)
+        return is_gone
+
+    def _send_once(
+        self, pieces: Sequence[_Piece], stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+    ) -> bool | None:
+        """Send pieces of memory as one.
+
+        True when gone or counted as an error, False when the kernel will not segment, None when it is busy.
+        """
+        try:
+            if destination is None:
+                self.to_group.send(pieces, stride)  # type: ignore[union-attr]
+            elif ancillary or len(pieces) > 1:
+                self._sendmsg(pieces, ancillary, _DONTWAIT, destination)  # type: ignore[arg-type]
+            else:
+                self._sendto(pieces[0], _DONTWAIT, destination)  # type: ignore[arg-type]
+        except OSError as error:
+            if error.errno in BUSY:
+                return None
+            octets = sum(map(len, pieces))
+            if octets > stride and error.errno in _NO_GSO:
+                return False
+            self.counters.send_errors += max(1, -(-octets // stride))
+        return True
+
+    def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
+        """What a packet takes along besides its octets: its own hop limit, and router alert over IP itself."""
+        found: list[Ancillary] = []
+        if hops is not None and to is None:
+            found.append(self._hop_limit(hops))
+        if self._is_raw and wants_router_alert(packet, is_unicast=to is not None):
+            found.append(ROUTER_ALERT[self.sockets.family])
+        return found
+
+    def _hop_limit(self, hops: int) -> Ancillary:
+        if self.sockets.family == socket.AF_INET6:
+            return socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT, _INT.pack(hops)
+        return socket.IPPROTO_IP, socket.IP_TTL, _INT.pack(hops)
+
+
+def _without(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Piece]:
+    """What lies between packets of a train that are left out."""
+    left: list[_Piece] = []
+    begin = 0
+    for place in lost:
+        left.append(octets[begin : place * stride])
+        begin = (place + 1) * stride
+    left.append(octets[begin:])
+    return left
+
+
+def open_links(plan: NodePlan, arena: Arena, seed: str | None = None, *, is_for_one: bool = False) -> list[Link]:
+    """Open every segment of a node. Raises `TransportError` and leaves nothing open then.
+
+    Segments with an impairment get an injector, seeded by `seed`, node and segment. `is_for_one` is true of a receiver: what
+    is read nobody else has to do with.
+    """
+    links: list[Link] = []
+    try:
+        for index, segment in enumerate(plan.segments):
+            injector = None
+            if not segment.impairment.is_lossless:
+                injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
+            link = Link(segment, index, plan.parameters, arena, injector)
+            link.is_for_one = is_for_one
+            links.append(link)
+    except BaseException:
+        close_links(links)
+        raise
+    return links
+
+
+def close_links(links: Sequence[Link]) -> None:
+    """Close every segment of a node."""
+    for link in links:
+        link.close()
+
+
+@contextmanager
+def closed_on_error(links: Sequence[Link]) -> Iterator[None]:
+    """Close links if the block fails in which what is to close them is made: whoever keeps the error would keep them open."""
+    try:
+        yield
+    except BaseException:
+        close_links(links)
+        raise

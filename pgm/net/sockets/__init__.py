@@ -1,0 +1,1 @@
+"""Sockets and system calls: opening, interfaces, raw IP, recvmmsg, Unix sockets."""

@@ -1,0 +1,337 @@
+"""Opening the sockets of a segment.
+
+Per (node, segment) there are two; on a unicast leg only the second. The group's socket is bound to (group, port), shares the port with others on the
+host, and takes only the membership it joined itself. The node's own socket is bound to (address,
+unicast port) exclusively: its address is the node's identity, and a second process gets EADDRINUSE instead
+of stealing NAKs. Over IP protocol 113 there are no ports: see `pgm.net.sockets.raw_ip`.
+
+Who has others below has a third, of the same address and port and connected to the group, for what goes there
+without a hop limit of its own (`pgm.net.link.group_sender`); all else leaves by the node's own. The way there is looked for each time all the same,
+so who joins the group on this host later is not missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import struct
+from collections.abc import Sequence
+
+import attrs
+
+from pgm.errors import TransportError
+from pgm.net.sockets.interfaces import Interface, find_interface, needs_scope
+from pgm.net.sockets.raw_ip import claim, open_raw
+from pgm.parameters import Parameters
+from pgm.topology.node_plan import SegmentPlan
+
+# Linux constants that the standard library does not name.
+SOL_UDP = 17
+UDP_SEGMENT = 103
+UDP_GRO = 104
+IP_MULTICAST_ALL = 49
+IPV6_MULTICAST_ALL = 29
+SO_RXQ_OVFL = 40
+SO_RCVBUFFORCE = 33
+MCAST_BLOCK_SOURCE = 43
+SO_SNDBUFFORCE = 32
+_ECN_BITS = 2  # below DSCP, in the octet of the traffic class
+
+_MREQN = struct.Struct("@4s4si")
+_MREQ6 = struct.Struct("@16sI")
+_GROUP_SOURCE = struct.Struct("@I4x128s128s")  # interface, group and source, each in a sockaddr_storage
+
+
+@attrs.frozen
+class Buffers:
+    """Socket buffer sizes in octets: asked for, and granted by the kernel."""
+
+    asked_rcvbuf: int
+    rcvbuf: int
+    asked_sndbuf: int
+    sndbuf: int
+
+    @property
+    def complaint(self) -> str:
+        """A sentence with the remedy if the kernel granted less, else empty."""
+        if self.rcvbuf >= self.asked_rcvbuf:
+            return ""
+        return (
+            f"the kernel grants a receive buffer of {self.rcvbuf} octets, {self.asked_rcvbuf} were asked for; "
+            f"more: sysctl -w net.core.rmem_max={self.asked_rcvbuf}"
+        )
+
+
+@attrs.define
+class SegmentSockets:
+    """The sockets of a segment; on a unicast leg there is no group."""
+
+    interface: Interface
+    family: socket.AddressFamily
+    group: socket.socket | None
+    own: socket.socket
+    gso: bool
+    gro: bool
+    buffers: Buffers
+    # Of who sends data: connected to the group, and receives nothing, since nothing comes from one.
+    to_group: socket.socket | None
+    claim: socket.socket | None = None  # of the address, where there are no ports
+
+    @property
+    def inputs(self) -> tuple[socket.socket, ...]:
+        """What can be read, the group first."""
+        return (self.own,) if self.group is None else (self.group, self.own)
+
+    def close(self) -> None:
+        """Close all."""
+        for sock in (self.group, self.own, self.to_group, self.claim):
+            if sock is not None:
+                sock.close()
+
+
+@attrs.frozen
+class _Seat:
+    """What opening the sockets of a segment is about."""
+
+    plan: SegmentPlan
+    interface: Interface
+    family: socket.AddressFamily
+
+    @property
+    def is_raw(self) -> bool:
+        return self.plan.transport == "ip"
+
+    @property
+    def own_port(self) -> int:
+        """A receiver that nobody addresses takes any free port; several such may share an address."""
+        is_addressed = self.plan.address is not None or self.plan.downstream
+        return self.plan.unicast_port if is_addressed and not self.is_raw else 0
+
+    @property
+    def speaks_alone(self) -> bool:
+        """Whether nothing that this node needs of the group comes from its own address, whoever shares that.
+
+        So it is for a source, and for a relay below which others on its host may be: what they ask they ask by unicast.
+        A receiver, and an element on the LAN of its source, must hear a source that has the same address.
+        """
+        return self.plan.downstream and not self.plan.upstream
+
+    @property
+    def group_port(self) -> int:
+        return 0 if self.is_raw else self.plan.port
+
+    def socket(self) -> socket.socket:
+        """A new one of the segment's transport."""
+        if self.is_raw:
+            return open_raw(self.family, self.plan.name)
+        return socket.socket(self.family, socket.SOCK_DGRAM)
+
+    def name(self, host: str, port: int) -> tuple[str | int, ...]:
+        return socket_name(host, port, self.interface, self.family)
+
+
+def socket_name(host: str, port: int, interface: Interface, family: socket.AddressFamily) -> tuple[str | int, ...]:
+    """What `bind` and `sendmsg` take for an address."""
+    if family != socket.AF_INET6:
+        return host, port
+    return host, port, 0, interface.index if needs_scope(host) else 0
+
+
+def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
+    """Open, bind and join. Raises `TransportError` with the remedy; leaves nothing open then."""
+    is_v6 = ":" in plan.group
+    family = socket.AF_INET6 if is_v6 else socket.AF_INET
+    interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address, is_unicast=plan.peers is not None)
+    seat = _Seat(plan, interface, family)
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(_own_socket(seat, parameters))
+        claimed = stack.enter_context(claim(interface, plan.name)) if seat.is_raw else None
+        group = stack.enter_context(_group_socket(seat)) if plan.peers is None else None
+        inputs = (own,) if group is None else (group, own)
+        gro = parameters.gro and not seat.is_raw and all(_try_option(one, SOL_UDP, UDP_GRO, 1) for one in inputs)
+        gso = parameters.gso and not seat.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
+        connects = plan.downstream and plan.peers is None and not seat.is_raw
+        to_group = stack.enter_context(_connected_socket(seat, own, parameters)) if connects else None
+        buffers = _size_buffers(own, inputs, parameters)
+        if to_group is not None:
+            _size_sndbuf(to_group, parameters)
+        for one in inputs:
+            _try_option(one, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
+            one.setblocking(False)
+        stack.pop_all()
+    return SegmentSockets(interface, family, group, own, gso, gro, buffers, to_group, claimed)
+
+
+def _own_socket(seat: _Seat, parameters: Parameters) -> socket.socket:
+    sock = seat.socket()
+    try:
+        if seat.is_raw and seat.family == socket.AF_INET6:
+            # For a raw IPv6 socket every group on the host would do, whatever address it is bound to.
+            sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
+        sock.bind(seat.name(seat.interface.address, seat.own_port))
+        if seat.plan.peers is None:
+            _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        if parameters.dscp:
+            _mark(sock, seat.family, parameters.dscp)
+        _require_route(seat)
+    except OSError as error:
+        sock.close()
+        raise _explain(error, seat, seat.own_port) from error
+    except TransportError:
+        sock.close()
+        raise
+    return sock
+
+
+def _connected_socket(seat: _Seat, own: socket.socket, parameters: Parameters) -> socket.socket:
+    """One that sends to the group from the name of the node's own. That is shared for no longer than this takes."""
+    sock = seat.socket()
+    try:
+        for one in (own, sock):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(own.getsockname())
+        for one in (own, sock):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        if parameters.dscp:
+            _mark(sock, seat.family, parameters.dscp)
+        sock.connect(seat.name(seat.plan.group, seat.plan.port))
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise _explain(error, seat, seat.own_port) from error
+    return sock
+
+
+def _choose_interface(sock: socket.socket, interface: Interface, family: socket.AddressFamily, hops: int) -> None:
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, interface.index)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, hops)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 1)
+        return
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, _MREQN.pack(bytes(4), bytes(4), interface.index))
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, hops)
+    sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+
+
+def _mark(sock: socket.socket, family: socket.AddressFamily, dscp: int) -> None:
+    """Give what the socket sends a traffic class: DSCP is the upper six bits of the octet, the others are the network's."""
+    level, option = (
+        (socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if family == socket.AF_INET6 else (socket.IPPROTO_IP, socket.IP_TOS)
+    )
+    sock.setsockopt(level, option, dscp << _ECN_BITS)
+
+
+def _require_route(seat: _Seat) -> None:
+    """Ask the kernel for a route to the group or the peers the way sending will, so that a missing one shows now."""
+    plan = seat.plan
+    for host in (plan.group,) if plan.peers is None else plan.peers:
+        with socket.socket(seat.family, socket.SOCK_DGRAM) as probe:
+            if plan.peers is None:
+                _choose_interface(probe, seat.interface, seat.family, 1)
+            else:
+                probe.bind(seat.name(seat.interface.address, 0))
+            probe.connect(seat.name(host, plan.port))
+
+
+def _group_socket(seat: _Seat) -> socket.socket:
+    plan, interface = seat.plan, seat.interface
+    sock = seat.socket()
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if seat.family == socket.AF_INET6:
+            _try_option(sock, socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
+            # Unlike IPv4, the kernel does not ask on which interface a group was joined.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.name.encode())
+            sock.bind(seat.name(plan.group, seat.group_port))
+            request = _MREQ6.pack(socket.inet_pton(seat.family, plan.group), interface.index)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
+        else:
+            _try_option(sock, socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+            sock.bind(seat.name(plan.group, seat.group_port))
+            request = _MREQN.pack(socket.inet_aton(plan.group), bytes(4), interface.index)
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        if seat.speaks_alone:
+            _block_echo(sock, seat)
+    except OSError as error:
+        sock.close()
+        raise _explain(error, seat, plan.port) from error
+    return sock
+
+
+def _block_echo(sock: socket.socket, seat: _Seat) -> None:
+    """Have the kernel keep back what this node multicasts itself; where it cannot, `Link` passes it over."""
+    host, group = seat.interface.address, seat.plan.group
+    request = _GROUP_SOURCE.pack(seat.interface.index, _sockaddr(group), _sockaddr(host))
+    with contextlib.suppress(OSError):
+        level = socket.IPPROTO_IPV6 if seat.family == socket.AF_INET6 else socket.IPPROTO_IP
+        sock.setsockopt(level, MCAST_BLOCK_SOURCE, request)
+
+
+def _sockaddr(host: str) -> bytes:
+    """An address without a port as the kernel's socket options take it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return (
+        struct.pack("@HH", family, 0)
+        + (bytes(4) if family == socket.AF_INET6 else b"")
+        + socket.inet_pton(family, host)
+    )
+
+
+def _try_option(sock: socket.socket, level: int, option: int, value: int) -> bool:
+    try:
+        sock.setsockopt(level, option, value)
+    except OSError:
+        return False
+    return True
+
+
+def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters) -> Buffers:
+    """Ask for the buffers and read back what was granted. The kernel doubles what it grants for its own use."""
+    for sock in inputs:
+        if not _try_option(sock, socket.SOL_SOCKET, SO_RCVBUFFORCE, parameters.so_rcvbuf):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, parameters.so_rcvbuf)
+    _size_sndbuf(own, parameters)
+    rcvbuf = inputs[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+    sndbuf = own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
+    return Buffers(parameters.so_rcvbuf, rcvbuf, parameters.so_sndbuf, sndbuf)
+
+
+def _size_sndbuf(sock: socket.socket, parameters: Parameters) -> None:
+    if not _try_option(sock, socket.SOL_SOCKET, SO_SNDBUFFORCE, parameters.so_sndbuf):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, parameters.so_sndbuf)
+
+
+def _explain(error: OSError, seat: _Seat, port: int) -> TransportError:
+    plan, interface = seat.plan, seat.interface
+    where = f"segment {plan.name} ({interface.name})"
+    is_v6 = seat.family == socket.AF_INET6
+    if error.errno == errno.EADDRINUSE:
+        return TransportError(
+            f"{where}: {interface.address} port {port} is in use by another process",
+            remedy=f"find it with: ss -lunp 'sport = :{port}'; or give this node an address of its own",
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        found_out = ", and wait until the kernel has seen that nobody else has it" if is_v6 else ""
+        return TransportError(
+            f"{where}: {interface.address} is not an address of this host",
+            remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}{found_out}",
+        )
+    if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENODEV):
+        if plan.peers is not None:
+            return TransportError(
+                f"{where}: no route from {interface.address} to all of {', '.join(plan.peers)}: {error.strerror}",
+                remedy="ip route add ..., on both ends of the unicast leg",
+            )
+        groups = "-6 route add multicast ff00::/8 table local" if is_v6 else "route add 224.0.0.0/4"
+        return TransportError(
+            f"{where}: no route to group {plan.group}: {error.strerror}",
+            remedy=f"ip link set {interface.name} up; ip {groups} dev {interface.name}",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return TransportError(
+            f"{where}: {interface.address} port {port}: {error.strerror}",
+            remedy="use a port above 1023, and allow the traffic in the firewall",
+        )
+    return TransportError(f"{where}: {error.strerror} ({errno.errorcode.get(error.errno or 0, '?')})")

@@ -1,0 +1,179 @@
+"""Many datagrams by one system call, where they come one by one: `recvmmsg`, which Python does not offer.
+
+With GRO a train comes whole and this is not needed. Other senders, and lines that cut trains up, fill a socket with single
+packets, and a call for each would be most of what they cost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import socket
+import sys
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from pgm.core.structures.arena import ROOM
+from pgm.net.sockets.msghdr import (
+    CONTROL_HEADER,
+    CONTROL_OCTETS,
+    NAME_OCTETS,
+    ControlMessage,
+    Header,
+    IoVec,
+    ancillary_of,
+    host_of,
+)
+from pgm.net.sockets.open import SO_RXQ_OVFL
+from pgm.wire.train import Octets
+
+MOST = 128  # datagrams a call: half as many cost a receiver of single packets some 3 % of its CPU
+_DONTWAIT, _TRUNCATED = int(socket.MSG_DONTWAIT), int(socket.MSG_TRUNC)  # the flags themselves compute in Python
+# What comes beside every packet once the kernel has dropped one: their number so far, and nothing else.
+_DROPS = np.frombuffer(CONTROL_HEADER.pack(socket.CMSG_LEN(4), socket.SOL_SOCKET, SO_RXQ_OVFL), np.uint8)
+
+
+class _Message(ctypes.Structure):
+    """struct mmsghdr."""
+
+    _fields_ = (("header", Header), ("length", ctypes.c_uint32))
+
+
+_recvmmsg = getattr(ctypes.CDLL(None, use_errno=True), "recvmmsg", None)
+
+
+@attrs.frozen(eq=False)
+class Found:
+    """What one call gave: row by row the octets, their lengths, and from whom; what is odd has a mark in `is_odd`."""
+
+    rows: Octets  # (count, ROOM)
+    lengths: npt.NDArray[np.uint32]
+    names: Octets  # (count, 28), sockaddr
+    is_odd: (
+        npt.NDArray[np.bool_] | None
+    )  # came with more beside it than the number of packets dropped so far, or cut off; None: none did
+    drops: int | None  # that number, where the kernel says it
+    _controls: Octets
+    _control_lengths: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def host(self, index: int) -> tuple[str, int]:
+        """The address and port of a sender."""
+        return host_of(self.names[index].tobytes())
+
+    def are_alike(self, octets: int) -> bool:
+        """Whether all have this length, come from one sender, and none is odd."""
+        if self.is_odd is not None or np.count_nonzero(self.lengths == octets) != len(self):
+            return False
+        return self.are_of_one_sender
+
+    @property
+    def are_of_one_sender(self) -> bool:
+        """Whether all come from the same address and port."""
+        names = self.names.tobytes()
+        return names == names[:NAME_OCTETS] * len(self)
+
+    def alike_from(self, index: int) -> int:
+        """How many from this one on have its length and its sender, and are not odd; 0 if it is."""
+        alike = (self.lengths[index:] == self.lengths[index]) & (self.names[index:] == self.names[index]).all(axis=1)
+        if self.is_odd is not None:
+            alike &= ~self.is_odd[index:]
+        return len(alike) if alike.all() else int(alike.argmin())
+
+    def ancillary(self, index: int) -> list[ControlMessage]:
+        """What came beside a datagram, as `recvmsg` gives it."""
+        return ancillary_of(self._controls[index, : int(self._control_lengths[index])].tobytes())
+
+
+def _number_of(control: Octets) -> int:
+    """Of packets dropped so far."""
+    return int.from_bytes(control[len(_DROPS) : len(_DROPS) + 4].tobytes(), sys.byteorder)
+
+
+def _rows() -> Octets:
+    """A row for each datagram, of which as many pages are touched as datagrams reach into.
+
+    numpy would ask for huge pages. Each of them takes up to 5 ms to have, and 32 rows need one: the first packets that come
+    one by one at a high rate, which are those behind a full buffer, would fill it again meanwhile.
+    """
+    memory = mmap.mmap(-1, MOST * ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel that does not know of huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.ndarray((MOST, ROOM), np.uint8, memory)
+
+
+class ManyReads:
+    """Room for as many datagrams as one call takes. What a call gave is good until the next."""
+
+    def __init__(self) -> None:
+        self._rows: Octets = _rows()
+        self._names: Octets = np.zeros((MOST, NAME_OCTETS), np.uint8)
+        self._controls: Octets = np.zeros((MOST, CONTROL_OCTETS), np.uint8)
+        self._vectors = (IoVec * MOST)()
+        self._messages = (_Message * MOST)()
+        for index in range(MOST):
+            self._vectors[index] = IoVec(self._rows[index].ctypes.data, ROOM)
+            self._messages[index].header = Header(
+                name=self._names[index].ctypes.data,
+                iov=ctypes.addressof(self._vectors[index]),
+                iov_length=1,
+                control=self._controls[index].ctypes.data,
+            )
+        fields = np.frombuffer(memoryview(self._messages).cast("B"), np.dtype(_Message))
+        headers, self._lengths = fields["header"], fields["length"]
+        self._name_lengths, self._control_lengths = headers["name_length"], headers["control_length"]
+        self._flags = headers["flags"]
+
+    @staticmethod
+    def or_none() -> ManyReads | None:
+        """None where the system has no such call."""
+        return ManyReads() if _recvmmsg is not None else None
+
+    def read(self, sock: socket.socket, most: int) -> Found:
+        """Take up to `most` datagrams that wait. Raises OSError but for an empty socket."""
+        assert _recvmmsg is not None
+        most = min(most, MOST)
+        self._name_lengths[:most] = NAME_OCTETS
+        self._control_lengths[:most] = CONTROL_OCTETS
+        count = _recvmmsg(sock.fileno(), self._messages, most, _DONTWAIT, None)
+        if count < 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR):
+                raise OSError(number, os.strerror(number))
+            count = 0
+        control_lengths, is_odd, drops = self._control_lengths[:count], None, None
+        if np.count_nonzero(control_lengths):
+            is_odd, drops = self._told_of_drops(control_lengths)
+        is_cut = self._flags[:count] & _TRUNCATED
+        if np.count_nonzero(is_cut):
+            is_odd = is_cut != 0 if is_odd is None else is_odd | (is_cut != 0)
+        return Found(
+            self._rows[:count],
+            self._lengths[:count],
+            self._names[:count],
+            is_odd,
+            drops,
+            self._controls[:count],
+            control_lengths,
+        )
+
+    def _told_of_drops(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_] | None, int | None]:
+        """Which datagrams came with something else than the number of those dropped, if any, and the newest such number."""
+        controls, count = self._controls[: len(lengths)], len(lengths)
+        if np.count_nonzero(lengths == socket.CMSG_SPACE(4)) == count:
+            heads = controls[:, : len(_DROPS)].tobytes()
+            if heads == _DROPS.tobytes() * count:  # as it is for ever after the first one was dropped
+                return None, _number_of(controls[-1])
+        tells = (lengths == socket.CMSG_SPACE(4)) & (controls[:, : len(_DROPS)] == _DROPS).all(axis=1)
+        told = np.flatnonzero(tells)
+        if not len(told):
+            return lengths > 0, None
+        is_odd = (lengths > 0) & ~tells
+        return is_odd if np.count_nonzero(is_odd) else None, _number_of(controls[told[-1]])

@@ -1,0 +1,108 @@
+"""What a source was given to send, by sqn: the truth that deliveries are compared with.
+
+Sqns are those of the source. A receiver that saw data before an SPM may count from another multiple of 2^32, so a
+ledger is asked by any number with the right lower half.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import attrs
+import numpy as np
+
+from pgm.units import NEVER
+from pgm.wire.sequence_numbers import unwrap, wrap
+from pgm.wire.train import Octets, Run
+
+
+@attrs.define(eq=False)
+class _Block:
+    """Messages of one packet each, by row; or one message of `count` packets, as a single row."""
+
+    first: int
+    count: int
+    rows: Octets
+    is_large: bool
+
+
+class Ledger:
+    """The messages of one session, in order."""
+
+    def __init__(self, first: int, data_port: int) -> None:
+        self.first = first
+        self.data_port = data_port  # the stream's
+        self.end = first  # the sqn behind the last packet
+        self.messages = 0
+        self.closed_ns = NEVER  # when its application closed the session
+        self._firsts: list[int] = []
+        self._blocks: list[_Block] = []
+        # The run looked at last. Trains reach many receivers one after the other, so this saves most comparisons.
+        self._same: tuple[Octets, int, int, int] | None = None
+
+    def add_rows(self, rows: Octets) -> None:
+        """Note messages of one packet each, as a (count, size) array."""
+        self._add(_Block(self.end, rows.shape[0], rows, False))
+        self.messages += rows.shape[0]
+
+    def add_large(self, payload: bytes, packets: int) -> None:
+        """Note one message that takes several packets."""
+        self._add(_Block(self.end, packets, np.frombuffer(payload, np.uint8).reshape(1, -1), True))
+        self.messages += 1
+
+    def skip_to(self, sqn: int) -> None:
+        """The sqns before this one are not used: a group of packets has ended early."""
+        self.end = sqn
+
+    def is_unused(self, first: int, end: int) -> bool:
+        """Whether the source never gave the sqns from `first` to `end - 1` to a packet."""
+        low, high = self.own(first), self.own(end)
+        index = bisect_right(self._firsts, high - 1) - 1
+        return index >= 0 and self._blocks[index].first + self._blocks[index].count <= low < high <= self.end
+
+    def _add(self, block: _Block) -> None:
+        self._firsts.append(block.first)
+        self._blocks.append(block)
+        self.end += block.count
+
+    def own(self, sqn: int) -> int:
+        """The source's number for a sqn as some receiver counts it."""
+        return unwrap(wrap(sqn), self.end)
+
+    def has_rows(self, run: Run) -> bool:
+        """Whether the packets of a run are messages with these payloads."""
+        if self._is_same(run):
+            return True
+        payloads = run.payloads
+        at, row = self.own(run.first), 0
+        while row < run.count:
+            block = self._at(at)
+            if block is None or block.is_large:
+                return False
+            low = at - block.first
+            count = min(run.count - row, block.count - low)
+            if not np.array_equal(block.rows[low : low + count], payloads[row : row + count]):
+                return False
+            at, row = at + count, row + count
+        self._same = (run.buffer, run.offset, run.first, run.count)
+        return True
+
+    def _is_same(self, run: Run) -> bool:
+        same = self._same
+        return same is not None and same[0] is run.buffer and same[1:] == (run.offset, run.first, run.count)
+
+    def has_large(self, first: int, count: int, payload: bytes | memoryview) -> bool:
+        """Whether `count` packets from `first` on are one message with this payload."""
+        block = self._at(self.own(first))
+        return (
+            block is not None
+            and block.is_large
+            and (block.first, block.count) == (self.own(first), count)
+            and block.rows.tobytes() == payload
+        )
+
+    def _at(self, sqn: int) -> _Block | None:
+        index = bisect_right(self._firsts, sqn) - 1
+        if index < 0 or sqn >= self._blocks[index].first + self._blocks[index].count:
+            return None
+        return self._blocks[index]

@@ -1,0 +1,108 @@
+"""All jobs over a folder of telemetry, as one plain value: what `pgm report` shows and `pgm tune` starts from."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+from pgm.errors import UsageError
+from pgm.impairments import Impairment
+from pgm.spark.jobs import gilbert_elliott as fit
+from pgm.spark.jobs import losses, repairs, timers
+from pgm.units import MILLISECOND
+
+Summary = dict[str, Any]  # what json.dumps takes
+_MOST_BURST_LENGTHS = 64
+_MOST_BABIES = 100
+_WINDOWS = 120  # that a timeline has at most
+_LEAST_WINDOW_S = 1
+
+
+def summarise(
+    events: DataFrame, *, name: str = "the folder", progress: Callable[[str], None] = lambda _: None
+) -> Summary:
+    """Every job over these events, once. `progress` is told what is being computed. Raises `UsageError`, which says where they are by `name`, if there are none."""
+    # Not the events, of which each job reads a few columns: what several jobs make of them.
+    doubled = repairs.duplicates(events).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        progress("reading")
+        span = events.agg(F.count("kind"), F.min("time"), F.max("time"), F.count_distinct("node")).collect()[0]
+        if not span[0]:
+            raise UsageError(
+                f"the Parquet files in {name} hold no events",
+                remedy="wait until nodes have written some, every telemetry_ivl, or name another folder",
+            )
+        window_s = max(_LEAST_WINDOW_S, round((span[2] - span[1]).total_seconds() / _WINDOWS))
+        summary: Summary = {
+            "events": span[0],
+            "begins": span[1].replace(tzinfo=datetime.UTC).isoformat(),
+            "ends": span[2].replace(tzinfo=datetime.UTC).isoformat(),
+            "nodes": span[3],
+            "window_s": window_s,
+        }
+        progress("links")
+        counted = losses.pairs(losses.runs(losses.attributed(events)), "length").localCheckpoint()
+        summary["links"] = [_link(row) for row in rows_of(losses.links(events, counted))]
+        progress("bursts")
+        lengths = counted.where(F.col("length") <= _MOST_BURST_LENGTHS).groupBy("length")
+        summary["burst_lengths"] = rows_of(lengths.agg(F.sum("bursts").alias("bursts")).orderBy("length"))
+        progress("repairs")
+        window = F.window("time", f"{window_s} seconds")["start"]
+        parts = repairs.shares(events.withColumn("window", window), "window", "segment").localCheckpoint()
+        waits = repairs.latency_histogram(events, "segment").localCheckpoint()
+        summary["repairs"] = rows_of(repairs.quantiles_of(waits, "segment").orderBy("segment"))
+        summary["repairs_of_all"] = next(iter(rows_of(repairs.quantiles_of(waits))), {})
+        summary["shares"] = rows_of(repairs.shares_again(parts, "segment").orderBy("segment"))
+        summary["duplicates"] = rows_of(doubled)
+        progress("babies and timers")
+        summary["crying_babies"] = rows_of(repairs.crying_babies(events).limit(_MOST_BABIES))
+        summary["timers"] = rows_of(timers.timers(events, doubled))
+        progress("traffic")
+        summary["traffic"] = rows_of(repairs.traffic(events))
+        summary["timeline"] = rows_of(repairs.shares_again(parts, "window").orderBy("window"))
+        summary["left_out"] = rows_of(
+            events.where("kind = 'overflow'").groupBy("node").agg(F.sum("count").alias("rows")).orderBy("node")
+        )
+        return summary
+    finally:
+        doubled.unpersist()
+
+
+def rows_of(table: DataFrame) -> list[Summary]:
+    """The rows of a small table as dictionaries; times as text."""
+    return [{key: _plain(value) for key, value in row.asDict().items()} for row in table.collect()]
+
+
+def _plain(value: Any) -> Any:
+    return value.replace(tzinfo=datetime.UTC).isoformat() if isinstance(value, datetime.datetime) else value
+
+
+def _link(row: Summary) -> Summary:
+    pairs = {lag: int(row.pop(f"pairs_{lag}")) for lag in losses.LAGS}
+    model = fit.gilbert_elliott(int(row["packets"]), int(row["lost"]), pairs)
+    return {**row, "model": {"loss": model.loss, "burst_loss": model.burst_loss, "burst_length": model.burst_length}}
+
+
+def models(summary: Summary) -> dict[tuple[str, str], Impairment]:
+    """What was fitted to each link into a node, by segment and node."""
+    return {
+        (row["segment"], row["node"]): Impairment(**row["model"]) for row in summary["links"] if row["node"] is not None
+    }
+
+
+def measured(events: DataFrame) -> tuple[dict[tuple[str, str], Impairment], dict[str, int]]:
+    """What a simulation needs to know: the loss of each link into a node, by segment and node, and the round trip to whoever
+    answers there, in ns by segment.
+    """
+    links = [_link(row) for row in rows_of(losses.links(events))]
+    trips: dict[str, int] = {}
+    for row in rows_of(timers.timers(events)):
+        if row["timer"] == "nak_rpt_ivl" and row["answers_p50_ms"] is not None:
+            trip = round(row["answers_p50_ms"] * MILLISECOND)
+            trips[row["segment"]] = min(trip, trips.get(row["segment"], trip))
+    return models({"links": links}), trips

@@ -1,0 +1,69 @@
+"""What one session keeps, handed on in order for an archive: each packet once, and what will never come as a loss.
+
+A repairer keeps packets as they come. The journal follows behind: up to the oldest packet that is still asked for.
+"""
+
+from __future__ import annotations
+
+from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost
+from pgm.core.recovery.gap_detector import Arrivals
+from pgm.core.recovery.recovery import Recovery
+from pgm.core.session.state import Path
+from repairer.cache import SessionCache
+
+
+class Journal:
+    """The place up to which a session was handed on."""
+
+    def __init__(self, path: Path, arrivals: Arrivals, recovery: Recovery, cache: SessionCache) -> None:
+        self._path = path
+        self._arrivals = arrivals
+        self._recovery = recovery
+        self._cache = cache
+        self._at: int | None = None
+        self._is_closed = False
+
+    def advance(self) -> Effects:
+        """What has become certain since the last call."""
+        if self._at is None:
+            if not self._arrivals.has_begun or self._path.spm is None:  # the SPM tells the session's epoch
+                return NOTHING
+            self._at = self._arrivals.first
+        missing = next(self._recovery.missing.reaching(self._at), None)
+        end = self._arrivals.end if missing is None else max(self._at, missing.first)
+        effects = self._up_to(self._at, end) if end > self._at else []
+        self._at = max(self._at, end)
+        fin = self._path.fin_lead
+        if fin is not None and end > fin and not self._is_closed:
+            self._is_closed = True
+            effects.append(Closed(self._path.tsi, end, CloseCause.FIN))
+        return effects
+
+    def end(self, cause: CloseCause) -> Effects:
+        """The session is dropped: hand on what there is."""
+        if self._at is None or self._is_closed:
+            return NOTHING
+        self._is_closed = True
+        end = max(self._at, self._arrivals.end)
+        return [*self._up_to(self._at, end), Closed(self._path.tsi, end, cause)]
+
+    def _up_to(self, at: int, end: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for part in self._cache.parts(at, end):
+            if part.first > at:
+                effects.append(self._lost(at, part.first))
+            effects.append(Deliver(self._path.tsi, part))
+            at = part.end
+        if at < end:
+            effects.append(self._lost(at, end))
+        return effects
+
+    def _lost(self, first: int, end: int) -> Lost:
+        """Why something is not there, by where it lies."""
+        if end <= self._cache.dropped_before:
+            cause = LossCause.RECORDER  # the cache had to let it go before everything before it was certain
+        elif end <= self._arrivals.first:
+            cause = LossCause.JUMP
+        else:
+            cause = LossCause.WINDOW if end <= self._path.trail else LossCause.RETRIES
+        return Lost(self._path.tsi, first, end - first, cause)

@@ -1,0 +1,157 @@
+"""Late joiners at a repairer: what they are told that it holds, what it has fetched for them from above, and at which rate they get it.
+
+A question that the cache does not satisfy goes up; what lies before the cache is then fetched from whoever above keeps it, once for all who
+want it. What nobody holds is said to be gone. History leaves at `join_share` of the rate of a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from pgm.core.counters import Counters
+from pgm.core.effects import NOTHING, Effect, Effects
+from pgm.core.element.relay import ElementSetup
+from pgm.core.late_join.history_server import Joiners
+from pgm.core.late_join.upstream_history import Asked, HistoryAbove, begins_at
+from pgm.core.pacing.pacer import Pacer
+from pgm.core.recovery.nak_sender import Asker
+from pgm.core.recovery.recovery import Recovery
+from pgm.core.repair.nak_limits import Brakes
+from pgm.core.segment import Segment
+from pgm.core.session.state import Path
+from pgm.core.structures.ranges import Span, without
+from pgm.parameters import Parameters
+from pgm.units import MILLISECOND
+from pgm.wire.formats import Nla
+from pgm.wire.options import Held
+from repairer.cache import SessionCache
+
+
+class History:
+    """What one session gives to those who come late."""
+
+    def __init__(
+        self,
+        path: Path,
+        cache: SessionCache,
+        asker: Asker,
+        recovery: Recovery,
+        setup: ElementSetup,
+        brakes: Brakes,
+        parameters: Parameters,
+        counters: Counters,
+    ) -> None:
+        self._path = path
+        self._cache = cache
+        self._asker = asker
+        self._recovery = recovery
+        self._parameters = parameters
+        self.joiners = Joiners(path, parameters, brakes)
+        self._above = HistoryAbove(
+            path, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up), parameters, counters
+        )
+        self._pacers: dict[int, Pacer] = {}
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `handle_deadline` has something to do."""
+        return self._above.deadline_ns
+
+    def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int, *, may_ask: bool) -> Effects:
+        """Say from where on it can be had; ask above where the cache does not reach back far enough and it `may_ask`."""
+        if not may_ask or self._above.is_empty or not self._cache.has_room or self._is_enough(held, now_ns):
+            return (self._tell(Asked(held, segment, peer, None), now_ns),)
+        effects, answered = self._above.ask(held, segment, peer, now_ns)
+        return [*effects, *(self._tell(one, now_ns) for one in answered)]
+
+    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+        """Somebody above says what there is."""
+        answered = self._above.on_answer(held, peer, now_ns)
+        self._adopt()
+        return [self._tell(one, now_ns) for one in answered]
+
+    def _adopt(self) -> None:
+        """What lies before the cache is asked of whoever above keeps it."""
+        oldest = self._cache.store.oldest
+        begins = self._path.lead + 1 if oldest is None else oldest.first
+        if self._above.keeper is not None and self._above.first < begins:
+            self._asker.keeper, self._asker.history_end = self._above.keeper, begins
+            self._recovery.kept_before = begins
+
+    def _is_enough(self, held: Held, now_ns: int) -> bool:
+        """Whether nothing above could reach further back than the cache does for this."""
+        oldest = self._cache.store.oldest
+        if oldest is None:
+            return False
+        if held.by_time:
+            return bool(self._cache.ages) and self._cache.ages[0][0] < now_ns - held.amount * MILLISECOND
+        if held.by_sqn or held.by_count:
+            return begins_at(held, 0, self._path.lead) >= oldest.first
+        return oldest.first == 0
+
+    def _own(self, held: Held, now_ns: int) -> int | None:
+        """Where what the cache has of it begins."""
+        oldest = self._cache.store.oldest
+        if oldest is None:
+            return None
+        first = oldest.first
+        if held.by_time:
+            since_ns = now_ns - held.amount * MILLISECOND
+            before = [end for at_ns, end in self._cache.ages if at_ns < since_ns]
+            first = max(first, before[-1]) if before else first
+        return begins_at(held, first, self._path.lead)
+
+    def _tell(self, asked: Asked, now_ns: int) -> Effect:
+        first = self._own(asked.held, now_ns)
+        if asked.first is not None:
+            above = begins_at(asked.held, asked.first, self._path.lead)
+            if first is None or above < first:
+                first = above
+                self._adopt()
+        if first is not None:
+            self._cache.promise(first, now_ns)
+        return self.joiners.tell(asked.held, first, asked.segment, asked.peer, now_ns)
+
+    def split(self, lacking: list[Span], now_ns: int) -> tuple[list[Span], list[Span]]:
+        """Of history that the cache lacks: what can still come, and what nobody holds."""
+        oldest = self._cache.store.oldest
+        is_before = oldest is None or lacking[0][0] < oldest.first
+        if is_before and self._above.keeper is None and self._above.seek(now_ns):
+            return [], []  # who wants it asks again
+        coming: list[Span] = []
+        gone: list[Span] = []
+        for first, end in lacking:
+            kept = min(max(first, self._above.first), end)
+            kept_end = max(kept, min(end, self._asker.history_end)) if self._above.keeper is not None else kept
+            if kept < kept_end:
+                coming.append((kept, kept_end))
+            else:
+                kept = kept_end = first
+            for low, high in ((first, kept), (kept_end, end)):
+                unknown = self._recovery.missing.uncovered(low, high)  # all else is asked for already
+                gone += unknown
+                coming += without([(low, high)], unknown)
+        return sorted(coming), gone
+
+    def handle_deadline(self, now_ns: int) -> Effects:
+        """Ask again, or answer without."""
+        if self._above.deadline_ns > now_ns:
+            return NOTHING
+        effects, decided = self._above.handle_deadline(now_ns)
+        self._adopt()
+        return [*effects, *(self._tell(one, now_ns) for one in decided)]
+
+    def given_up(self, spans: Iterable[Span]) -> None:
+        """What was asked for above did not come: if it was history, nothing more is promised."""
+        if any(first < self._asker.history_end for first, _ in spans):
+            self._above.forget()
+
+    def pacer(self, segment: Segment) -> Pacer:
+        """The rate of all history on a segment."""
+        found = self._pacers.get(segment.index)
+        if found is None:
+            slow = attrs.evolve(self._parameters, rdata_share=self._parameters.join_share)
+            found = self._pacers[segment.index] = Pacer(slow)
+        return found

@@ -1,0 +1,106 @@
+"""`pgm archive`: what is not there is said, and no octet of a message is lost in JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgm.archive.service.collection import Archives
+from pgm.archive.store.writer import ArchiveWriter
+from tests.cli.command import invoked
+from tests.cli.test_json import documented
+from tests.unit.archive.makers import TSI_TEXT, append, log_to, loss, messages, payload, small
+
+ROWS = 200
+SIZE = 16
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Messages of which those from 128 on are no text, and a loss behind them."""
+    directory = tmp_path / "archive"
+    writer = ArchiveWriter(directory, small(), log_to([]))
+    append(writer, [messages(0, ROWS, SIZE), loss(ROWS, 10)])
+    writer.sync()
+    writer.close()
+    return directory
+
+
+@pytest.mark.parametrize("action", ["ls", "verify", "cat"])
+def test_a_directory_without_an_archive_is_neither_sound_nor_empty(tmp_path: Path, action: str) -> None:
+    invoked("archive", action, tmp_path).complains(1, f"{tmp_path} holds no archive")
+    told = invoked("archive", action, tmp_path, "--json")
+    assert (told.code, told.json["error"]["code"]) == (1, "PGM-ARCHIVE")
+
+
+@pytest.mark.parametrize("action", ["ls", "verify", "cat"])
+def test_without_pyarrow_every_action_says_what_brings_it(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    for name in [one for one in sys.modules if one.startswith("pgm.archive.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.flight", None)
+    invoked("archive", action, archive).complains(2, "pip install 'pgm-repair-network[arrow]'")
+
+
+def test_a_message_that_is_no_text_has_all_its_octets_in_json(archive: Path) -> None:
+    rows = [json.loads(line) for line in invoked("archive", "cat", archive, "--json").out.splitlines()]
+    assert len(rows) == ROWS + 1
+    for sqn, row in enumerate(rows[:ROWS]):
+        assert row["sqn"] == sqn
+        is_text = "value_base64" not in row
+        octets = row["value"].encode() if is_text else base64.b64decode(row["value_base64"])
+        assert (octets, is_text) == (payload(sqn, SIZE), sqn < 128)
+        documented("archive cat", row, optional=("value_base64",))
+    assert (rows[-1]["value"], rows[-1]["count"], "value_base64" in rows[-1]) == (None, 10, False)
+
+
+def test_what_cat_is_told_is_not_passed_over_by_others(archive: Path) -> None:
+    """Whoever names a session would take it for the one that was verified."""
+    for action in ("ls", "verify"):
+        for option, value in (("--tsi", TSI_TEXT), ("--node", "x"), ("--first", "0"), ("--end", "1")):
+            invoked("archive", action, archive, option, value).complains(2, option, action)
+
+
+def test_a_range_without_rows_is_told(archive: Path) -> None:
+    invoked("archive", "cat", archive, "--first", "10", "--end", "10").complains(2, "--first 10 --end 10")
+    beyond = invoked("archive", "cat", archive, "--first", "5000", "--json")
+    assert (beyond.code, beyond.out) == (0, "")
+    assert f"nothing of session {TSI_TEXT} is in this range; held are the sqns 0 to {ROWS + 9}" in beyond.err
+
+
+def test_a_directory_of_which_all_is_damaged_is_not_said_to_hold_nothing(archive: Path) -> None:
+    (segment,) = archive.glob("*.arrows")
+    segment.write_bytes(b"\0" * segment.stat().st_size)
+    invoked("archive", "cat", archive).complains(1, segment.name)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_the_recorder_drops_meanwhile_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """The oldest segment goes while others are verified; one from between them is missing."""
+    directory = tmp_path / "archive"
+    writer = ArchiveWriter(directory, small(record_segment_bytes=64 << 10), log_to([]))
+    for first in range(0, 400, 100):
+        append(writer, [messages(first, 100, 1000)])
+        writer.sync()
+    writer.close()
+    files = sorted(directory.glob("*.arrows"))
+    assert len(files) == 4
+
+    def opened(where: Path) -> Archives:
+        archives = Archives(where)
+        files[place].unlink()
+        return archives
+
+    monkeypatch.setattr("deploy.archive.inspect._open_found", opened)
+    done = invoked("archive", "verify", directory, "--json")
+    assert done.json["batches"] == 3
+    gone = [f"{files[1]} is gone, and with it the sqns 100 to 199"] if place else []
+    assert (done.code, done.json["problems"]) == (len(gone), gone)

@@ -1,0 +1,96 @@
+"""`pgm serve`: what it is asked for that cannot be, and that nothing it is told is passed over."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.archive.inspect import _publisher
+from pgm.archive.errors import BadRequest
+from pgm.parameters import ROWS
+from tests.cli.command import invoked
+from tests.net.support.places import Place, one_segment
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--publish-node", "source"], "--publish-node goes with --publish"),
+        (["--publish-stream", "s"], "--publish-stream goes with --publish"),
+        (["--publish-state", "state.json"], "--publish-state goes with --publish"),
+        (["--publish", "tree.toml"], "--publish-node NAME"),
+        (["--publish", "pgm://239.192.9.1?interface=lo", "--publish-node", "x"], "leave out --publish-node"),
+        (["--listen", "nonsense"], "HOST:PORT"),
+        (["--listen", ":3057"], "HOST:PORT"),
+        (["--listen", "127.0.0.1:65536"], "HOST:PORT"),
+        (["--set", "archive_rows=5"], "archive_streams"),
+        (["--set", "archive_streams=\u00b2"], "--set archive_streams=\u00b2: "),
+        (["--set", "archive_poll_ivl=soon"], "--set archive_poll_ivl=soon: 'soon' is not a duration"),
+        (["--tls-cert", "cert.pem"], "go together"),
+    ],
+)
+def test_what_goes_together_and_what_is_no_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    monkeypatch.setattr("signal.sigwait", lambda _: pytest.fail("it serves"))
+    invoked("serve", tmp_path, *arguments).complains(2, says)
+
+
+def test_an_address_that_is_taken_or_not_of_this_machine_is_told_with_the_reason(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        invoked("serve", tmp_path, "--listen", taken).complains(
+            1, f"{taken} cannot be listened on: Address already in use"
+        )
+    elsewhere = "192.0.2.1:3057"
+    invoked("serve", tmp_path, "--listen", elsewhere).complains(1, f"{elsewhere} cannot be listened on: Cannot assign")
+
+
+def test_what_is_no_certificate_is_not_blamed_on_the_address(tmp_path: Path) -> None:
+    (wrong := tmp_path / "wrong.pem").write_text("nothing of a certificate\n")
+    invoked("serve", tmp_path, "--listen", "127.0.0.1:0", "--tls-cert", wrong, "--tls-key", wrong).complains(
+        2, f"{wrong} and {wrong} are no certificate with its key"
+    )
+
+
+def test_a_name_that_no_host_has_is_told_as_such(tmp_path: Path) -> None:
+    invoked("serve", tmp_path, "--listen", "127.0.0..1:3057").complains(1, "127.0.0..1:3057", "it is no host's name")
+
+
+def test_a_token_that_is_no_text_is_told_of(tmp_path: Path) -> None:
+    (file := tmp_path / "token").write_bytes(bytes(range(128, 192)))
+    invoked("serve", tmp_path, "--listen", "127.0.0.1:0", "--token-file", file).complains(2, f"{file} is no text")
+
+
+def test_a_directory_in_which_nothing_lies_yet_is_served_and_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorder may be started behind it; a wrong path is seen all the same."""
+    monkeypatch.setattr("signal.sigwait", lambda _: None)
+    done = invoked("serve", tmp_path, "--listen", "127.0.0.1:0")
+    assert done.code == 0
+    assert f"{tmp_path} holds no archive, or nothing was recorded there yet" in done.err
+
+
+def test_its_help_names_every_parameter_that_it_takes() -> None:
+    said = invoked("serve", "--help").out
+    assert all(name in said for name in ROWS if name.startswith("archive_"))
+
+
+def test_what_is_put_into_another_stream_than_the_sources_is_not_published(tmp_path: Path) -> None:
+    """Though nobody has said by --publish-stream which that is."""
+    file = tmp_path / "tree.toml"
+    file.write_text(one_segment(Place.new()))
+    options = {"publish": str(file), "publish_node": "source", "publish_stream": None, "publish_state": None}
+    with ExitStack() as stack:
+        publish, where = _publisher(stack, options)
+        assert publish is not None
+        assert where is not None
+        with pytest.raises(BadRequest, match="'trades' is not published here"):
+            publish("trades", [b"lost its way"])
+        publish("s", [b"one"])
+        publish("", [b"two"])
+        assert where()[1] == 2

@@ -1,0 +1,477 @@
+"""The parts of `pgm bench` that decide what is a result: the search for a rate, and what a receiver checks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+
+from deploy.bench.benchmarks import record as recording
+from deploy.bench.benchmarks.latency import trips
+from deploy.bench.benchmarks.recorded_tree import heard_or_ended
+from deploy.bench.command import BENCHMARKS
+from deploy.bench.contender import Job
+from deploy.bench.contenders.raw_gso import RawGso
+from deploy.bench.limits import limited_by
+from deploy.bench.peer import Usage, running
+from deploy.bench.peers.arrivals import Arrivals
+from deploy.bench.peers.messages import PROBE, Maker, Tally
+from deploy.bench.peers.pace import Pace
+from deploy.bench.peers.round_trips import Answered, Trips
+from deploy.bench.place import Loopback, loss_rule
+from deploy.bench.plot import DRAWN, label, plot
+from deploy.bench.ratios import part_of, ratios_of
+from deploy.bench.search import Maximum, Search
+from deploy.bench.settings import Settings
+from deploy.bench.tree import MOST_SIMULATED, three_tiers
+from deploy.bench.trial import Outcome, Role
+from deploy.bench.turns import Searcher, by_turns
+from deploy.bench.view import FIELDS, remarks
+from deploy.node.supervisor import object_in
+from pgm.errors import ProcessError
+from pgm.topology.load import load_checked
+from pgm.units import parse_fraction
+
+SIZE = 1000
+
+
+def outcome(rate: float, offered: float, carried: float, lost: int = 0, cpu_s: float = 0.5) -> Outcome:
+    """A second of it."""
+    sent = round(offered)
+    return Outcome(
+        size=SIZE,
+        rate=rate,
+        sent=sent,
+        received=sent - lost,
+        disordered=0,
+        damaged=0,
+        seconds=max(1.0, sent / carried),
+        send_s=1.0,
+        sender=Role({}, cpu_s, 0),
+        receiver=Role({}, cpu_s, 0),
+        kernel_drops=lost,
+        datagrams=sent,
+    )
+
+
+class Line:
+    """A path that carries `capacity` messages a second and loses what is beyond; its sender sends at most `fastest`."""
+
+    def __init__(self, capacity: float, fastest: float) -> None:
+        self.capacity = capacity
+        self.fastest = fastest
+        self.rates: list[float] = []
+
+    async def run(self, rate: float) -> Outcome:
+        self.rates.append(rate)
+        offered = min(rate or self.fastest, self.fastest)
+        return outcome(rate, offered, self.fastest, lost=max(0, round(offered - self.capacity)))
+
+
+def found(line: Line, runs: int = 3, precision: float = 0.02) -> Maximum:
+    return trio.run(Search(line.run, runs, precision).maximum)
+
+
+@pytest.mark.parametrize("capacity", [100, 5_000, 50_000, 93_000, 99_990])
+def test_the_search_finds_what_a_line_carries(capacity: float) -> None:
+    maximum = found(Line(capacity, fastest=100_000))
+    assert maximum.median is not None
+    assert len(maximum.runs) == 3
+    assert all(run.is_whole for run in maximum.runs)
+    assert capacity - 0.03 * 100_000 <= maximum.median.messages_per_s <= capacity + 1
+    assert maximum.too_fast is not None
+    assert maximum.too_fast.offered_per_s > capacity
+
+
+def test_a_sender_that_slows_down_while_it_drowns_others_is_asked_for_more_than_that() -> None:
+    """Flat out it sends less than by a rate that all can bear."""
+    line = Line(80_000, fastest=100_000)
+
+    async def run(rate: float) -> Outcome:
+        return await line.run(rate) if rate else outcome(0.0, 50_000, 40_000, lost=1000)
+
+    maximum = trio.run(Search(run, 3, 0.02).maximum)
+    assert maximum.median is not None
+    assert 77_000 <= maximum.median.messages_per_s <= 80_001
+
+
+def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
+    """Asked for more by a rate it is no faster, so flat out is its highest rate."""
+    line = Line(capacity=200_000, fastest=100_000)
+    maximum = found(line)
+    assert line.rates == [0.0, 150_000, 0.0, 0.0]
+    assert maximum.too_fast is None
+    assert "its sender" in limited_by(RawGso(), maximum)
+
+
+def test_with_a_precision_of_everything_any_rate_will_do() -> None:
+    assert trio.run(Search((line := Line(200_000, 100_000)).run, 1, 1.0).maximum).median is not None
+    assert line.rates == [0.0]
+    maximum = trio.run(Search((line := Line(30_000, 100_000)).run, 1, 1.0).maximum)
+    assert maximum.median is not None
+    assert line.rates == [0.0, maximum.median.messages_per_s]
+    assert line.rates[1] <= 30_000
+
+
+def test_a_sender_that_is_whole_flat_out_and_faster_by_a_rate_is_searched_on() -> None:
+    line = Line(capacity=190_000, fastest=400_000)
+
+    async def run(rate: float) -> Outcome:
+        return await line.run(rate) if rate else outcome(0.0, 100_000, 100_000)
+
+    maximum = trio.run(Search(run, 3, 0.02).maximum)
+    assert maximum.median is not None
+    assert 184_000 <= maximum.median.messages_per_s <= 190_001
+
+
+def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
+    """Whoever has found its rate waits, and then each rate is confirmed in the same minutes as the others."""
+    said: list[str] = []
+
+    def search(name: str, capacity: float) -> Callable[[Searcher], Awaitable[Maximum]]:
+        line = Line(capacity, fastest=100_000)
+
+        async def one(searcher: Searcher) -> Maximum:
+            async def run(rate: float) -> Outcome:
+                async with searcher.trial():
+                    said.append(name)
+                    await trio.lowlevel.checkpoint()
+                    return await line.run(rate)
+
+            return await Search(run, 3, 0.02, searcher.found).maximum()
+
+        return one
+
+    searches = [search("quick", 200_000), search("slow", 50_000), search("slower", 5_000)]
+    maxima = trio.run(by_turns, searches)
+    assert [one.trials for one in maxima] == [said.count(name) for name in ("quick", "slow", "slower")]
+    assert maxima[0].trials < maxima[1].trials
+    assert (sorted(said[:3]), said[:3]) == (["quick", "slow", "slower"], said[3:6])
+    assert sorted(said[-6:]) == ["quick", "quick", "slow", "slow", "slower", "slower"]
+
+
+def test_who_fails_keeps_nobody_waiting() -> None:
+    async def fails(searcher: Searcher) -> str:
+        async with searcher.trial():
+            return "nothing"
+
+    async def waits(searcher: Searcher) -> str:
+        await searcher.found()
+        return "found"
+
+    assert trio.run(by_turns, [waits, fails]) == ["found", "nothing"]
+
+    async def breaks(_: Searcher) -> str:
+        raise ProcessError("broken")
+
+    with pytest.raises(ProcessError, match="broken"):
+        trio.run(by_turns, [waits, breaks])
+
+
+class Stalling(Line):
+    """A line whose machine is stopped for a moment in each of these trials."""
+
+    def __init__(self, stalls: frozenset[int]) -> None:
+        super().__init__(capacity=80_000, fastest=100_000)
+        self.stalls = stalls
+
+    async def run(self, rate: float) -> Outcome:
+        made = await super().run(rate)
+        offered = made.offered_per_s
+        is_stalled = len(self.rates) - 1 in self.stalls and made.is_whole
+        return outcome(rate, offered, self.fastest, lost=round(0.01 * offered)) if is_stalled else made
+
+
+@pytest.mark.parametrize("stalls", [{1}, {3}, {1, 4}, {2, 5}, {6}, {9}, {10}, {11}, {12}, {13}])
+def test_one_stall_of_the_machine_decides_nothing(stalls: set[int]) -> None:
+    maximum = found(Stalling(frozenset(stalls)))
+    assert maximum.median is not None
+    assert len(maximum.runs) == 3
+    assert all(run.is_whole and run.rate == maximum.runs[0].rate for run in maximum.runs)
+    assert 77_000 <= maximum.median.messages_per_s <= 80_001
+
+
+def test_a_rate_at_which_a_run_was_not_whole_says_so() -> None:
+    line = Line(capacity=80_000, fastest=100_000)
+    first = found(line)
+    assert (first.stumbles, "not whole" in limited_by(RawGso(), first)) == (0, False)
+    stalled = found(Stalling(frozenset({len(line.rates) - 1})))  # the last of those in a row
+    assert stalled.stumbles == 1
+    assert "one run at this rate was not whole" in limited_by(RawGso(), stalled)
+    assert first.median is not None
+    assert stalled.median is not None
+    assert stalled.median.rate == first.median.rate
+
+
+def test_a_rate_that_is_not_whole_twice_is_too_fast() -> None:
+    line = Line(capacity=80_000, fastest=100_000)
+    last = len(found(line).runs) + len(line.rates)
+    again = found(Stalling(frozenset(range(len(line.rates) - 2, last))))
+    assert again.median is not None
+    assert again.too_fast is not None
+    assert again.median.rate < again.too_fast.rate <= 80_001
+
+
+def test_a_line_that_always_loses_has_no_maximum() -> None:
+    line = Line(capacity=0, fastest=100_000)
+    maximum = found(line)
+    assert maximum.median is None
+    assert len(line.rates) < 20
+    assert limited_by(RawGso(), maximum).startswith("no rate without loss")
+
+
+def test_a_rate_that_was_lucky_once_is_not_a_result() -> None:
+    """Every second trial above half of the capacity fails: what is found is below."""
+
+    class Flaky(Line):
+        async def run(self, rate: float) -> Outcome:
+            made = await super().run(rate)
+            is_lucky = len(self.rates) % 2 == 0 and made.offered_per_s <= self.capacity
+            is_safe = made.offered_per_s <= self.capacity / 2
+            return made if is_lucky or is_safe else outcome(rate, made.offered_per_s, self.fastest, lost=1)
+
+    maximum = found(Flaky(capacity=80_000, fastest=100_000), runs=4)
+    assert maximum.median is None or maximum.median.messages_per_s <= 40_001
+
+
+def test_every_benchmark_has_its_table_and_its_picture() -> None:
+    assert set(DRAWN) == set(FIELDS) == set(BENCHMARKS)
+
+
+def test_bursts_are_told_from_a_steady_stream() -> None:
+    steady, bursts = Arrivals(1_000_000), Arrivals(1_000_000)
+    for number in range(10):
+        steady.add(1000, 10**9 + number * 10**6)
+        bursts.add(1000, 10**9 + number // 5 * 5 * 10**6)
+    assert (steady.burst_ns, bursts.burst_ns) == (10**6, 5 * 10**6)
+    assert (steady.octets, steady.later_octets, steady.last_ns - steady.first_ns) == (10_000, 9000, 9 * 10**6)
+
+
+def test_a_receiver_that_takes_longer_than_the_sender_has_not_kept_up() -> None:
+    slow = outcome(1000, 1000, carried=500)
+    assert not slow.is_whole
+    assert slow.flaw == "the receiver fell behind"
+    assert outcome(1000, 1000, carried=1000).is_whole
+
+
+def test_what_limits_is_told_from_cpu_and_drops() -> None:
+    best = outcome(900, 900, 1000, cpu_s=0.97)
+    said = limited_by(RawGso(), Maximum([best], outcome(1000, 1000, 1000, lost=40), 5))
+    assert "limited by the sender's core (97%)" in said
+    assert "too fast at 1 MB/s: 40 of 1,000 messages lost, 40 drops at the receiver's full buffer" in said
+    held_up = limited_by(RawGso(), Maximum([best], outcome(9000, 4000, 1000, lost=40), 5))
+    assert "too fast at 9 MB/s, of which 4 MB/s were sent: 40 of 4,000 messages lost" in held_up
+
+
+@pytest.mark.parametrize("size", [8, 70, 1400, 8192, 1_000_000])
+def test_a_complete_stream_is_whole(size: int) -> None:
+    maker, tally = Maker(size), Tally(size)
+    tally.add(maker.probe())
+    for _ in range(3):
+        tally.add(maker.next())
+    result = tally.result()
+    assert tally.probes == 1
+    assert result["messages"] == maker.made == 3 * maker.count
+    assert (result["missing"], result["disordered"], result["damaged"]) == (0, 0, 0)
+    assert result["first_ns"] <= result["last_ns"]
+
+
+def test_missing_disordered_and_damaged_messages_are_seen() -> None:
+    maker, tally = Maker(100), Tally(100)
+    rows = maker.next().copy()
+    tally.add(rows[:10])
+    tally.add(rows[12:20])
+    assert tally.missing == 2
+    tally.add(rows[5:7])
+    assert tally.disordered == 1
+    swapped = rows[20:24].copy()
+    swapped[[1, 2]] = swapped[[2, 1]]
+    tally.add(swapped)
+    assert tally.disordered == 2
+    bad = rows[24:30].copy()
+    bad[-1, 50] ^= 1
+    tally.add(bad)
+    assert tally.damaged == 1
+    tally.add(np.zeros((2, 99), np.uint8))
+    assert tally.damaged == 3
+
+
+def test_messages_taken_one_by_one_are_checked_too() -> None:
+    tally = Tally(50)
+    for number in (PROBE, 0, 1, 3, 2):
+        tally.add_one(number.to_bytes(8, "big") + bytes(42))
+    assert (tally.probes, tally.messages, tally.missing, tally.disordered) == (1, 4, 1, 1)
+
+
+def test_a_pace_holds_and_does_not_make_up_for_pauses() -> None:
+    pace = Pace(10_000)
+    started = time.monotonic()
+    for _ in range(100):
+        pace.wait(10)
+    assert time.monotonic() - started >= 0.09
+    time.sleep(0.05)
+    started = time.monotonic()
+    for _ in range(50):
+        pace.wait(10)
+    assert time.monotonic() - started >= 0.04
+    started = time.monotonic()
+    for _ in range(1000):
+        Pace(0).wait(10)
+    assert time.monotonic() - started < 1.0
+
+
+def test_ratios_are_of_ours_to_others() -> None:
+    rows = [
+        {"contender": "ours-trio", "size": 70, "mb_per_s": 30.0},
+        {"contender": "ours-busy-poll", "size": 70, "mb_per_s": 60.0},
+        {"contender": "openpgm", "size": 70, "mb_per_s": 10.0},
+        {"contender": "zeromq", "size": 70, "mb_per_s": 0.0},
+        {"contender": "zeromq", "size": 1400, "why_not": "not here"},
+        {"contender": "ours-trio", "size": 1400, "mb_per_s": 5.0},
+    ]
+    assert ratios_of(rows, "mb_per_s") == {"70": {"ours-trio/openpgm": 3.0, "ours-busy-poll/openpgm": 6.0}}
+
+
+_WORKER = """
+import threading, time
+def work():
+    while time.thread_time() < 0.2: pass
+one = threading.Thread(target=work)
+one.start(), one.join()
+print('7'), print('{}'), print('{"event": "done"}', flush=True)
+input()
+raise SystemExit(3)
+"""
+
+
+def test_of_nothing_there_is_no_part() -> None:
+    assert (part_of(1.0, 3.0), part_of(0.0, 3.0), part_of(0.0, 0.0)) == (0.333, 0.0, None)
+    assert FIELDS["record"][1].write({"of_plain": None}) == ""
+
+
+def test_a_picture_of_whom_nobody_took_part_is_drawn_without_a_word(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file, machine = tmp_path / "out.svg", {"cpu": "some", "cpus": 2, "kernel": "6"}
+    rows = [{"contender": "openpgm", "title": "OpenPGM (C)", "size": 1400, "why_not": "not installed"}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot(file, {"throughput": rows, "relay": []}, machine)
+    assert file.stat().st_size
+
+
+def test_bars_say_what_they_are_of() -> None:
+    """Ten thousand receivers are no octets."""
+    assert label(1400, DRAWN["throughput"][2]) == "1,400 octets"
+    assert label(9000, DRAWN["messages"][2]) == "9,000 octets"
+    assert label(10_000, DRAWN["scale"][2]) == "10,000"
+    assert label("through a relaying repairer", DRAWN["relay"][2]) == "through a relaying repairer"
+
+
+def test_what_a_process_has_used_is_also_that_of_threads_which_have_ended() -> None:
+    """What it prints besides objects with an event is kept for when it fails; one that has ended has no figures."""
+
+    async def watched() -> None:
+        async with running("worker", [sys.executable, "-c", _WORKER], dict(os.environ)) as peer:
+            await peer.until("done", 30)
+            assert peer.usage.cpu_s >= 0.2
+            assert peer.usage.peak_octets > 1 << 20
+            await peer.tell("go")
+            with pytest.raises(ProcessError, match=r"code 3\n  7\n  {}"):
+                await peer.until("more", 30)
+            with pytest.raises(ProcessError, match="code 3"):
+                _ = peer.usage
+
+    trio.run(watched)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"), [('{"a": 1}', {"a": 1}), ("{}", {}), ("7", None), ("[1]", None), ("{", None)]
+)
+def test_lines_that_are_no_objects_are_told_from_those_that_are(line: str, found: object) -> None:
+    assert object_in(line) == found
+
+
+def test_a_desk_that_ends_without_having_heard_the_end_is_not_waited_for() -> None:
+    async def wait(has_heard: bool) -> None:
+        heard, ended = trio.Event(), trio.Event()
+        (heard if has_heard else ended).set()
+        with trio.fail_after(5):
+            await heard_or_ended(heard, ended)
+
+    trio.run(wait, True)
+    trio.run(wait, False)
+
+
+def test_remarks_say_of_which_row_they_are_and_what_a_process_ended_with() -> None:
+    row = {
+        "title": "pgm, trio",
+        "size": 1400,
+        "rate": "100bit/s",
+        "why_not": "ours-trio (send) ended with code 1\n  a\n  b: c",
+    }
+    assert remarks([row]) == [
+        "pgm, trio, 1,400 octets, 100bit/s: took no part: ours-trio (send) ended with code 1: b: c"
+    ]
+    of_jumbo = {"benchmark": "messages", "title": "pgm", "size": 70, "mtu": 9000, "limited_by": "its sender"}
+    assert remarks([of_jumbo]) == ["pgm, 70 octets, MTU 9,000: its sender"]
+    assert remarks([row | {"why_not": "not here"}])[0].endswith("took no part: not here")
+
+
+@pytest.mark.parametrize("receivers", [51, 13_000, MOST_SIMULATED])
+def test_a_simulated_tree_of_any_size_is_a_valid_one(tmp_path: Path, receivers: int) -> None:
+    topology = load_checked(three_tiers(tmp_path, receivers))
+    assert sum(node.count or 0 for node in topology.nodes.values() if node.role.value == "receiver") == receivers
+
+
+@pytest.mark.parametrize(
+    ("share", "drawn"),
+    [("1%", "100000000 < 1000000 "), ("0.004%", "100000000 < 4000 "), ("0.000001%", "100000000 < 1 ")],
+)
+def test_a_small_loss_is_not_rounded_to_none(share: str, drawn: str) -> None:
+    assert f"numgen random mod {drawn}" in loss_rule("up0", parse_fraction(share))
+
+
+async def test_a_run_in_which_nothing_came_is_a_row_and_no_accident(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_arguments: object, **_options: object) -> dict[str, Any]:
+        return {"seconds": 1.0, "snapshot": {"counters": {}, "cpu_s": 0.1}}
+
+    monkeypatch.setattr(recording, "run_tree", nothing)
+    rows = await recording.receivers(Settings(seconds=0.01, runs=1, folder=tmp_path))
+    assert [(row["mb_per_s"], row["of_plain"]) for row in rows] == [(0.0, None), (0.0, None)]
+
+
+def test_a_contender_that_answers_nothing_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distribution of no times is one of zeros."""
+    asked = Trips(0.0)
+    asked._counts_from_ns = 0
+    asked.begin()
+    asked.end(Answered.NO)
+
+    class End:
+        usage = Usage(0.0, 0)
+
+        async def tell(self, _word: str) -> None:
+            pass
+
+        async def until(self, _event: str, _patience_s: float) -> dict[str, float | int]:
+            return asked.result()
+
+    @asynccontextmanager
+    async def pair(*_: object) -> AsyncIterator[tuple[End, End]]:
+        yield End(), End()
+
+    monkeypatch.setattr("deploy.bench.benchmarks.latency.pair", pair)
+    contender: Any = RawGso()
+    with pytest.raises(ProcessError, match="none of 1 questions was answered"):
+        trio.run(trips, contender, Job(Loopback(1500), 100, seconds=0.1))

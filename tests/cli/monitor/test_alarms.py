@@ -1,0 +1,114 @@
+"""The alarms of docs/monitoring.md as Prometheus reads them: promtool checks the rules, and says which of them fire of what comes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.net.support.lab import ROOT
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="needs promtool: apt-get install prometheus, which holds it"
+)
+
+DESK = {"topology": "floor", "node": "desk-1", "role": "receiver"}
+SOURCE = {"topology": "floor", "node": "exchange", "role": "source"}
+CALM = "0x120"  # two hours of a counter that counts nothing, a look each minute
+
+
+@attrs.frozen
+class Case:
+    """What one look after the other finds of some series, as promtool writes it, and of whom the alarm tells then."""
+
+    alarm: str
+    series: dict[str, str]
+    of: dict[str, str]
+    told: dict[str, str] | None = None  # where these are not the labels of the series
+
+
+CASES = [
+    Case("PacketsLost", {"pgm_lost_sqns_total": "0x10 1x110"}, DESK),
+    Case("NodeGone", {"pgm_up": "1x10 0x110"}, DESK),
+    Case(
+        "RepairsFromFarAway",
+        {"pgm_repaired_sqns_total": "0+60x120", "pgm_repaired_locally_total": "0+20x120"},
+        DESK,
+        {"topology": "floor"},
+    ),
+    Case("SourceAskedForTooMuch", {"pgm_rate_cuts_total": "0x10 1x110"}, SOURCE),
+    Case("KernelDropsPackets", {"pgm_socket_drops_total": "0x10 45x110"}, DESK),
+]
+AT_REST = [
+    Case("PacketsLost", {"pgm_lost_sqns_total": "7x120"}, DESK),  # what was lost long ago
+    Case("NodeGone", {"pgm_up": "1x120"}, DESK),
+    Case(
+        "RepairsFromFarAway",
+        {"pgm_repaired_sqns_total": "0+60x120", "pgm_repaired_locally_total": "0+40x120"},
+        DESK,
+    ),
+    Case("RepairsFromFarAway", {"pgm_repaired_sqns_total": CALM, "pgm_repaired_locally_total": CALM}, DESK),
+    Case("SourceAskedForTooMuch", {"pgm_rate_cuts_total": CALM}, SOURCE),
+    Case("KernelDropsPackets", {"pgm_socket_drops_total": CALM}, DESK),
+]
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """The rules of the page in a file."""
+    page = (ROOT / "docs/monitoring.md").read_text()
+    [found] = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if block.startswith("groups:")]
+    file = tmp_path / "rules.yml"
+    file.write_text(found)
+    return file
+
+
+def promtool(*arguments: object) -> str:
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, check=False)
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    return told
+
+
+def fires(rules: Path, case: Case, *, is_told: bool) -> str:
+    """Let Prometheus evaluate the rules over a case; fails where an alarm is told otherwise."""
+    labels = ",".join(f'{name}="{value}"' for name, value in case.of.items())
+    alarms = [{"exp_labels": case.told or case.of}] if is_told else []
+    test: dict[str, Any] = {
+        "rule_files": [rules.name],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": f"{name}{{{labels}}}", "values": values} for name, values in case.series.items()
+                ],
+                "alert_rule_test": [{"eval_time": "12m", "alertname": case.alarm, "exp_alerts": alarms}],
+            }
+        ],
+    }
+    file = rules.with_name("test.yml")
+    file.write_text(json.dumps(test))  # which is YAML, too
+    return promtool("test", "rules", file)
+
+
+def test_prometheus_takes_the_rules(rules: Path) -> None:
+    count = rules.read_text().count("- alert:")
+    assert f"SUCCESS: {count} rules found" in promtool("check", "rules", rules)
+    assert {case.alarm for case in CASES} == set(re.findall(r"alert: (\w+)", rules.read_text()))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alarm)
+def test_an_alarm_is_told_when_it_should(rules: Path, case: Case) -> None:
+    fires(rules, case, is_told=True)
+
+
+@pytest.mark.parametrize("case", AT_REST, ids=lambda case: case.alarm)
+def test_an_alarm_is_quiet_when_nothing_is_wrong(rules: Path, case: Case) -> None:
+    fires(rules, case, is_told=False)

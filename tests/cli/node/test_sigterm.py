@@ -1,0 +1,33 @@
+"""SIGTERM where nothing waits for it: before a node runs it ends the process, behind that the account comes first."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+_PROGRAM = """
+import os, signal, trio
+from deploy.node.sigterm import LAST_WORD
+from pgm.net.element_process import cancel_on_signal
+
+async def run():
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cancel_on_signal, nursery.cancel_scope)
+        LAST_WORD.has_ended = {has_ended}
+        nursery.cancel_scope.cancel()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+with LAST_WORD.installed():
+    trio.run(run)
+    print("the account")
+"""
+
+
+@pytest.mark.parametrize(("has_ended", "code", "said"), [(True, 0, "the account\n"), (False, -signal.SIGTERM, "")])
+def test_who_is_told_to_end_when_it_ends_anyway_says_its_account(has_ended: bool, code: int, said: str) -> None:
+    command = [sys.executable, "-c", _PROGRAM.format(has_ended=has_ended)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (code, said), ended.stderr

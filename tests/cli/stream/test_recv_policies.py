@@ -1,0 +1,92 @@
+"""`pgm recv --on-loss` and `--slow`: what a loss and a slow reader of its output do to it.
+
+`tests/net/endpoint/test_loss_policies.py` goes through what each policy means; here is that the command hands it on and ends as it says.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.cli.command import carried, invoked
+from tests.net.support.places import Place, one_segment
+
+COUNT, SIZE = 3000, 1000
+LINES = [b"%06d" % number + b"." * (SIZE - 7) for number in range(COUNT)]
+
+
+@attrs.frozen
+class Received:
+    """How a receiver ended."""
+
+    lines: list[bytes]
+    code: int
+    account: dict[str, Any]
+    said: str
+
+    @property
+    def ids(self) -> set[str]:
+        """The events of its account."""
+        return {row["id"] for row in self.account["events"]}
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether all that came was sent, in this order."""
+        sent = iter(LINES)
+        return all(line in sent for line in self.lines)
+
+
+def received(folder: Path, tree: str, place: Place, *options: str) -> Received:
+    """What a receiver writes whose output nobody reads before the source has gone."""
+    file = folder / "tree.toml"
+    file.write_text(tree)
+    got = carried(file, place, b"\n".join(LINES), recv=["--lines", *options], send=["--lines"])
+    assert got.sent.returncode == 0, got.sent.stderr
+    *told, account = got.said.splitlines()
+    return Received(got.out.splitlines(), got.code, json.loads(account), "\n".join(told))
+
+
+@pytest.mark.parametrize("on_loss", ["resync", "raise"])
+def test_on_loss(tmp_path: Path, on_loss: str) -> None:
+    """On a stream for which nobody asks, one packet in a hundred is lost."""
+    place = Place.new()
+    tree = one_segment(place, loss='{ loss = "1%" }').replace("[streams.s]", '[streams.s]\norder = "unreliable"')
+    got = received(tmp_path, tree, place, "--on-loss", on_loss)
+    assert got.code == 1, got.said
+    assert got.is_in_order
+    assert got.account["messages"] == len(got.lines)
+    if on_loss == "raise":
+        assert got.said.count(" lost sqns ") == 1, got.said
+        assert "closed-fin" not in got.ids
+        assert len(got.lines) < COUNT - 1
+        return
+    assert "closed-fin" in got.ids
+    assert got.said.count(" lost sqns ") >= 3, got.said
+    assert COUNT - 100 <= len(got.lines) + got.account["lost"] <= COUNT
+
+
+@pytest.mark.parametrize("slow", ["drop-oldest", "close"])
+def test_slow(tmp_path: Path, slow: str) -> None:
+    place = Place.new()
+    tree = one_segment(place, rate="80Mbit/s", parameters='inbox_bytes = "64KiB", rxw_bytes = "64MiB"')
+    got = received(tmp_path, tree, place, "--slow", slow)
+    assert got.is_in_order
+    assert got.code == 1, got.said
+    if slow == "close":
+        assert "closed-overrun" in got.ids
+        assert got.lines == LINES[: len(got.lines)]
+        assert len(got.lines) < COUNT
+        return
+    assert "lost-overrun" in got.ids
+    assert len(got.lines) + got.account["lost"] == COUNT
+    assert got.lines[-1] == LINES[-1]
+
+
+@pytest.mark.parametrize(("option", "value"), [("--on-loss", "raise"), ("--slow", "close")])
+def test_files_have_no_policies(option: str, value: str) -> None:
+    done = invoked("recv", "tree.toml", "--node", "desk-1", "--into", "downloads", option, value)
+    done.complains(2, "files go into a folder, whole")

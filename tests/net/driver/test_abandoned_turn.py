@@ -1,0 +1,57 @@
+"""A node that spins, and a signal whose handler raises while its core is at work: what is half done is told, and not waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import pgm.blocking
+from pgm import Message
+from pgm.errors import UsageError
+from tests.net.support.places import Place
+
+PATIENCE_S = 20.0
+
+
+class Interrupted(Exception):
+    """What the handler raises."""
+
+
+def take(receiver: Any) -> bytes:
+    while not isinstance(item := receiver.recv(PATIENCE_S), Message):
+        assert item is not None
+    return bytes(item.payload)
+
+
+def use(source: Any, receiver: Any) -> None:
+    """Have a receiver's core read, serve its deadline, and be given back room; whoever is called turns all."""
+    source.send_batch([b"behind"] * 3)
+    receiver.driver.serve(receiver._core.deadline_ns)
+    take(receiver)
+
+
+@pytest.mark.parametrize("what", ["receive", "handle_deadline", "grant"])
+def test_others_of_the_thread_go_on(place: Place, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    url = place.url(fin_quiet_ivl="50ms")
+    with (
+        pgm.blocking.open_source(url, busy_poll=True) as source,
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as torn,
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as other,
+    ):
+        source.send(b"before")
+        assert take(torn) == take(other) == b"before"
+
+        def interrupted(*_: object) -> None:
+            raise Interrupted
+
+        with monkeypatch.context() as patch:
+            patch.setattr(torn._core, what, interrupted)
+            with pytest.raises(Interrupted):
+                use(source, torn)
+        for call in (torn.recv, torn.next_batch, torn.poll):
+            with pytest.raises(UsageError, match="half done"):
+                call()
+        source.send(b"last")
+        while (payload := take(other)) != b"last":
+            assert payload == b"behind"

@@ -1,0 +1,156 @@
+"""What a receiver that spins looks for behind a packet: more of them where they come in a row, nothing where each is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import pgm.blocking
+from pgm import Batch, Message
+from pgm.net.driver import busy_poll_driver as busy_poll
+from pgm.net.endpoint.busy_poll import Receiver, Source
+from pgm.net.link.link import Link
+from pgm.net.link.reader import Arrival, TakeAlone
+from tests.net.support.places import Place
+from tests.net.support.taking import PATIENCE_S, payload_of
+
+SENT = [b"%d" % number for number in range(60)]
+MANY = SENT * 20
+TRAIN, TRAINS = [bytes(1400)] * 40, 50
+
+
+@pytest.fixture
+def gathered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each read that was no look for a single packet looked for more behind it."""
+    found: list[bool] = []
+    read = Link.read
+
+    def noted(link: Link, sock: object, *, gathers: bool = True, take: TakeAlone | None = None) -> Arrival | None:
+        found.append(gathers)
+        return read(link, sock, gathers=gathers, take=take)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Link, "read", noted)
+    return found
+
+
+@contextmanager
+def begun(place: Place) -> Iterator[tuple[Source, Receiver]]:
+    """A stream that has begun, and single packets are what is looked for."""
+    with (
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
+        pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms"), busy_poll=True) as source,
+    ):
+        for message in SENT[:4]:
+            source.send(message)
+            assert payload_of(receiver) == message
+        yield source, receiver
+
+
+def test_who_waits_for_each_message_looks_for_nothing_behind_it(
+    place: Place, gathered: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in round trips: between any two of them, or of three where one came soon, a look was in vain."""
+    with begun(place) as (source, receiver):
+        read_alone, rest = Link.read_alone, SENT[::-1]
+        got: list[bytes] = []
+
+        def then_send(link: Link, sock: object, take: TakeAlone, _most: int = 1) -> int:
+            found = read_alone(link, sock, take)  # type: ignore[arg-type]
+            # A turn in a send may have read what was sent, which waits for the application then.
+            if not found and len(got) % 3 < 2 and len(got) + len(rest) == len(SENT):
+                source.send(rest.pop())
+            return found
+
+        monkeypatch.setattr(Link, "read_alone", then_send)
+        gathered.clear()
+        while len(got) < len(SENT):
+            if len(got) % 3 == 2:
+                source.send(rest.pop())  # one that is there already
+            got.append(payload_of(receiver))
+        assert got == SENT
+        assert gathered.count(True) <= len(SENT) // 10  # SPMs come between
+
+
+def test_answers_that_are_there_at_the_first_look_are_no_stream(place: Place, gathered: list[bool]) -> None:
+    with begun(place) as (source, receiver):
+        gathered.clear()
+        for message in MANY:
+            source.send(message)
+            assert payload_of(receiver) == message
+        # After 1, 2, 4 and so on in a row, and then after so many, it was looked whether it is one.
+        assert gathered.count(True) <= len(MANY) // busy_poll._MOST_ALONE + len(f"{busy_poll._MOST_ALONE:b}")
+
+
+def test_trains_behind_such_answers_are_taken_together(place: Place, gathered: list[bool]) -> None:
+    """By whichever receiver of the thread."""
+    with begun(Place.new()) as (asking, answered), pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver:
+        for message in MANY:
+            asking.send(message)
+            assert payload_of(answered) == message
+        with pgm.blocking.open_source(place.url()) as source:  # sends in a thread of its own: nothing is read meanwhile
+            for _ in range(TRAINS):
+                source.send_batch(TRAIN)
+            source.flush()
+            gathered.clear()
+            left = TRAINS * len(TRAIN)
+            while left:
+                item = receiver.next_batch(PATIENCE_S)
+                assert item is not None
+                left -= len(item) if isinstance(item, Batch) else 0
+    assert len(gathered) < TRAINS // 2, "train by train"
+
+
+def test_who_takes_long_for_each_message_keeps_no_other_socket_waiting(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here anything is long, and each message is there at the first look."""
+    monkeypatch.setattr(busy_poll, "_TURN_IVL", 0)
+    other = Place.new()
+    with (
+        pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
+        pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms")) as source,
+        pgm.blocking.open_receiver(other.url(), busy_poll=True) as beside,
+        pgm.blocking.open_source(other.url(fin_quiet_ivl="50ms")) as its_source,
+    ):
+
+        def send_and_take(message: bytes) -> None:
+            source.send(message)
+            source.flush()
+            assert payload_of(receiver) == message
+
+        for message in MANY:
+            send_and_take(message)
+        for _ in range(8):
+            before = beside.counters.packets_in
+            its_source.send(b"y")
+            its_source.flush()
+            for message in SENT[:2]:  # the look of the first may be one behind a turn
+                send_and_take(message)
+            assert beside.counters.packets_in > before
+
+
+def test_who_falls_behind_looks_for_more(place: Place, gathered: list[bool]) -> None:
+    with begun(place) as (source, receiver):
+        gathered.clear()
+        for message in SENT:
+            source.send(message)
+        assert [payload_of(receiver) for _ in SENT] == SENT
+        assert gathered.count(True) >= 1
+
+
+def test_messages_that_are_kept_stay_what_they_are(place: Place) -> None:
+    """Each is an object of its own, though it may have been made before it came."""
+    with begun(place) as (source, receiver):
+        kept: list[Message] = []
+        sqns = []
+        for message in SENT:
+            sqns.append(source.send(message))
+            while len(kept) < len(sqns):
+                item = receiver.recv(PATIENCE_S)
+                assert item is not None
+                kept += [item] if isinstance(item, Message) else []
+        assert [one.payload for one in kept] == SENT
+        assert [one.sqn for one in kept] == sqns
+        assert {one.tsi for one in kept} == {source.tsi}

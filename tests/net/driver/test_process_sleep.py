@@ -1,0 +1,63 @@
+"""An element that rests sleeps with all of its process: not for long, not while something is due, and not past what others bring."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+import trio
+
+from pgm import Batch
+from pgm.net.driver.process_sleep import Pauses
+from pgm.topology.load import loads
+from pgm.units import MILLISECOND, SECOND
+from tests.net.support.elements import running
+from tests.net.support.places import Place, below_a_relay
+
+LENGTH = 30 * MILLISECOND
+
+
+def took_ns(pauses: Pauses, length_ns: int = LENGTH) -> tuple[bool, int]:
+    begun_ns = time.monotonic_ns()
+    return pauses.pause(length_ns), time.monotonic_ns() - begun_ns
+
+
+def test_a_pause_lasts_as_long_as_it_should_and_ends_when_another_socket_brings_something() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pauses = Pauses([ours])
+        has_paused, length_ns = took_ns(pauses)
+        assert has_paused
+        assert LENGTH <= length_ns < 10 * LENGTH
+        theirs.send(b"?")
+        assert took_ns(pauses, 60 * SECOND)[0] is False
+
+
+def test_other_tasks_get_their_turn() -> None:
+    pauses = Pauses([])
+    assert [pauses.pause(0) for _ in range(16)] == 2 * [*[True] * 7, False]
+
+
+@pytest.mark.parametrize("ivl", ["5ms", "0ms"])
+async def test_what_a_pausing_relay_passes_on_is_whole(place: Place, ivl: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, pause, lengths = 60, Pauses.pause, []
+
+    def noted(pauses: Pauses, length_ns: int) -> bool:
+        lengths.append(length_ns)
+        return pause(pauses, length_ns)
+
+    monkeypatch.setattr(Pauses, "pause", noted)
+    pausing = f'rx_bulk_rte = "10kB/s", rx_bulk_ivl = "{ivl}"'
+    topology = loads(below_a_relay(place, "repairer", relay=pausing, rate="160Mbit/s"))
+    async with running(topology, "relay", "desk-1", "source", is_alone=True) as tree:
+        wanted = [f"{number:05d}".encode() * 200 for number in range(40 * rows)]
+        got: list[bytes] = []
+        with trio.fail_after(20):
+            for at in range(0, len(wanted), rows):
+                await tree.sources["source"].send_batch(wanted[at : at + rows])
+                while len(got) < at + rows:
+                    item = await tree.receivers["desk-1"].next_batch()
+                    got += [bytes(one) for one in item.payloads] if isinstance(item, Batch) else []
+        assert got == wanted
+        assert bool(lengths) is (ivl != "0ms")

@@ -1,0 +1,17 @@
+"""Messages by a receiver in the calling thread."""
+
+from __future__ import annotations
+
+from pgm import Message
+from pgm.net.endpoint.busy_poll import Receiver
+
+PATIENCE_S = 20.0
+
+
+def payload_of(receiver: Receiver) -> bytes:
+    """The next message."""
+    while True:
+        item = receiver.recv(PATIENCE_S)
+        assert item is not None
+        if isinstance(item, Message):
+            return item.payload

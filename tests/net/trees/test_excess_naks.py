@@ -1,0 +1,72 @@
+"""A crying baby on real sockets: processes of a tree, one of which loses most of what comes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pgm.errors import UsageError
+from pgm.net.control.control_socket import ask_control
+from tests.net.support.places import Place, one_segment
+from tests.net.support.processes import Process, Processes, Stream, count, processes
+
+SOON = (
+    'nagging_window_ivl = "200ms", nagging_check_ivl = "800ms", nagging_max_sqns = 50, nagging_share = "30%", '
+    'session_expiry = "20s"'
+)
+
+
+def tree_of(place: Place, loss: str) -> str:
+    text = one_segment(place, loss=f'{{ loss = "{loss}" }}', parameters=SOON, rate="8Mbit/s", window="30s")
+    text = text.replace('parents = ["source"]', 'parents = ["repairer"]')
+    return (
+        text + '\n[nodes.repairer]\nrole = "repairer"\n'
+        f'segment = "lan"\naddress = "{place.address(60)}"\nparents = ["source"]\n'
+    )
+
+
+def _release(tree: Processes, baby: str) -> None:
+    """Give the baby its normal budget back from outside."""
+    repairer = tree.running["repairer"]
+    tree.until("repairer", lambda _: _is_released(tree.folder / tree.name / "repairer.ctl", baby))
+    repairer.line_with(f"setting-changed: {baby} is released, by process")
+    repairer.line_with(f"{baby} was released")
+
+
+def _is_released(path: Path, baby: str) -> bool:
+    try:
+        return ask_control(path, {"do": "release", "child": baby})["sessions"] == 1
+    except UsageError:  # it has calmed down for a moment
+        return False
+
+
+def test_a_crying_baby_is_found_out_and_the_others_get_everything(place: Place) -> None:
+    with processes(tree_of(place, "1%"), f"t{place.number}") as tree:
+        stream = Stream(tree)
+        worse = tree.folder / "worse.toml"
+        worse.write_text(tree_of(place, "70%"))
+        stream.start(["desk-1"], ["repairer"])
+        arguments = ["run", str(worse), "--node", "desk-2", "--json"]
+        baby = Process("desk-2", arguments, env={"PGM_RUNTIME_DIR": str(tree.folder / "worse")})
+        tree.all.append(baby)
+        try:
+            baby.line_with("ready:")
+            stream.go()
+            baby.line_with("nagging: session")
+            tree.running["repairer"].line_with("crying-child: session")
+            found_at = time.monotonic()
+            stream.until_delivered(1000)
+            assert time.monotonic() - found_at < 25  # what the baby was admitted with before goes first
+            snapshot = tree.until("repairer", lambda one: count(one, "nak_packets_of_crying"))
+            assert count(snapshot, "children_crying") >= 1  # again, if it had calmed down
+            cries = [line for line in tree.running["repairer"].log.splitlines() if "crying-child: session" in line]
+            assert {line.split(" asks for repairs")[0].split()[-1] for line in cries} == {place.address(101)}
+            assert count(tree.status("desk-1"), "lost_sqns") == 0
+            _release(tree, place.address(101))
+            baby.close()
+            tree.running["repairer"].line_with("crying-child-over: session")
+        finally:
+            stream.stop()
+        [account] = stream.end()
+    assert account["lost"] == 0
+    assert account["delivered"] == stream.messages

@@ -1,0 +1,377 @@
+"""Network elements: NAKs confirmed, forwarded, eliminated, anticipated (RFC 7.2 - 7.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.core.element.relay import ElementSetup
+from pgm.units import SECOND
+from pgm.wire.control_packets import Nak
+from pgm.wire.formats import PacketType
+from tests.reference import OTHER_TSI
+from tests.rfc.bench import BELOW, SOURCE, UP, A, B, Bench, C
+from tests.unit.core.makers import MS, data_train, nak_packet, spm_packet
+
+T = PacketType
+RPT, EVERY, ELIM, RDATA = 300 * MS, 100 * MS, 100 * MS, 2 * SECOND
+TIMES = {"ne_nak_rpt_ivl": RPT, "ne_nak_rpt_rte": 10, "nak_elim_ivl": ELIM, "ne_nak_rdata_ivl": RDATA}
+OTHER_CHILD = "10.1.0.8"
+
+
+def bench(**changes):
+    return Bench(**TIMES | changes).begin()
+
+
+# Confirming
+
+
+@pytest.mark.rfc("NE-05")
+def test_every_unicast_nak_is_confirmed_on_the_segment_it_came_from():
+    """The first, duplicates, eliminated ones, and while nobody above answers."""
+    made = bench()
+    made.nak(A, 5)
+    made.nak(A, 5, peer=OTHER_CHILD, after=MS)
+    made.nak(B, 5, after=MS)
+    assert made.where(T.NCF) == [("a", (5,)), ("a", (5,)), ("b", (5,))]
+    made.ncf(5)
+    made.log.clear()
+    made.nak(A, 5, after=MS)  # eliminated
+    made.nak(C, 5, after=MS)
+    assert made.where(T.NCF) == [("a", (5,)), ("c", (5,))]
+    assert made.sent(T.NAK) == []
+    assert all(send.to is None for _, send, _ in made.sent(T.NCF))
+
+
+@pytest.mark.rfc("NE-06")
+@pytest.mark.parametrize("kind", ["aggregator", "repairer"])
+def test_a_multicast_nak_is_not_confirmed_and_makes_no_state(kind):
+    made = Bench(kind, **TIMES).begin()
+    packet = nak_packet(5, source_nla=SOURCE, group_nla=A.group)
+    assert made.hear(packet, A, BELOW[A.index], is_group=True) == []
+    made.wait(SECOND)
+    assert made.log == []
+    made.rdata(5)
+    assert made.sent(T.RDATA) == []
+
+
+@pytest.mark.rfc("NE-07")
+def test_an_ncf_is_the_nak_with_its_ports_turned_round():
+    made = bench()
+    made.nak(A, 5, 7, 9)
+    [(_, send, ncf)] = made.sent(T.NCF)
+    assert isinstance(ncf, Nak)
+    nak = nak_packet(5, 7, 9, source_nla=SOURCE, group_nla=A.group)
+    assert (ncf.tsi, ncf.data_port, ncf.sqns, ncf.options) == (nak.tsi, nak.data_port, nak.sqns, nak.options)
+    assert (ncf.source_nla, ncf.group_nla, send.segment, send.to) == (SOURCE, A.group, A, None)
+    assert ncf.octets[:2] == nak.tsi[6:]
+    assert int.from_bytes(ncf.octets[2:4], "big") == nak.data_port
+
+
+@pytest.mark.rfc("NE-08")
+def test_identical_ncfs_are_kept_apart_and_none_is_forgotten():
+    """The first at once; per segment, session and list of sqns."""
+    made = bench(ncf_ivl=5 * MS)
+    for _ in range(10):
+        made.nak(A, 5)
+    made.nak(B, 5)
+    made.nak(A, 6)
+    assert made.where(T.NCF) == [("a", (5,)), ("b", (5,)), ("a", (6,))]
+    begun = made.now
+    made.wait(5 * MS)
+    assert made.where(T.NCF)[3:] == [("a", (5,))]
+    assert made.times(T.NCF)[3] == begun + 5 * MS
+
+
+@pytest.mark.rfc("NE-09")
+def test_every_segment_that_asks_gets_the_repair():
+    """Those whose NAKs were eliminated too, each once however often it asked."""
+    made = bench()
+    made.nak(A, 5)
+    made.nak(A, 5, peer=OTHER_CHILD)
+    made.ncf(5, after=MS)
+    made.nak(C, 5, after=MS)
+    assert len(made.sent(T.NAK)) == 1
+    made.rdata(5, after=MS)
+    assert made.where(T.RDATA) == [("a", (5,)), ("c", (5,))]
+
+
+# Forwarding
+
+
+@pytest.mark.rfc("NE-10")
+def test_a_new_nak_is_forwarded_at_once_to_the_upstream_neighbour_alone():
+    """No back-off. The body keeps its source; the group is that of the segment above, where it has one of its own."""
+    made = bench(nak_bo_ivl=10 * MS)
+    begun = made.now
+    made.nak(A, 5, 7)
+    [(at, send, nak)] = made.sent(T.NAK)
+    assert isinstance(nak, Nak)
+    assert (at, send.segment, send.to, send.is_data) == (begun, UP, SOURCE, False)
+    assert (nak.sqns, nak.source_nla, nak.group_nla) == ((5, 7), SOURCE, UP.group)
+
+
+@pytest.mark.rfc("NE-11", "NE-12")
+def test_an_unconfirmed_nak_is_repeated_at_its_rate_and_then_given_up():
+    """NAK_RPT_IVL is the whole time, from sending it; what is asked for later begins anew."""
+    made = bench()
+    begun = made.now
+    made.nak(A, 5)
+    made.wait(10 * SECOND)
+    assert [at - begun for at in made.times(T.NAK)] == [0, EVERY, 2 * EVERY]
+    made.rdata(5)
+    assert made.sent(T.RDATA) == []  # the state is gone
+    made.log.clear()
+    begun = made.now
+    made.nak(A, 5)
+    made.wait(10 * SECOND)
+    assert [at - begun for at in made.times(T.NAK)] == [0, EVERY, 2 * EVERY]
+
+
+@pytest.mark.rfc("NE-11")
+@pytest.mark.parametrize("rate", [2, 10, 100])
+def test_repeats_follow_nak_rpt_rte(rate):
+    made = bench(ne_nak_rpt_rte=rate, ne_nak_rpt_ivl=SECOND)
+    begun = made.now
+    made.nak(A, 5)
+    made.wait(5 * SECOND)
+    assert [at - begun for at in made.times(T.NAK)] == [step * SECOND // rate for step in range(rate)]
+
+
+@pytest.mark.rfc("NE-13", "NE-14")
+def test_a_confirmed_nak_is_not_repeated_and_lives_for_nak_rdata_ivl():
+    made = bench()
+    made.nak(A, 5)
+    made.ncf(5, after=50 * MS)
+    confirmed_at = made.now
+    made.wait(RDATA - MS)
+    assert len(made.sent(T.NAK)) == 1
+    made.rdata(5)
+    assert made.where(T.RDATA) == [("a", (5,))]
+    made.log.clear()
+    made.nak(A, 6)
+    made.ncf(6)
+    made.wait(RDATA)
+    made.rdata(6)
+    assert made.sent(T.RDATA) == []
+    assert made.now - confirmed_at < 3 * RDATA
+    assert len(made.core.sessions) == 1
+
+
+@pytest.mark.rfc("NE-14")
+def test_a_confirmed_nak_without_repair_is_forgotten_silently():
+    made = bench()
+    made.nak(A, 5)
+    made.ncf(5)
+    made.log.clear()
+    made.wait(RDATA + SECOND)
+    assert made.log == []
+
+
+@pytest.mark.rfc("NE-13")
+@pytest.mark.parametrize(("sqn", "tsi"), [(6, None), (5, OTHER_TSI)], ids=["another sqn", "another session"])
+def test_only_a_matching_ncf_confirms(sqn, tsi):
+    made = bench()
+    made.hear(spm_packet(1, 0, 19, tsi=OTHER_TSI), UP, SOURCE)
+    made.nak(A, 5)
+    packet = nak_packet(sqn, kind=T.NCF, source_nla=SOURCE, group_nla=UP.group, **({"tsi": tsi} if tsi else {}))
+    made.hear(packet, UP, SOURCE)
+    made.wait(SECOND)
+    assert len(made.sent(T.NAK)) == 3
+
+
+@pytest.mark.rfc("NE-15", "NE-04")
+@pytest.mark.parametrize("is_confirmed", [False, True])
+def test_odata_ends_no_repair(is_confirmed):
+    """Not on the way to others does it cancel what was asked for."""
+    made = bench()
+    begun = made.now
+    made.nak(A, 5)
+    if is_confirmed:
+        made.ncf(5)
+    made.hear(data_train([5]), UP, SOURCE, after=MS)
+    made.wait(250 * MS)
+    expected = [0] if is_confirmed else [0, EVERY, 2 * EVERY]
+    assert [at - begun for at in made.times(T.NAK)] == expected
+    made.rdata(5)
+    assert made.where(T.RDATA) == [("a", (5,))]
+
+
+@pytest.mark.rfc("NE-16")
+def test_a_repair_ends_forwarding_even_unconfirmed():
+    made = bench()
+    made.nak(A, 5)
+    made.rdata(5, after=MS)
+    assert made.where(T.RDATA) == [("a", (5,))]
+    made.wait(SECOND)
+    assert len(made.sent(T.NAK)) == 1
+    made.rdata(5)
+    assert len(made.sent(T.RDATA)) == 1
+
+
+# Elimination
+
+
+@pytest.mark.rfc("NE-20")
+def test_duplicates_of_a_pending_nak_are_discarded_however_long_it_takes():
+    made = bench()
+    for step in range(29):
+        made.nak((A, B, C)[step % 3], 5, after=10 * MS if step else 0)
+    # Its own repeats, and nothing for the duplicates.
+    assert len(made.sent(T.NAK)) == 3
+    assert made.core.counters.nak_packets_eliminated == 28
+
+
+@pytest.mark.rfc("NE-22")
+def test_nak_rdata_ivl_restarts_with_the_ncf_and_not_with_the_nak():
+    made = bench()
+    made.nak(A, 5)
+    made.ncf(5)
+    made.nak(A, 5, after=50 * MS)  # eliminated: changes no timer
+    made.wait(RDATA - 50 * MS)
+    made.rdata(5)
+    assert made.sent(T.RDATA) == []
+
+
+# Anticipation
+
+
+@pytest.mark.rfc("NE-24", "NE-27")
+def test_an_ncf_from_above_anticipates_naks_from_below():
+    """No segment is listed, so the repair goes nowhere until one asks; its NAK is confirmed and eliminated."""
+    made = bench()
+    assert made.ncf(5, 6) == []
+    made.rdata(5)
+    assert made.log == []
+    made.nak(B, 6, after=ELIM - MS)
+    assert made.where(T.NCF) == [("b", (6,))]
+    assert made.sent(T.NAK) == []
+    made.rdata(6)
+    assert made.where(T.RDATA) == [("b", (6,))]
+
+
+@pytest.mark.rfc("NE-27")
+def test_after_nak_elim_ivl_an_anticipated_nak_is_forwarded():
+    made = bench()
+    made.ncf(5)
+    made.nak(B, 5, after=ELIM)
+    assert made.where(T.NAK) == [("core", (5,))]
+    made.nak(B, 5, after=MS)
+    assert len(made.sent(T.NAK)) == 1
+
+
+@pytest.mark.rfc("NE-24")
+def test_an_anticipated_repair_lives_for_nak_rdata_ivl():
+    made = bench()
+    made.ncf(5)
+    made.nak(A, 5)
+    made.wait(RDATA)
+    made.rdata(5)
+    assert made.sent(T.RDATA) == []
+
+
+@pytest.mark.rfc("NE-25")
+def test_an_ncf_for_what_is_known_restarts_both_intervals():
+    made = bench()
+    made.nak(A, 5)
+    made.ncf(5)
+    made.ncf(5, after=80 * MS)
+    made.nak(A, 5, after=ELIM - MS)
+    assert len(made.sent(T.NAK)) == 1
+    made.wait(RDATA - ELIM)
+    made.rdata(5)
+    assert made.where(T.RDATA) == [("a", (5,))]
+
+
+@pytest.mark.rfc("NE-26", "NE-13")
+def test_an_ncf_on_a_segment_below_means_nothing():
+    """Taken for an answer, it would leave the element waiting for a repair that nobody was asked for."""
+    made = bench()
+    made.nak(A, 5)
+    for segment in (A, B):
+        assert made.ncf(5, 6, on=segment, peer=BELOW[segment.index]) == []
+    made.wait(250 * MS)
+    assert len(made.sent(T.NAK)) == 3
+    made.nak(B, 6)  # not anticipated
+    assert made.where(T.NAK)[3:] == [("core", (6,))]
+    assert made.core.counters.ncf_packets_below == 2
+
+
+@pytest.mark.rfc("NE-28")
+def test_a_list_is_forwarded_intact_if_anything_in_it_is_new():
+    """The header's sqn counts too; the NCF carries the identical list."""
+    made = bench()
+    made.nak(A, 5, 6)
+    made.ncf(5, 6)
+    made.log.clear()
+    made.nak(B, 5, 6, 7, after=MS)
+    assert made.where(T.NAK) == [("core", (5, 6, 7))]
+    assert made.where(T.NCF) == [("b", (5, 6, 7))]
+    made.ncf(5, 6, 7)
+    made.log.clear()
+    made.nak(C, 7, 5, 6, after=MS)
+    assert made.where(T.NAK) == []
+    assert made.where(T.NCF) == [("c", (7, 5, 6))]
+    for sqn, names in ((5, "abc"), (6, "abc"), (7, "bc")):
+        made.log.clear()
+        made.rdata(sqn)
+        assert made.where(T.RDATA) == [(name, (sqn,)) for name in names]
+
+
+@pytest.mark.rfc("NE-28")
+def test_a_list_from_above_anticipates_all_of_it():
+    made = bench()
+    made.ncf(3, 9, 11)
+    for sqn in (3, 9, 11):
+        made.nak(A, sqn)
+    assert made.sent(T.NAK) == []
+    made.nak(A, 3, 9, 10)
+    assert made.where(T.NAK) == [("core", (3, 9, 10))]
+
+
+# Limits
+
+
+@pytest.mark.rfc("SEC-01")
+def test_naks_of_unknown_sessions_are_refused():
+    made = bench()
+    made.nak(A, 5, tsi=OTHER_TSI)
+    assert made.log == []
+    assert made.core.counters.foreign_packets == 1
+
+
+@pytest.mark.rfc("SEC-01")
+@pytest.mark.parametrize("sqn", [20, 4000, (1 << 31) - 1])
+def test_naks_for_what_was_never_sent_make_no_state(sqn):
+    made = bench()
+    made.nak(A, sqn)
+    made.wait(SECOND)
+    assert made.log == []
+    assert made.core.counters.nak_packets_foreign == 1
+
+
+@pytest.mark.rfc("SEC-01")
+def test_naks_for_what_the_window_has_left_are_confirmed_and_go_no_further():
+    """Nobody above has it any more. Where some node keeps more than the source's window, it is asked all the same."""
+    made = Bench(**TIMES).begin(100)
+    made.hear(spm_packet(2, 50, 99), UP, SOURCE)
+    made.nak(A, 10)
+    made.nak(A, 49, 50)
+    assert made.where(T.NCF) == [("a", (10,)), ("a", (49, 50))]
+    assert made.where(T.NAK) == [("core", (49, 50))]
+    made.rdata(10)
+    assert made.sent(T.RDATA) == []
+    keeper = Bench(setup=ElementSetup(UP, (A,), parents=(SOURCE,), asks_below_trail=True), **TIMES).begin(100)
+    keeper.hear(spm_packet(2, 50, 99), UP, SOURCE)
+    keeper.nak(A, 10)
+    assert keeper.where(T.NAK) == [("core", (10,))]
+
+
+@pytest.mark.rfc("SEC-01")
+def test_repair_state_is_bounded():
+    made = bench(repair_states=16, child_nak_rte=10_000_000)
+    made.hear(spm_packet(2, 0, 100_000), UP, SOURCE)
+    for sqn in range(0, 10_000, 2):
+        made.nak(A, sqn)
+    [session] = made.core.sessions
+    assert len(session.elimination.repairs) <= 16
+    assert made.core.counters.states_refused > 0

@@ -1,0 +1,232 @@
+"""The 25 tests that matter most: network elements and repairers."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from pgm.core.element.relay import ElementSetup
+from pgm.core.segment import Channel
+from pgm.core.source.setup import SourceSetup
+from pgm.core.source.source import SourceCore
+from pgm.units import SECOND
+from pgm.wire import checksum
+from pgm.wire.control_packets import Nak, Spm
+from pgm.wire.formats import PacketType
+from pgm.wire.options import Join, Unknown
+from pgm.wire.train import Train
+from tests.reference import DATA_PORT, TSI
+from tests.rfc.bench import BELOW, SOURCE, UP, A, B, Bench, C, as_received
+from tests.rfc.test_polls import BO, Child, Floor, poll
+from tests.unit.core.makers import (
+    MS,
+    data_train,
+    nak_packet,
+    ncf_packet,
+    parameters,
+    payload_of,
+    sent_items,
+    sent_sqns,
+    spm_packet,
+)
+from tests.unit.core.reader import Reader
+
+T = PacketType
+RPT, EVERY, ELIM, RDATA = 300 * MS, 100 * MS, 100 * MS, 2 * SECOND
+TIMES = {"ne_nak_rpt_ivl": RPT, "ne_nak_rpt_rte": 10, "nak_elim_ivl": ELIM, "ne_nak_rdata_ivl": RDATA}
+NEIGHBOUR = "10.0.0.2"
+
+
+def bench(**changes):
+    return Bench(**TIMES | changes).begin()
+
+
+@pytest.mark.rfc("NE-20", "NE-21", "NE-22", "NE-31")
+def test_03_ne_elimination_cycle():
+    """NAK up, NCF down; duplicates confirmed and not forwarded; the first after NAK_ELIM_IVL goes up once; and the end."""
+    made = bench()
+    made.nak(A, 5)
+    made.ncf(5, after=10 * MS)
+    for _ in range(9):
+        made.nak(A, 5, after=10 * MS)
+    made.wait(9 * MS)
+    made.nak(B, 5)  # 99 ms after the confirmation
+    assert len(made.sent(T.NCF)) == 11
+    assert len(made.sent(T.NAK)) == 1
+    made.nak(A, 5, after=MS)
+    made.nak(A, 5, after=MS)  # pending again
+    assert len(made.sent(T.NAK)) == 2
+    made.ncf(5, after=10 * MS)
+    confirmed_at = made.now
+    made.wait(99 * MS)
+    made.nak(A, 5)
+    assert len(made.sent(T.NAK)) == 2
+    made.nak(A, 5, after=MS)
+    assert len(made.sent(T.NAK)) == 3
+    made.ncf(5, after=90 * MS)
+    assert made.now == confirmed_at + 190 * MS
+    # NAK_RDATA_IVL counts from this confirmation: a moment before its end the repair still goes to both,
+    made.wait(RDATA - 1)
+    again = len(made.sent(T.NAK))
+    made.rdata(5)
+    assert made.where(T.RDATA) == [("a", (5,)), ("b", (5,))]
+    # and at its end nobody remembers.
+    made.nak(A, 6)
+    made.ncf(6)
+    made.wait(RDATA)
+    made.log.clear()
+    made.rdata(6)
+    assert (made.log, again) == ([], 3)
+
+
+@pytest.mark.rfc("NE-09", "NE-24", "NE-30", "NE-32")
+def test_04_ne_constrains_rdata():
+    """To those who asked, while pending or eliminated, once; an anticipated state alone sends it nowhere."""
+    made = bench()
+    made.nak(A, 5)
+    made.ncf(5)
+    made.nak(C, 5, after=MS)
+    assert len(made.sent(T.NAK)) == 1
+    made.rdata(5)
+    assert made.where(T.RDATA) == [("a", (5,)), ("c", (5,))]
+    made.rdata(5)
+    assert len(made.sent(T.RDATA)) == 2
+    made.ncf(6)
+    made.rdata(6)
+    assert len(made.sent(T.RDATA)) == 2
+    assert made.core.counters.rdata_unwanted == 2
+
+
+@pytest.mark.rfc("NE-15")
+def test_05_odata_passing_an_ne_cancels_nothing():
+    """Neither a pending NAK nor its repair state."""
+    made = bench()
+    begun = made.now
+    made.nak(A, 5)
+    made.hear(data_train([5], kind=T.ODATA), UP, SOURCE, after=MS)
+    made.wait(250 * MS)
+    assert [at - begun for at in made.times(T.NAK)] == [0, EVERY, 2 * EVERY]
+    made.ncf(5)
+    made.hear(data_train([5]), UP, SOURCE, after=MS)
+    made.nak(B, 5, after=MS)
+    assert len(made.sent(T.NAK)) == 3
+    made.rdata(5)
+    assert made.where(T.RDATA) == [("a", (5,)), ("b", (5,))]
+
+
+@pytest.mark.rfc("NE-05", "NE-06", "NE-07")
+def test_06_ne_confirms_on_the_arrival_interface():
+    """Duplicates, eliminated NAKs, and while nothing comes from above; never a multicast NAK; NCFs go no further."""
+    made = bench()
+    for segment, after in ((A, 0), (A, MS), (B, MS), (C, 150 * MS)):
+        made.nak(segment, 5, after=after)
+    assert made.where(T.NCF) == [(name, (5,)) for name in "aabc"]
+    made.ncf(5)
+    made.log.clear()
+    made.nak(A, 5, after=MS)
+    made.nak(C, 5, after=MS)
+    assert made.where(T.NCF) == [("a", (5,)), ("c", (5,))]
+    made.log.clear()
+    assert made.ncf(7) == []
+    assert made.ncf(8, on=A, peer=BELOW[A.index]) == []
+    made.hear(nak_packet(9, source_nla=SOURCE, group_nla=B.group), B, BELOW[B.index], is_group=True)
+    assert made.log == []
+
+
+@pytest.mark.rfc("NE-11", "NE-12")
+def test_07_ne_gives_up_after_nak_rpt_ivl():
+    """Repeats at NAK_RPT_RTE, NAK_RPT_IVL in all; a later NAK begins afresh."""
+    made = bench()
+    for _ in range(3):
+        begun = made.now
+        made.log.clear()
+        made.nak(A, 5)
+        made.wait(5 * SECOND)
+        assert [at - begun for at in made.times(T.NAK)] == [0, EVERY, 2 * EVERY]
+    made.rdata(5)
+    assert made.sent(T.RDATA) == []
+
+
+@pytest.mark.rfc("NE-01", "NE-02", "NE-10", "W-28")
+def test_08_spm_forwarding():
+    """A path of its own on every segment, all else as it came; then NAKs go to the element, and from it to the neighbour."""
+    made = Bench(setup=ElementSetup(UP, (A, B, C)), **TIMES)
+    spm = as_received(spm_packet(7, 0, -1, Join(0), Unknown(number=0x44, value=b"kept"), path_nla=NEIGHBOUR))
+    made.hear(Train.of(spm.octets), UP, NEIGHBOUR)
+    sent = [(send.segment, item) for _, send, item in made.sent(T.SPM)]
+    assert [segment for segment, _ in sent] == [A, B, C]
+    for segment, item in sent:
+        assert isinstance(item, Spm)
+        assert checksum.is_valid(item.octets)
+        assert attrs.evolve(item, path_nla=NEIGHBOUR) == spm
+        assert item.path_nla == segment.address
+    made.log.clear()
+    assert made.hear(spm_packet(7, 3, 19, path_nla=SOURCE), UP, SOURCE) == []
+    # A receiver below takes the element for its neighbour.
+    reader = Reader()
+    reader.hear(sent[0][1], peer=A.address)
+    reader.hear(data_train([0, 1, 4]))
+    reader.wait(20 * MS)
+    assert {send.to for _, send in reader.sent} == {A.address}
+    made.hear(data_train(range(5)), UP, NEIGHBOUR)
+    made.log.clear()
+    made.nak(A, 2, 3)
+    [(_, send, nak)] = made.sent(T.NAK)
+    assert isinstance(nak, Nak)
+    assert (send.segment.address, send.to, nak.sqns) == (UP.address, NEIGHBOUR, (2, 3))
+
+
+@pytest.mark.rfc("NE-28", "SRC-44", "RCV-48")
+def test_13_nak_list_in_an_ne():
+    """Anything new in it: forwarded intact, the NCF identical; nothing new: eliminated. The source answers each sqn, and a
+    list in an NCF suspends all of it at every receiver."""
+    made = bench()
+    made.nak(A, 3, 4)
+    made.ncf(3, 4)
+    made.log.clear()
+    made.nak(B, 3, 4, 9, 12, after=MS)
+    assert made.where(T.NCF) == [("b", (3, 4, 9, 12))]
+    [(_, send, forwarded)] = made.sent(T.NAK)
+    assert isinstance(forwarded, Nak)
+    assert forwarded.sqns == (3, 4, 9, 12)
+    made.ncf(3, 4, 9, 12)
+    made.nak(C, 9, 3, after=MS)
+    assert len(made.sent(T.NAK)) == 1
+    setup = SourceSetup(TSI, attrs.evolve(UP, address=SOURCE, downstream=True), DATA_PORT)
+    source = SourceCore(setup, parameters(rdata_hold_ivl=0), made.now)
+    source.submit([payload_of(sqn) for sqn in range(20)])
+    while source.window.has_unsent:
+        source.handle_deadline(max(made.now, source.deadline_ns))
+    answer = source.receive(Train.of(bytes(send.octets)), Channel(setup.segment, False), UP.address, made.now + SECOND)
+    assert [item.sqns for item in sent_items(answer) if isinstance(item, Nak)] == [(3, 4, 9, 12)]
+    repairs = [source.handle_deadline(made.now + SECOND + step * MS) for step in range(10)]
+    assert sent_sqns([effect for effects in repairs for effect in effects], T.RDATA) == [3, 4, 9, 12]
+    reader = Reader(nak_bo_ivl=1)
+    reader.hear(spm_packet(1, 0, -1))
+    reader.hear(data_train([0, 1, 2, 5, 6, 7, 8, 10, 11, 13]))
+    reader.hear(ncf_packet(3, 4, 9, 12))
+    reader.wait(150 * MS)
+    assert reader.naks() == []
+
+
+@pytest.mark.rfc("POLL-02", "POLL-08", "POLL-09", "POLL-11", "POLL-12", "POLL-13")
+def test_21_poll_rounds():
+    """Chance by mask, the population frozen in round 0, one answer in time, taken back by another poll, M / P."""
+    drawn = [Child(seed).hear(poll(1, rand=0x5A5A5A5A, mask=0xFF)).wait() for seed in range(4096)]
+    assert sum(bool(child.said) for child in drawn) == pytest.approx(16, abs=12)
+    child = Child()
+    other = ~child.node_id.value & 0xFFFFFFFF
+    child.hear(poll(1, 0, rand=other, mask=0xFFFFFFFF)).wait()  # heard, not drawn
+    late = Child(2).hear(poll(1, 1)).wait()  # came after round 0
+    child.hear(poll(1, 1)).wait()
+    assert (child.replies, late.replies) == ([(1, 1)], [])
+    [(at, to, *_)] = child.said
+    assert 0 <= at - (child.now - 2 * BO) <= BO
+    assert to == SOURCE
+    child.said.clear()
+    child.hear(poll(2), poll(3, rand=other, mask=0xFFFFFFFF)).wait()
+    assert child.replies == []
+    child.hear(poll(4), poll(9, path=NEIGHBOUR), poll(9, 0, path=NEIGHBOUR)).wait()
+    assert sorted(child.replies) == [(4, 0), (9, 0)]
+    floor = Floor(poll_history=4).join(500).begin().run(120 * SECOND)
+    assert floor.parent.population == pytest.approx(500, rel=0.4)

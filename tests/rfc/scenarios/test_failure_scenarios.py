@@ -1,0 +1,154 @@
+"""The 25 tests that matter most: where multicast or a repairer fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.core.receiver.session import ReceiverSetup
+from pgm.units import SECOND
+from pgm.wire.control_packets import Nak
+from pgm.wire.formats import PacketType
+from pgm.wire.options import NbrUnreach, PathNla, find
+from tests.rfc.bench import BELOW, LAN, SOURCE, UP, A, B, Bench
+from tests.rfc.redirects import (
+    DLR_B,
+    DLR_UP,
+    EVERY,
+    PARENT_NLA,
+    RPT,
+    asked,
+    knows_off_tree,
+    off_tree,
+    offer,
+    said,
+)
+from tests.unit.core.makers import (
+    BY_UNICAST,
+    MS,
+    SEGMENT,
+    data_train,
+    evolve,
+    nak_packet,
+    ncf_packet,
+    sent_items,
+    spm_packet,
+)
+from tests.unit.core.reader import Reader
+
+T = PacketType
+STRANGER = "10.0.0.66"
+
+
+def unreachable(*sqns: int, path: str = SOURCE) -> Nak:
+    """An NCF of somebody who cannot be heard by multicast."""
+    packet = ncf_packet(*sqns)
+    return evolve(packet, options=(*packet.options, NbrUnreach(), PathNla(path_nla=path)))
+
+
+@pytest.mark.rfc("DLR-11", "DLR-12", "DLR-37", "DLR-38", "DLR-39", "DLR-40")
+def test_14_rdata_of_an_off_tree_dlr():
+    """To its parent alone, behind a null NAK; the parent sends it on to who asked; the null NAK eliminates no real one."""
+    dlr = off_tree()
+    dlr.log.clear()
+    dlr.nak(LAN, 5, peer=PARENT_NLA)
+    dlr.wait(10 * MS)
+    assert said(dlr) == [
+        (T.NCF, PARENT_NLA, (5,)),
+        (T.NNAK, PARENT_NLA, (5,)),
+        (T.RDATA, PARENT_NLA, (5,)),
+    ]
+    parent = knows_off_tree()
+    parent.nak(A, 5)
+    parent.log.clear()
+    parent.hear(ncf_packet(5), B, DLR_B, is_group=False)
+    parent.hear(nak_packet(5, kind=T.NNAK, source_nla=SOURCE, group_nla=B.group), B, DLR_B, is_group=False)
+    parent.hear(data_train([5], kind=T.RDATA), B, DLR_B, is_group=False)
+    assert [(send.segment, send.to, item.type) for _, send in parent.log for item in sent_items([send])] == [
+        (UP, SOURCE, T.NNAK),
+        (A, None, T.RDATA),
+    ]
+    # A null NAK out of the blue goes up too; what it leaves behind stops no real NAK, and adds no segment.
+    other = Bench().begin()
+    other.hear(nak_packet(7, kind=T.NNAK, source_nla=SOURCE, group_nla=B.group), B, BELOW[B.index], is_group=False)
+    other.nak(A, 7)
+    assert [len(other.sent(kind)) for kind in (T.NNAK, T.NAK, T.NCF)] == [1, 1, 1]
+    other.rdata(7)
+    assert other.where(T.RDATA) == [("a", (7,))]
+
+
+@pytest.mark.rfc("DLR-32", "DLR-34", "DLR-35", "DLR-36")
+def test_15_redirect_failure_paths():
+    """Silent: dropped, the neighbour asked anew. Lacking one packet: that one goes up. Its own loss: never asked. No NCF: none."""
+    made = knows_off_tree()
+    begun = made.now
+    made.nak(A, 5)
+    made.wait(RPT + EVERY)
+    assert [(at - begun, send.to) for at, send, _ in made.sent(T.NAK)] == [
+        *((step * EVERY, DLR_B) for step in range(3)),
+        (RPT, SOURCE),
+        (RPT + EVERY, SOURCE),
+    ]
+    made.ncf(5)
+    made.nak(A, 6)
+    assert asked(made)[-1] == ("core", SOURCE, (6,))
+    made = knows_off_tree()
+    made.nak(A, 5)
+    made.hear(ncf_packet(5), B, DLR_B, is_group=False)
+    made.nak(B, 5, peer=DLR_B)  # it has not got it
+    made.nak(A, 6)
+    assert asked(made) == [("b", DLR_B, (5,)), ("core", SOURCE, (5,)), ("b", DLR_B, (6,))]
+    made = knows_off_tree()
+    made.nak(B, 8)  # its own segment lacks it
+    made.nak(A, 8)
+    assert asked(made) == [("core", SOURCE, (8,))]
+    upstream = Bench(honour_redirects=True, ne_nak_rpt_ivl=RPT, ne_nak_rpt_rte=10).begin()
+    upstream.nak(A, 5)
+    upstream.hear(offer(DLR_UP), UP, DLR_UP)
+    upstream.wait(2 * EVERY)
+    assert asked(upstream) == [("core", SOURCE, (5,))] * 3  # the offer confirms nothing
+
+
+@pytest.mark.rfc("IMP-20", "IMP-21", "IMP-23", "IMP-24", "IMP-25", "IMP-26", "IMP-27", "RCV-52", "RCV-53")
+def test_24_nbr_unreach():
+    """The parent finds out, confirms by unicast; the receiver tells its subnet once, is silent, and resumes with the next SPM."""
+    parent = Bench(dup_nak_max=2).begin(5, spm_sqn=5)
+    for _ in range(2):
+        parent.nak(A, 2)
+    parent.log.clear()
+    parent.nak(A, 2)
+    [(_, send, ncf)] = parent.sent(T.NCF)
+    assert isinstance(ncf, Nak)
+    assert send.to is not None
+    assert find(ncf.options, NbrUnreach)
+    # Its child: the same packet by unicast is multicast once more, with a hop limit of 1; asking stops.
+    reader = Reader(ReceiverSetup(SEGMENT), nak_bo_ivl=10 * MS, reorder_ivl=MS)
+    reader.hear(spm_packet(5, 0, -1, path_nla=A.address))
+    reader.hear(data_train([0, 2]))
+    assert reader.hear(unreachable(1, path=STRANGER), channel=BY_UNICAST) == []
+    [copy] = reader.hear(ncf, channel=BY_UNICAST)
+    assert (copy.to, copy.hops, bytes(copy.octets)) == (None, 1, ncf.octets)
+    assert reader.hear(ncf) == []
+    # An SPM that says so has the last SPM_SQN; its window is none; losses wait.
+    reader.hear(spm_packet(5, 900, 1000, NbrUnreach(), path_nla=A.address))
+    reader.hear(data_train([4]))
+    reader.wait(3 * SECOND)
+    assert (reader.naks(), reader.lost(), reader.core.status(reader.now)[0].lead) == ([], {}, 4)
+    reader.hear(spm_packet(6, 0, 4, path_nla=A.address))
+    reader.wait(20 * MS)
+    assert reader.asked() == {1, 3}
+    # An element between the two: told by its parent alone, it stops, tells those below, and goes on with a regular SPM.
+    element = Bench().begin(5, spm_sqn=5)
+    element.hear(unreachable(2, path=STRANGER), UP, STRANGER, is_group=False)
+    element.nak(A, 1)
+    assert len(element.sent(T.NAK)) == 1
+    element.log.clear()
+    element.hear(unreachable(2), UP, SOURCE, is_group=False)
+    told = [item for _, send in element.log for item in sent_items([send]) if item.type is T.SPM]
+    assert len(told) == 3
+    assert all(find(spm.options, NbrUnreach) and spm.spm_sqn == 5 for spm in told)
+    element.nak(A, 3)
+    element.wait(SECOND)
+    assert element.sent(T.NAK) == []
+    element.hear(spm_packet(6, 0, 4), UP, SOURCE)
+    element.nak(A, 3)
+    assert element.where(T.NAK) == [("core", (3,))]

@@ -1,0 +1,10 @@
+"""A share of the campaign of acknowledged streams: seeds that once broke something, and a few more."""
+
+import pytest
+
+from tests.sim.campaigns.acked_seeds import run
+
+
+@pytest.mark.parametrize("seed", [15, 16, 17, 20, 22])
+def test_drawn_faults_let_nothing_go_too_early(seed):
+    run(seed)

@@ -1,0 +1,10 @@
+"""A share of the campaign of late joiners on drawn trees."""
+
+import pytest
+
+from tests.sim.campaigns.late_join_seeds import run
+
+
+@pytest.mark.parametrize("seed", [1, 4, 7])
+def test_late_joiners_account_for_everything_and_no_source_hears_of_history(seed):
+    run(seed)

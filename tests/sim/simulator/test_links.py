@@ -1,0 +1,328 @@
+"""Links and segments: what they do to trains, and that one link's fate is nobody else's business."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploy.node.roles import build_core
+from pgm.core.effects import Send
+from pgm.errors import UsageError
+from pgm.impairments import Impairment, Injector
+from pgm.sim.faults import Fault, Faults
+from pgm.sim.links import Link, LinkSetup
+from pgm.sim.trees import Tree
+from pgm.sim.world import Wiring, World
+from pgm.units import KIB, MICROSECOND, SECOND
+from pgm.wire.train import Train
+from tests.sim.support.worlds import MS, finish, lossy, make_world, parameters, streams, traffic
+
+
+def train(count: int = 40, size: int = 100, shorter: int = 0) -> Train:
+    """Packets that say which they are in their first octet; the last one may be shorter."""
+    rows = np.repeat(np.arange(count, dtype=np.uint8), size)
+    return Train.of(rows[: len(rows) - shorter], size)
+
+
+def numbers(arrivals) -> list[int]:
+    return [packet[0] for _, one in arrivals for packet in one.packets()]
+
+
+def test_link_without_impairment_passes_the_same_train_on():
+    link = Link(LinkSetup(delay=70), "seed")
+    whole = train()
+    assert link.pass_whole(whole, 1000) == 1070
+    ((at_ns, arrived),) = link.carry(whole, 1000)
+    assert at_ns == 1070
+    assert arrived is whole
+
+
+@pytest.mark.parametrize("impairment", [Impairment(loss=0.1), Impairment(burst_loss=0.1, burst_length=6)])
+def test_link_loses_what_it_was_told_to(impairment):
+    link = Link(LinkSetup(impairment=impairment), "seed")
+    sent = came = 0
+    for number in range(3000):
+        whole = train(1 + number % 40, shorter=number % 2)
+        sent += whole.count
+        if link.pass_whole(whole, 0) >= 0:
+            came += whole.count
+        else:
+            came += sum(one.count for _, one in link.carry(whole, 0))
+    assert abs((sent - came) / sent - 0.1) < 0.01
+
+
+def test_injected_losses_that_are_changed_count_on():
+    """From the next packet on, also within what was drawn ahead."""
+    injector = Injector(Impairment(loss=1.0), "seed")
+    assert injector.draw(100).all()
+    injector.change(Impairment())
+    assert injector.draw(5000) is None
+    injector.change(Impairment(loss=0.1))
+    for _ in range(100):
+        injector.draw(100)
+    assert injector.seen == 15_100
+    assert abs((injector.lost - 100) / 10_000 - 0.1) < 0.02
+
+
+def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
+    """The thousandth packet of a link is lost or not, whether it comes alone or in a train."""
+    setup = LinkSetup(impairment=Impairment(loss=0.2))
+
+    def lost(sizes: list[int]) -> list[bool]:
+        link, fates = Link(setup, "seed"), []
+        for size in sizes:
+            whole = train(size)
+            arrived = set(range(size)) if link.pass_whole(whole, 0) >= 0 else set(numbers(link.carry(whole, 0)))
+            fates += [index not in arrived for index in range(size)]
+        return fates
+
+    assert lost([40] * 25) == lost([1] * 1000) == lost([7] * 100 + [30] * 10)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 300), st.sampled_from(["draw", "spare", "again", "foresee"])), min_size=1, max_size=40
+    ),
+    st.sampled_from([Impairment(), Impairment(loss=0.01), Impairment(loss=0.3), Impairment(burst_loss=0.1)]),
+)
+def test_fate_is_the_same_however_it_is_asked_for(asked, impairment):
+    """Also of packets that a link did not take, and that come again."""
+    injector, found = Injector(impairment, "seed"), []
+    for count, how in asked:
+        if how == "again":
+            places = injector.draw_places(count)
+            injector.give_back(count, places)
+            assert injector.draw_places(count) == places
+        elif how == "spare" and injector.spares(count):
+            places = []
+        else:
+            if how == "foresee":
+                injector.foresee(5 * count)
+            places = injector.draw_places(count)
+        found += [injector.seen - count + place for place in places]
+    fate = Injector(impairment, "seed").draw(injector.seen)
+    assert found == ([] if fate is None else fate.nonzero()[0].tolist())
+    assert injector.lost == len(found)
+
+
+@pytest.mark.parametrize(
+    ("impairment", "share"),
+    [
+        (Impairment(), 0.0),
+        (Impairment(loss=1.0), 1.0),
+        (Impairment(burst_loss=1e-18), 0.0),
+        (Impairment(burst_loss=0.5, burst_length=1e18), 0.0),
+        (Impairment(burst_loss=1.0, burst_length=1e18), 1.0),
+    ],
+)
+def test_shares_at_the_edge(impairment, share):
+    """None, all, and bursts rarer or longer than a number of that kind can tell from none and for ever."""
+    drawn = Injector(impairment, "seed")
+    for count in (1, 2000, 50):
+        drawn.draw(count)
+    assert drawn.seen == 2051
+    assert drawn.lost == pytest.approx(share * drawn.seen, abs=1)
+
+
+def test_line_of_limited_rate_takes_its_time_and_drops_what_does_not_fit():
+    link = Link(LinkSetup(delay=0, rate=1_000_000, queue=8000), "seed")
+    # An idle line takes any train; 4,000 octets take 4 ms.
+    assert link.carry(train(40, 100), 0)[0][0] == 4 * MS
+    # Behind it there is room for 4,000 octets more: half of these.
+    ((at_ns, arrived),) = link.carry(train(80, 100), 0)
+    assert (at_ns, arrived.count) == (8 * MS, 40)
+    assert link.overflowed == 40
+    assert not link.has_room(100, 0)
+    assert link.room_at_ns(100) == 100 * MICROSECOND
+    assert link.has_room(100, 100 * MICROSECOND)
+    assert link.carry(train(1, 100), 20 * MS)[0][0] == 20 * MS + 100 * MICROSECOND
+
+
+def test_reordered_packets_leave_their_train_and_come_later():
+    link = Link(LinkSetup(delay=0, impairment=Impairment(reorder=0.2, reorder_ivl=MS)), "seed")
+    arrivals = link.carry(train(50), 0)
+    (at_ns, on_time), *late = arrivals
+    assert at_ns == 0
+    assert link.reordered == len(late) == 50 - on_time.count > 0
+    assert all(MS // 2 < when <= MS + 1 and one.count == 1 for when, one in late)
+    assert sorted(numbers(arrivals)) == list(range(50))
+
+
+def test_duplicated_packets_come_twice():
+    link = Link(LinkSetup(impairment=Impairment(duplicate=0.2)), "seed")
+    arrivals = link.carry(train(50), 0)
+    assert link.duplicated == len(arrivals) - 1 > 0
+    assert sorted(set(numbers(arrivals))) == list(range(50))
+
+
+def test_jitter_does_not_reorder():
+    link = Link(LinkSetup(delay=0, jitter=MS), "seed")
+    times = [link.carry(train(1), at_ns)[0][0] for at_ns in range(0, 10 * MS, MS // 10)]
+    assert times == sorted(times)
+    assert len({when - at_ns for when, at_ns in zip(times, range(0, 10 * MS, MS // 10), strict=True)}) > 5
+
+
+def test_addresses_are_given_once_and_faults_must_be_known():
+    tree = Tree(parameters())
+    tree.source("source", "lan")
+    tree.receiver("receiver", "lan", "source")
+    world = World(build_core)
+    plans = tree.plans
+    for plan in plans.values():
+        world.add_node(plan)
+    other = Tree(parameters())
+    other.source("impostor", "lan")
+    with pytest.raises(UsageError, match="taken"):
+        world.add_node(other.plans["impostor"])
+    with pytest.raises(UsageError, match="no node"):
+        Faults(world).add(Fault("crash", "nobody", SECOND))
+    with pytest.raises(UsageError, match="cannot be"):
+        Faults(world).add(Fault("explode", "source", SECOND))
+    with pytest.raises(UsageError, match="already"):
+        tree.source("source", "lan")
+    with pytest.raises(UsageError, match="not on segment"):
+        tree.address("receiver", "moon")
+
+
+def test_another_receiver_changes_nothing_for_the_first():
+    """Losses are drawn per link: with one more receiver in another subnet the first gets what it got before."""
+
+    def run(receivers: int) -> tuple[int, int, int]:
+        tree = Tree(parameters())
+        tree.source("source", "core")
+        for index in range(receivers):
+            tree.repairer(f"relay-{index}", "core", f"floor-{index}", parents=("source",))
+            tree.receiver(f"receiver-{index}", f"floor-{index}", f"relay-{index}")
+        world = make_world(tree, traffic(), wirings={"receiver": lossy(0.05)})
+        finish(world)
+        node = world.nodes["receiver-0"]
+        return node.total("missing_sqns"), node.total("nak_sqns"), node.total("trains_in")
+
+    assert run(1) == run(2) == run(5)
+
+
+def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
+    """A train that the line does not take is held, and no more data is asked of the core: backpressure, not loss."""
+    tree = Tree(parameters(txw_max_rte=2_000_000))
+    tree.source("source", "lan")
+    tree.receiver("receiver", "lan", "source")
+    slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
+    world = make_world(tree, traffic(1000, size=500, rate=4000, burst=40), wirings={"source": slow})
+    finish(world)
+    assert all(one.is_complete for one in streams(world))
+    assert world.nodes["source"].attachments[0].egress.overflowed == 0
+    # 524 kB at 200 kB/s.
+    assert 3.5 * SECOND < world.last_delivery_ns < 4.5 * SECOND
+
+
+def test_what_answers_a_nak_at_once_waits_for_a_slow_line_too():
+    """As drivers hold it: behind data that the line did not take either."""
+    tree = Tree(parameters())
+    tree.source("source", "lan")
+    tree.receiver("receiver", "lan", "source")
+    slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
+    world = make_world(tree, traffic(100), wirings={"source": slow})
+    node = world.nodes["source"]
+    world.run_until(SECOND // 2)
+    [attachment] = node.attachments
+    before = attachment.egress.packets
+    train = Send(attachment.segment, bytes(6000), 1000, is_data=True)
+    for channel in (None, None, attachment.by_unicast, attachment.by_unicast):
+        node.perform([train], channel)
+    assert attachment.egress.packets == before + 6
+    world.run_until(SECOND * 3 // 4)
+    assert attachment.egress.packets >= before + 24
+    assert node.core.counters.sends_dropped == attachment.egress.overflowed == 0
+
+
+def slow_relay(role: str, rate: int, **changes: object) -> World:
+    """A relay whose line takes `rate` octets a second of the 1.05 MB/s that come in bursts, and two receivers behind it."""
+    tree = Tree(parameters(txw_max_rte=2_000_000, **changes))
+    tree.source("source", "core")
+    getattr(tree, role)("relay", "core", "floor", parents=("source",))
+    for index in range(2):
+        tree.receiver(f"receiver-{index}", "floor", "relay")
+    slow = {"floor": Wiring(egress=LinkSetup(delay=0, rate=rate, queue=8 * KIB))}
+    world = make_world(tree, traffic(2000, size=500, rate=2000, burst=40), wirings={"relay": slow})
+    finish(world)
+    return world
+
+
+ROLES = ("aggregator", "repairer")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_relay_passes_on_waits_for_a_slow_line(role):
+    """As drivers hold it, and with it what the same socket brings behind it: nothing is lost of what the line takes in time."""
+    world = slow_relay(role, 1_200_000)
+    assert sum(node.total("nak_sqns") for node in world.receivers) == 0
+    assert world.nodes["relay"].total("sends_dropped") < 10  # SPMs
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_waits_behind_it_is_no_more_than_a_socket_takes(role):
+    """Meanwhile its other sockets are read: what is missing is asked for, and repaired."""
+    world = slow_relay(role, 700_000, so_rcvbuf=64 * KIB)
+    relay = world.nodes["relay"]
+    assert relay.total("socket_drops") > 500
+    assert relay.total("sends_dropped") < 20
+    assert all(one.is_complete for one in streams(world))
+
+
+def test_a_line_that_is_full_holds_up_the_socket_that_brought_what_waits_and_no_other():
+    tree = Tree(parameters())
+    tree.source("source", "core")
+    tree.aggregator("relay", "core", "floor", parents=("source",))
+    tree.receiver("receiver", "floor", "relay")
+    slow = {"floor": Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))}
+    world = make_world(tree, traffic(0), wirings={"relay": slow})
+    world.run_until(SECOND // 2)
+    relay = world.nodes["relay"]
+    up, down = relay.attachments
+    sent, heard = down.egress.packets, relay.total("trains_in")
+    for _ in range(2):
+        relay.perform([Send(down.segment, bytes(6000), 1000, is_data=True)], up.by_group)
+    for channel in (up.by_group, up.by_unicast, down.by_group, down.by_unicast):
+        relay.hear(Train.of(bytes(100), 100), channel, "10.0.0.1")
+    assert (down.egress.packets - sent, relay.total("trains_in") - heard) == (6, 3)
+    world.run_until(world.now_ns + 20 * MS)  # the second train has room when 19 ms of the first have left
+    assert down.egress.packets - sent == 12
+    assert relay.total("trains_in") - heard > 3  # SPMs come by the same socket
+
+
+def test_no_data_overtake_what_waits_for_a_line_and_control_does():
+    tree = Tree(parameters())
+    tree.source("source", "core")
+    slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
+    world = make_world(tree, traffic(0), wirings={"source": slow})
+    world.run_until(SECOND // 2)
+    node = world.nodes["source"]
+    [attachment] = node.attachments
+    before = attachment.egress.packets
+    for octets, is_data in (
+        (6000, True),
+        (6000, True),
+        (500, True),
+        (300, False),
+    ):  # there is room for 2 KiB after the first
+        node.perform([Send(attachment.segment, bytes(octets), 1000, is_data=is_data)])
+    assert attachment.egress.packets - before == 6 + 1
+    world.run_until(world.now_ns + SECOND // 4)
+    assert attachment.egress.packets - before >= 6 + 1 + 6 + 1
+    assert node.core.counters.sends_dropped == 0
+
+
+def test_what_was_read_takes_no_room_in_a_socket_any_more():
+    tree = Tree(parameters(so_rcvbuf=64 * KIB))
+    tree.source("source", "core")
+    world = make_world(tree, traffic(0))
+    world.run_until(SECOND // 2)
+    node = world.nodes["source"]
+    [attachment] = node.attachments
+    for number in range(1, 4):
+        node.pause()
+        for _ in range(3):
+            node.hear(Train.of(bytes(30 * KIB), 1 * KIB), attachment.by_unicast, "10.0.0.1")
+        assert node.core.counters.socket_drops == number * 30
+        node.resume()

@@ -1,0 +1,37 @@
+"""One crying baby on a repairer's subnet: found out, held to a small budget, released; the others get everything soon."""
+
+from __future__ import annotations
+
+import tests.sim.support.excess_naks as crying
+from pgm.core.repair.fair_share import AskerShares
+from pgm.units import SECOND
+
+SOON = {"nagging_window_ivl": SECOND // 2, "nagging_check_ivl": 2 * SECOND, "nagging_max_sqns": 200}
+
+
+def test_the_others_are_unharmed(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    for name, value in {"CRIES_FROM_S": 2, "FROM_S": 8, "TO_S": 14, "RATE": 500}.items():
+        monkeypatch.setattr(crying, name, value)
+    common = {"seconds": 16, "receivers": 4, "heals_at_s": 12, "txw_max_rte": 650_000, "txw_secs": 4 * SECOND}
+    unwatched = crying.run(**common, nagging_window_ivl=0)
+    held = crying.run(**common, **SOON)
+    assert not unwatched.notices
+    codes = [(node, notice.code) for _, node, notice in held.notices]
+    assert codes[:2] == [("baby", "nagging"), ("repairer", "crying-child")]
+    for one in (unwatched, held):
+        assert one.others_lost == 0
+        assert 0 < one.p50_ms < 20
+        assert one.p99_ms < 500
+    assert sum(held.repairs.values()) < 0.9 * sum(unwatched.repairs.values())
+
+
+def test_without_shares_the_others_wait_behind_it(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """From when it begins to cry until it is found out, and what it was promised by then has left."""
+    for name, value in {"CRIES_FROM_S": 2, "FROM_S": 3, "TO_S": 8, "RATE": 500}.items():
+        monkeypatch.setattr(crying, name, value)
+    common = {"seconds": 10, "receivers": 4, "txw_max_rte": 650_000, "nagging_check_ivl": 4 * SECOND}
+    shared = crying.run(**common)
+    monkeypatch.setattr(AskerShares, "is_beyond", lambda *_: False)
+    alike = crying.run(**common)
+    assert 0 < shared.p50_ms < 30
+    assert alike.p50_ms > 1000

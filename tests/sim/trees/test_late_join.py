@@ -1,0 +1,115 @@
+"""Late joiners of a running stream: what they begin with, who serves it, and who hears nothing of it."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from pgm.core.effects import LossCause
+from pgm.sim.trees import Tree
+from pgm.sim.world import World
+from pgm.units import SECOND
+from pgm.wire.control_packets import Nak
+from pgm.wire.formats import PacketType
+from pgm.wire.train import Data
+from tests.sim.support.worlds import Tap, finish, lossy, make_world, parameters, stream, traffic
+
+RATE, MESSAGES, JOINS_S = 500, 6000, 9
+BEFORE = (JOINS_S - 1) * RATE  # sent when the late one comes
+
+
+def joined(
+    *, relay: bool = False, repairer: bool = True, loss: float = 0.0, rate: int = 25_000_000, **wish: object
+) -> tuple[World, Tap]:
+    """A source whose window holds two seconds, a repairer that keeps a minute, and one receiver that comes late."""
+    common = parameters(txw_secs=2 * SECOND, rdata_share=0.5, txw_max_rte=rate)
+    tree = Tree(common)
+    tree.source("source", "core")
+    floor = "floor" if relay else "core"
+    if repairer:
+        tree.repairer("repairer", "core", *(("floor",) if relay else ()), parents=("source",))
+    parent = "repairer" if repairer else "source"
+    tree.receiver("early", floor, parent)
+    tree.receiver("late", floor, parent, parameters=attrs.evolve(common, **wish))
+    tap = Tap(lambda item: isinstance(item, (Nak, Data)) and item.type is not PacketType.ODATA)
+    world = make_world(
+        tree,
+        traffic(MESSAGES, size=500, rate=RATE),
+        wirings={"early": lossy(loss), "late": lossy(loss)},
+        starts={"late": JOINS_S * SECOND},
+        more=(tap,),
+    )
+    return world, tap
+
+
+def codes(world: World) -> list[tuple[str, str]]:
+    return [(node, notice.code) for _, node, notice in world.notices]
+
+
+@pytest.mark.parametrize("relay", [False, True], ids=["on-LAN", "relay"])
+@pytest.mark.parametrize(
+    ("wish", "first"),
+    [
+        ({"join_from": "oldest"}, 0),
+        ({"join_from": "last", "join_sqns": 1500}, BEFORE - 1500),
+        ({"join_from": "last", "join_secs": 4 * SECOND}, BEFORE - 4 * RATE),
+        ({"join_from": "sqn", "join_sqns": 123}, 123),
+    ],
+    ids=["oldest", "count", "time", "sqn"],
+)
+def test_it_begins_where_it_wants_to_and_the_source_hears_nothing(
+    relay: bool, wish: dict[str, object], first: int
+) -> None:
+    world, tap = joined(relay=relay, **wish)
+    finish(world)
+    got = stream(world, "late")
+    assert abs(got.first - first) <= 2 * RATE  # of time in steps of cache_secs / 64
+    assert got.first == first or "join_secs" in wish or ("join_sqns" in wish and abs(got.first - first) < RATE)
+    assert got.first + got.delivered_sqns == MESSAGES
+    assert not got.lost
+    assert ("late", "late-join") in codes(world)
+    naks = [to for _, node, _, to, item in tap.seen if node == "late" and isinstance(item, Nak)]
+    assert naks
+    assert set(naks) == {world.nodes["repairer"].attachments[-1].segment.address}
+    assert world.nodes["source"].counters[0].nak_packets_in == 0
+    assert world.nodes["source"].counters[0].rdata_packets == 0
+    assert world.nodes["early"].counters[0].duplicate_packets == 0, "history goes to the late one alone"
+
+
+def test_history_comes_at_a_limited_rate_and_others_are_repaired_meanwhile() -> None:
+    world, tap = joined(loss=0.02, rate=700_000, join_from="last", join_sqns=1000)
+    finish(world)
+    assert not stream(world, "late").lost
+    assert not stream(world, "early").lost
+    late = world.nodes["late"].attachments[0].segment.address
+    history = [
+        (at, item.count)
+        for at, node, _, to, item in tap.seen
+        if node == "repairer" and to == late and isinstance(item, Data)
+    ]
+    assert sum(count for _, count in history) >= 1000
+    seconds = (history[-1][0] - history[0][0]) / SECOND
+    packets = 700_000 * 0.1 / 524
+    assert 1000 / packets * 0.8 < seconds < 1000 / packets * 1.6
+
+
+def test_what_nobody_holds_any_more_is_told_as_lost() -> None:
+    world, _ = joined(join_from="sqn", join_sqns=100)
+    world.nodes["repairer"].plan = attrs.evolve(
+        world.nodes["repairer"].plan, parameters=attrs.evolve(world.nodes["repairer"].parameters, cache_secs=4 * SECOND)
+    )
+    world.run_until(20 * SECOND)
+    got = stream(world, "late")
+    assert got.first == 100
+    assert set(got.lost) == {LossCause.WINDOW}
+    assert got.lost_sqns + got.delivered_sqns == MESSAGES - 100
+
+
+def test_without_a_repairer_it_begins_now_and_says_so() -> None:
+    world, _ = joined(repairer=False, join_from="oldest")
+    world.run_until(20 * SECOND)
+    got = stream(world, "late")
+    assert got.first >= BEFORE - RATE
+    assert not got.lost
+    assert codes(world) == [("late", "late-join")]
+    assert world.nodes["source"].counters[0].nak_packets_in == 0

@@ -1,0 +1,87 @@
+"""Streams that are delivered as they arrive, in whole trees: every sqn once, and what is not repaired is reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.core.effects import LossCause
+from pgm.sim.checks.delivery_check import LooseStream
+from pgm.sim.trees import Tree
+from pgm.units import SECOND
+from tests.sim.support.worlds import finish, lossy, make_world, parameters, stream, traffic
+
+
+def relayed(order: str) -> Tree:
+    """A relay with a repairer below it, and three receivers."""
+    tree = Tree(parameters(), order=order)
+    tree.source("source", "core")
+    tree.aggregator("relay", "core", "floor", parents=("source",), repairers=("repairer",))
+    tree.repairer("repairer", "floor", parents=("relay",))
+    for index in range(3):
+        tree.receiver(f"receiver-{index}", "floor", "repairer", "relay")
+    return tree
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_unordered_streams_are_repaired_and_later_packets_do_not_wait(seed: int) -> None:
+    world = make_world(
+        relayed("unordered"),
+        traffic(messages=2000, close_at_ns=2 * SECOND),
+        seed=seed,
+        wirings={"receiver": lossy(0.05)},
+    )
+    finish(world)
+    for index in range(3):
+        one = stream(world, f"receiver-{index}")
+        assert isinstance(one, LooseStream)
+        assert one.is_complete
+        assert one.messages == 2000
+        assert one.overtakings > 20
+
+
+def test_large_messages_of_unordered_streams_come_whole() -> None:
+    offered = traffic(messages=150, size=6000, close_at_ns=2 * SECOND)
+    world = make_world(relayed("unordered"), offered, wirings={"receiver": lossy(0.05)})
+    finish(world)
+    one = stream(world, "receiver-0")
+    assert one.is_complete
+    assert one.messages == 150
+    assert not one.broken_messages
+
+
+@pytest.mark.parametrize("size", [200, 6000])
+def test_receivers_of_unreliable_streams_ask_for_nothing_and_report_what_is_lost(size: int) -> None:
+    tree = Tree(parameters(), order="unreliable")
+    tree.source("source", "lan")
+    for index in range(3):
+        tree.receiver(f"receiver-{index}", "lan", "source")
+    offered = traffic(messages=1000, size=size, close_at_ns=2 * SECOND)
+    world = make_world(tree, offered, wirings={"receiver": lossy(0.05)})
+    while world.now_ns < 10 * SECOND:
+        world.run_until(world.now_ns + SECOND)
+    for index in range(3):
+        one = stream(world, f"receiver-{index}")
+        assert one.is_accounted
+        assert set(one.lost) == {LossCause.UNREPAIRED}
+        assert world.nodes[f"receiver-{index}"].total("nak_packets") == 0
+        lost = one.lost[LossCause.UNREPAIRED]
+        assert one.delivered_sqns + lost == one.next_sqn - one.first
+        assert 0.02 < lost / (one.next_sqn - one.first) < 0.1
+    assert world.nodes["source"].total("nak_packets_in") == 0
+
+
+def test_packets_that_overtake_each_other_are_not_lost() -> None:
+    """A packet may come later than those behind it by less than `reorder_ivl`."""
+    tree = Tree(parameters(reorder_ivl=20_000_000), order="unreliable")
+    tree.source("source", "lan")
+    tree.receiver("receiver-0", "lan", "source")
+    world = make_world(
+        tree,
+        traffic(messages=1000, close_at_ns=2 * SECOND),
+        wirings={"receiver": lossy(reorder=0.1, reorder_ivl=5_000_000)},
+    )
+    while world.now_ns < 10 * SECOND:
+        world.run_until(world.now_ns + SECOND)
+    one = stream(world, "receiver-0")
+    assert one.is_complete
+    assert one.messages == 1000

@@ -1,0 +1,65 @@
+"""A window in octets that is shorter than repairs take after a stop: the source waits for what is asked for, for a while."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.sim.faults import Faults
+from pgm.sim.links import LinkSetup
+from pgm.sim.trees import Tree
+from pgm.sim.world import Wiring, World
+from pgm.units import SECOND
+from tests.sim.support.worlds import MS, make_world, parameters, streams, traffic
+
+RATE = 20_000_000  # octets a second
+WINDOW_S = 0.25
+SIZE = 1424
+MESSAGES = 10_000
+SECONDS = MESSAGES * (SIZE + 24) / RATE / 0.75  # that they take while repairs take the share that they may
+FROM_NS = SECOND + 350 * MS  # when the window is full
+
+
+def world_of(share: float, **wirings: Wiring) -> World:
+    """Three receivers of a source that sends as fast as it may."""
+    tree = Tree(parameters(txw_max_rte=RATE, txw_bytes=int(WINDOW_S * RATE), txw_hold_share=share))
+    tree.source("source", "lan")
+    for name in ("stops", "one", "other"):
+        tree.receiver(name, "lan", "source")
+    return make_world(tree, traffic(MESSAGES, size=SIZE, rate=0, burst=100), wirings=wirings)
+
+
+def seconds_to_send(world: World) -> float:
+    world.run_until(SECOND)
+    source = world.nodes["source"]
+    while source.total("odata_packets") < MESSAGES:
+        world.run_until(world.now_ns + 10 * MS)
+    return world.now_ns / SECOND - 1
+
+
+def lost(world: World) -> dict[str, int]:
+    world.run_until(world.now_ns + 10 * SECOND)
+    assert all(one.is_accounted for one in streams(world))
+    return {node.name: sum(one.lost_sqns for one in node.application.all_streams) for node in world.receivers}
+
+
+@pytest.mark.parametrize(("share", "wants"), [(0.0, True), (1.0, False)])
+def test_what_a_receiver_missed_while_it_stopped_is_repaired_before_the_window_moves_on(share, wants):
+    world = world_of(share)
+    Faults(world).deafen(["stops"], FROM_NS, 100 * MS)
+    seconds = seconds_to_send(world)
+    missed = lost(world)
+    assert missed.pop("stops") > 0 if wants else missed.pop("stops") == 0
+    assert missed == {"one": 0, "other": 0}
+    assert seconds < 1.05 * SECONDS
+    assert bool(world.nodes["source"].total("window_holds")) is not wants
+
+
+def test_one_that_never_keeps_up_slows_nobody_to_less_than_half_and_is_told():
+    """Its line bears a tenth of the rate, so something is always asked for."""
+    world = world_of(1.0, stops=Wiring(ingress=LinkSetup(rate=RATE // 10, queue=RATE // 200)))
+    seconds = seconds_to_send(world)
+    missed = lost(world)
+    assert missed.pop("stops") > MESSAGES // 10
+    assert missed == {"one": 0, "other": 0}
+    assert seconds < 2 * SECONDS
+    assert world.nodes["source"].total("window_holds") > 0

@@ -1,0 +1,137 @@
+"""What `tests.spark.support.kills` kills: a recorder that goes on where it was, and a driver with two queries.
+
+python -m tests.spark.support.kill_parts recorder DIRECTORY PERMIT MESSAGES
+python -m tests.spark.support.kill_parts driver RECORDER SINK MASTER FOLDER MESSAGES
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import attrs
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+from pyspark.sql.streaming import StreamingQuery
+
+import pgm.spark
+from pgm.archive.recording.rows import Rows, rows_of
+from pgm.archive.store.writer import ArchiveWriter
+from pgm.core.window.reassembly import Messages
+from pgm.parameters import Parameters
+from pgm.units import MILLISECOND
+from pgm.wire.formats import DATA_HEADER_OCTETS
+from pgm.wire.train import Run
+from tests.spark.support.cluster import SETTINGS
+from tests.unit.archive.makers import SESSION, TSI, append
+
+TSIS = ("1.1.1.1.1.1.7500", "2.2.2.2.2.2.7500")
+_BATCH = 250
+_PAUSE_S = 0.05  # between two batches: the archive grows while the queries run
+_LEAST_POLL_S = 0.2
+
+
+def value_of(number: int, sqn: int) -> bytes:
+    """The message of a sqn of a session."""
+    return bytes([number]) * 8 + sqn.to_bytes(8, "big")
+
+
+def recorder(directory: Path, permit: Path, messages: int) -> None:
+    """Append what is not there yet, up to what the file `permit` allows at a time."""
+    writer = ArchiveWriter(directory, attrs.evolve(Parameters(), record_sync_ivl=MILLISECOND), _log)
+    sessions = [attrs.evolve(SESSION, tsi=tsi) for tsi in TSIS]
+    found = [writer.index.sessions.get(one.key) for one in sessions]
+    at = [one.next_sqn if one is not None else 0 for one in found]
+    while min(at) < messages:
+        allowed = int(permit.read_text())
+        for number, one in enumerate(sessions):
+            count = min(_BATCH, allowed - at[number])
+            if count > 0:
+                append(writer, [_rows_of(number, at[number], count)], one)
+                at[number] += count
+        writer.sync()
+        time.sleep(_PAUSE_S)
+    writer.close()
+
+
+def _rows_of(number: int, first: int, count: int) -> Rows:
+    packets = (bytes(DATA_HEADER_OCTETS) + value_of(number, sqn) for sqn in range(first, first + count))
+    octets = np.frombuffer(b"".join(packets), np.uint8)
+    run = Run(first, count, octets, 0, DATA_HEADER_OCTETS + len(value_of(0, 0)), DATA_HEADER_OCTETS)
+    return rows_of(Messages(TSI, run), 0, time.time_ns() // 1000)
+
+
+def _log(code: str, text: str) -> None:
+    print(f"{code}: {text}", file=sys.stderr, flush=True)
+
+
+def _rows(spark: SparkSession, recorders: str, *, local: bool) -> DataFrame:
+    source = spark.readStream.format("pgm").option("recorders", recorders).option("columns", "tsi,sqn,lost,value")
+    source = source.option("localFiles", str(local))
+    return source.option("maxOffsetsPerTrigger", 3000).load().where("lost IS NULL")
+
+
+def _is_over(query: StreamingQuery, messages: int) -> bool:
+    """Whether both sessions were read to their end. Raises what ended the query."""
+    failure = query.exception()
+    if failure is not None:
+        raise failure
+    progress = query.lastProgress
+    if progress is None or not progress.sources[0].endOffset:
+        return False
+    ends = json.loads(progress.sources[0].endOffset)
+    return len(ends) == len(TSIS) and all(end == messages for end in ends.values())
+
+
+def driver(recorders: str, sink: str, master: str, folder: Path, messages: int) -> None:
+    """Copy the archive to Parquet, from its files; to the sink, as the service sends it; and to a folder for each batch id.
+
+    Then print what the Parquet files and the folders have of each session.
+    """
+    settings = SETTINGS | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(folder / "spark")}
+    spark = pgm.spark.register(pgm.spark.start("kills", master=master, settings=settings, quick=True))
+    rows = _rows(spark, recorders, local=True).select("tsi", "sqn", "value")
+
+    def keep(batch: DataFrame, number: int) -> None:
+        batch.write.mode("overwrite").parquet(str(folder / "keyed" / f"batch={number}"))
+
+    writers = {
+        "parquet": rows.writeStream.format("parquet").option("path", str(folder / "parquet")),
+        "sink": _rows(spark, recorders, local=False)
+        .select("value")
+        .writeStream.format("pgm")
+        .option("recorders", sink),
+        "keyed": rows.writeStream.foreachBatch(keep),
+    }
+    queries = [
+        writer.option("checkpointLocation", str(folder / f"{name}-checkpoint")).start()
+        for name, writer in writers.items()
+    ]
+    print("running", flush=True)
+    while not all(_is_over(query, messages) for query in queries):
+        time.sleep(_LEAST_POLL_S)
+    for query in queries:
+        query.processAllAvailable()
+        query.stop()
+    told = {name: _told(spark.read.parquet(str(folder / name))) for name in ("parquet", "keyed")}
+    print(json.dumps(told), flush=True)
+    spark.stop()
+
+
+def _told(table: DataFrame) -> dict[str, list[int]]:
+    """Of each session: rows, sqns, the first and the last, and how many have the value of their sqn."""
+    found = table.groupBy("tsi").agg(
+        F.count("sqn"), F.count_distinct("sqn"), F.min("sqn"), F.max("sqn"),
+        F.count(F.when(F.expr("conv(hex(substring(value, 9)), 16, 10)") == F.col("sqn"), 1)),
+    )  # fmt: skip
+    return {row[0]: list(row)[1:] for row in found.collect()}
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "recorder":
+        recorder(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+    else:
+        driver(sys.argv[2], sys.argv[3], sys.argv[4], Path(sys.argv[5]), int(sys.argv[6]))

@@ -1,0 +1,239 @@
+"""Kills at random points: the driver with its JVM, an executor, the recorder, the range service; nothing is lost, nothing comes twice.
+
+python -m tests.spark.support.kills --kills 20 [--seed 1] [--local]
+
+A recorder writes two sessions while three queries copy them: into Parquet files, to a range service that publishes, and by foreachBatch
+into a folder for each batch id. Whatever dies is started again. In the end all must have every message of both sessions once, as an uninterrupted run has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import attrs
+
+from tests.net.support.lab import ROOT
+from tests.spark.support.archives import at, served
+from tests.spark.support.cluster import Cluster, cluster, free_port, is_below, processes
+from tests.spark.support.kill_parts import TSIS, value_of
+
+_PATIENCE_S = 1500.0
+_POLL_S = 0.1
+_PAUSE_S = 12.0  # between two kills, at most
+_MOST_STARTS = 20  # besides those after a kill: a query ends when its recorder is away for too long
+
+
+@attrs.define(eq=False)
+class Child:
+    """A part that is started again when it is dead. It leads a process group, so its JVM dies with it."""
+
+    words: list[str]
+    log: Path
+    env: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *self.words], env=self.env, cwd=ROOT, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        self.starts += 1
+
+    def kill(self) -> None:
+        if self.process is not None:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@attrs.define(eq=False)
+class Campaign:
+    """Everything of one run."""
+
+    folder: Path
+    messages: int
+    rng: random.Random
+    group: Cluster | None
+    parts: dict[str, Child] = attrs.field(factory=dict)
+    sent: list[bytes] = attrs.field(factory=list)
+    killed: Counter[str] = attrs.field(factory=Counter)
+
+    @property
+    def permit(self) -> Path:
+        """Up to which sqn the recorder may write: it never ends before the last kill."""
+        return self.folder / "permit"
+
+    def allow(self, share: float) -> None:
+        new = self.folder / "permit.new"
+        new.write_text(str(int(self.messages * share)))
+        new.replace(self.permit)
+
+    def begin(self, sink: str) -> None:
+        port = free_port()
+        archive = self.folder / "archive"
+        archive.mkdir()
+        self.allow(0)
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        if self.group is not None:
+            env["PYSPARK_PYTHON"] = str(self.group.python)
+        master = self.group.master if self.group is not None else "local[2,4]"
+        words = {
+            "recorder": ["tests.spark.support.kill_parts", "recorder", str(archive), str(self.permit), str(self.messages)],
+            "service": ["deploy", "serve", str(archive), "--listen", f"127.0.0.1:{port}"],
+            "driver": [
+                "tests.spark.support.kill_parts", "driver", f"grpc://127.0.0.1:{port}", sink, master, str(self.folder),
+                str(self.messages),
+            ],
+        }  # fmt: skip
+        for name, command in words.items():
+            self.parts[name] = Child(command, self.folder / f"{name}.log", env)
+            self.parts[name].start()
+
+    def kill(self, victim: str) -> bool:
+        """Kill one; returns whether it was there."""
+        if victim == "executor":
+            found = self._executors()
+            if not found:
+                return False
+            os.kill(self.rng.choice(found), signal.SIGKILL)
+        else:
+            child = self.parts[victim]
+            if child.process is None or child.process.poll() is not None:
+                return False
+            child.kill()
+        self.killed[victim] += 1
+        return True
+
+    def _executors(self) -> list[int]:
+        """On a cluster its JVMs; in one process the Python that works for them."""
+        if self.group is not None:
+            return self.group.executors()
+        driver = self.parts["driver"].process
+        found = {pid: parent for pid, parent, _ in processes()}
+        return [
+            pid
+            for pid, _, command in processes()
+            if driver and "pyspark.daemon" in command and is_below(pid, driver.pid, found)
+        ]
+
+    def revive(self) -> bool:
+        """Start again what is dead and not done; returns whether the driver is done."""
+        for name, child in self.parts.items():
+            code = child.process.poll() if child.process is not None else None
+            if code is None:
+                continue
+            if code == 0 and name == "driver":
+                return True
+            if code != 0:
+                assert child.starts <= _MOST_STARTS + self.killed.total(), f"{name}:\n{child.text()[-3000:]}"
+                child.start()
+        return False
+
+    def is_running(self) -> bool:
+        """Whether the queries of the driver that was started last have begun."""
+        driver = self.parts["driver"]
+        return driver.text().count("running\n") >= driver.starts
+
+    def run(self, kills: int, victims: Sequence[str], pause_s: float, say: Callable[[str], None]) -> None:
+        """Kill, and go on until the driver is done. With a short pause only while the queries run, for most of the time they would not."""
+        until = time.monotonic() + _PATIENCE_S
+        due = time.monotonic() + self.rng.uniform(0, pause_s)
+        order = [victims[number % len(victims)] for number in range(kills)]
+        self.rng.shuffle(order)
+        while not self.revive():
+            self.allow(1 - len(order) / (kills + 1))
+            assert time.monotonic() < until, self.parts["driver"].text()[-3000:]
+            if order and time.monotonic() > due and (pause_s >= _PAUSE_S or self.is_running()):
+                if self.kill(order[-1]):
+                    say(f"killed the {order.pop()}")
+                due = time.monotonic() + self.rng.uniform(0, pause_s)
+            time.sleep(_POLL_S)
+        assert not order, f"the run was over before {order} were killed"
+
+    def check(self) -> None:
+        """Every message once, in Parquet, in the folders of batches, and where it was published."""
+        lines = self.parts["driver"].text().splitlines()
+        told = json.loads(next(line for line in reversed(lines) if line.startswith('{"')))
+        each = [self.messages, self.messages, 0, self.messages - 1, self.messages]
+        assert told == dict.fromkeys(("parquet", "keyed"), dict.fromkeys(TSIS, each)), told
+        wanted = {value_of(number, sqn) for number in range(len(TSIS)) for sqn in range(self.messages)}
+        twice = [value for value, count in Counter(self.sent).items() if count > 1]
+        assert not twice, f"{len(twice)} were published twice"
+        assert set(self.sent) == wanted, f"{len(wanted - set(self.sent))} were not published"
+
+
+def campaign(
+    folder: Path,
+    kills: int,
+    messages: int,
+    seed: int,
+    *,
+    on_cluster: bool,
+    victims: Sequence[str],
+    say: Callable[[str], None],
+    pause_s: float = _PAUSE_S,
+) -> Counter[str]:
+    """Run one and check it; returns what was killed how often."""
+    with ExitStack() as stack:
+        group = stack.enter_context(cluster(folder)) if on_cluster else None
+        made = Campaign(folder, messages, random.Random(seed), group)
+        (folder / "empty").mkdir()
+        lock = threading.Lock()
+
+        def publish(_: str, values: Sequence[bytes]) -> None:
+            with lock:
+                made.sent.extend(values)
+
+        service = stack.enter_context(served(folder / "empty", publish=publish, published=folder / "published.json"))
+        made.begin(at(service))
+        try:
+            made.run(kills, victims, pause_s, say)
+            made.check()
+        finally:
+            for child in made.parts.values():
+                child.kill()
+        return made.killed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--messages", type=int, default=60_000, help="of each session")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--local", action="store_true", help="one process instead of a cluster of two workers")
+    options = parser.parse_args()
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.1f} s {text}", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="pgm-kills-") as folder:
+        killed = campaign(
+            Path(folder), options.kills, options.messages, options.seed, on_cluster=not options.local,
+            victims=("driver", "executor", "recorder", "service"), say=say,
+        )  # fmt: skip
+    print(f"{sum(killed.values())} kills ({', '.join(f'{name} {count}' for name, count in sorted(killed.items()))}): "
+          f"{2 * options.messages} messages, none lost, none twice, {time.monotonic() - began:.0f} s")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The least that all children have, kept as it changes, against looking at all of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgm.core.acked.ack_table import AckTable, Child
+
+PLACES = [(0, "10.0.0.1"), (0, "10.0.0.2"), (1, "10.0.0.1"), (1, "10.0.0.9")]
+
+
+def child(acked, members=1):
+    return Child(acked=acked, members=members, holder=f"holder-{acked}", is_element=False, heard_ns=0, moved_ns=0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(PLACES), st.one_of(st.none(), st.integers(-1, 6)), st.integers(1, 5)), max_size=60
+    )
+)
+def test_the_minimum_is_that_of_all_children(steps):
+    table, model = AckTable(len(PLACES)), {}
+    for place, acked, members in steps:
+        if acked is None:
+            known = table.remove(place)
+            assert (known is None) == (place not in model)
+            model.pop(place, None)
+        else:
+            table.note(place, child(acked, members))
+            model[place] = (acked, members)
+        assert table.low == min((one for one, _ in model.values()), default=None)
+        assert table.members == sum(members for _, members in model.values())
+        assert len(table) == len(model)
+        assert table.is_full == (len(model) == len(PLACES))
+        assert table.holder == ("" if table.low is None else f"holder-{table.low}")
+
+
+def test_the_slowest_are_shown_first():
+    table = AckTable(10)
+    for number in range(5):
+        table.note((0, f"10.0.0.{number}"), child(10 - number))
+    assert list(table.slowest(2).items()) == [("10.0.0.4", 6), ("10.0.0.3", 7)]

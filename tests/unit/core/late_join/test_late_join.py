@@ -1,0 +1,176 @@
+"""Where a late joiner begins, by what repairers answer, and what no answer can do to it."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from pgm.core.effects import LossCause, Notice
+from pgm.core.receiver.session import ReceiverSetup
+from pgm.units import SECOND
+from pgm.wire.control_packets import Spmr
+from pgm.wire.formats import PacketType
+from pgm.wire.options import Held, find
+from pgm.wire.sequence_numbers import wrap
+from tests.reference import DATA_PORT, TSI
+from tests.unit.core.makers import MS, REPAIRER, SEGMENT, data_train, sent_control, spm_packet
+from tests.unit.core.reader import Reader
+
+SETUP = ReceiverSetup(SEGMENT, parents=(REPAIRER,), local_repairers=frozenset({REPAIRER}))
+HELD_FROM, LEAD = 700, 1009
+OTHER, ABOVE = "10.0.0.4", "10.0.0.5"
+
+
+def begun(setup: ReceiverSetup = SETUP, **wish: object) -> Reader:
+    """A receiver that has heard an SPM of a stream that stands at LEAD."""
+    reader = Reader(setup, **{"join_from": "oldest", **wish})
+    reader.hear(spm_packet(1, 900, LEAD))
+    return reader
+
+
+def answer(first: int = HELD_FROM, **said: bool) -> Spmr:
+    return Spmr(tsi=TSI, data_port=DATA_PORT, options=(Held(amount=wrap(first), answers=True, **said),))
+
+
+def questions(reader: Reader) -> list[tuple[str | None, Held]]:
+    found = []
+    for _, send in reader.sent:
+        for packet in sent_control([send], PacketType.SPMR):
+            held = find(packet.options, Held)
+            if held is not None:
+                found.append((send.to, held))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wish", "asked"),
+    [
+        ({"join_from": "oldest"}, Held(amount=0)),
+        ({"join_from": "last", "join_sqns": 50}, Held(amount=50, by_count=True)),
+        ({"join_from": "last", "join_secs": 3 * SECOND}, Held(amount=3000, by_time=True)),
+        ({"join_from": "sqn", "join_sqns": 800}, Held(amount=800, by_sqn=True)),
+    ],
+)
+def test_it_asks_the_repairers_of_its_segment(wish, asked):
+    assert questions(begun(**wish)) == [(REPAIRER, asked)]
+
+
+def test_history_is_asked_of_the_repairer_that_answered_and_comes_in_order():
+    reader = begun()
+    assert reader.opened() == []
+    reader.hear(data_train([LEAD + 1]))
+    assert reader.delivered() == []
+    reader.hear(answer(), peer=REPAIRER)
+    assert reader.opened() == [(HELD_FROM, False)]
+    reader.wait(100 * MS)
+    assert min(reader.naks()[0]) == HELD_FROM
+    reader.hear(data_train(range(HELD_FROM, LEAD + 1), kind=PacketType.RDATA, trail=900), peer=REPAIRER)
+    assert reader.delivered() == list(range(HELD_FROM, LEAD + 2))
+
+
+def test_what_is_too_old_is_lost_first():
+    reader = begun(join_from="sqn", join_sqns=650)
+    reader.hear(answer(), peer=REPAIRER)
+    assert reader.opened() == [(650, False)]
+    assert reader.lost() == dict.fromkeys(range(650, HELD_FROM), LossCause.WINDOW)
+
+
+@pytest.mark.parametrize(
+    ("packet", "peer"),
+    [
+        (answer(), "10.0.0.66"),
+        (answer(nothing=True), OTHER),
+        (attrs.evolve(answer(), options=(Held(amount=HELD_FROM),)), REPAIRER),
+    ],
+    ids=["a stranger's", "one that has nothing", "a question"],
+)
+def test_what_is_no_answer_changes_nothing(packet, peer):
+    reader = begun(attrs.evolve(SETUP, local_repairers=frozenset({REPAIRER, OTHER})), open_hold_ivl=SECOND)
+    reader.hear(packet, peer=peer)
+    assert reader.opened() == []
+    reader.hear(answer(), peer=REPAIRER)
+    reader.hear(answer(100), peer=REPAIRER)  # a second one comes too late
+    assert reader.opened() == [(HELD_FROM, False)]
+
+
+def test_without_an_answer_it_begins_now():
+    reader = begun(open_hold_ivl=200 * MS)
+    effects = reader.until(reader.now + 300 * MS)
+    assert [one.code for one in effects if isinstance(one, Notice)] == ["late-join"]
+    assert reader.opened() == [(LEAD + 1, False)]
+    assert 3 <= len(questions(reader)) <= 6
+    reader.hear(answer(), peer=REPAIRER)
+    assert reader.opened() == [(LEAD + 1, False)]
+
+
+def test_without_repairers_nobody_is_asked():
+    reader = begun(ReceiverSetup(SEGMENT))
+    reader.until(reader.now + 10 * MS)
+    assert questions(reader) == []
+    assert reader.opened() == [(LEAD + 1, False)]
+
+
+def test_an_absurd_answer_asks_for_nothing_below_zero():
+    reader = begun()
+    reader.hear(answer(-1000), peer=REPAIRER)
+    assert reader.opened() == [(0, False)]
+
+
+def asked(reader: Reader) -> list[str | None]:
+    return [to for to, held in questions(reader) if not held.answers]
+
+
+NOTHING_HERE = Spmr(tsi=TSI, data_port=DATA_PORT, options=(Held(amount=0, answers=True, nothing=True),))
+TWO_TIERS = attrs.evolve(SETUP, keepers=(ABOVE, REPAIRER))
+
+
+def test_those_above_are_asked_when_nobody_near_has_anything():
+    reader = begun(TWO_TIERS)
+    assert asked(reader) == [REPAIRER]
+    reader.hear(NOTHING_HERE, peer=REPAIRER)
+    reader.until(reader.now + MS)
+    assert asked(reader) == [REPAIRER, ABOVE]
+    reader.hear(answer(), peer=ABOVE)
+    assert reader.opened() == [(HELD_FROM, False)]
+
+
+def test_those_above_are_asked_when_nobody_near_answers():
+    reader = begun(TWO_TIERS, open_hold_ivl=200 * MS)
+    reader.until(reader.now + 150 * MS)
+    assert asked(reader)[-1] == ABOVE
+    assert reader.opened() == []
+    reader.hear(answer(), peer=ABOVE)
+    assert reader.opened() == [(HELD_FROM, False)]
+
+
+@pytest.mark.parametrize("setup", [TWO_TIERS, ReceiverSetup(SEGMENT)], ids=["nobody has it", "nobody to ask"])
+def test_what_nobody_holds_is_lost_at_once_where_the_beginning_was_named(setup):
+    reader = begun(setup, join_from="sqn", join_sqns=800, open_hold_ivl=10 * SECOND)
+    for peer in (REPAIRER, ABOVE):
+        reader.hear(NOTHING_HERE, peer=peer)
+        reader.until(reader.now + MS)
+    assert reader.opened() == [(800, False)]
+    assert reader.lost() == dict.fromkeys(range(800, LEAD + 1), LossCause.WINDOW)
+    reader.hear(data_train([LEAD + 1]))
+    assert reader.delivered() == [LEAD + 1]
+
+
+def test_what_has_gone_meanwhile_is_lost_at_once():
+    reader = begun()
+    reader.hear(answer(), peer=REPAIRER)
+    reader.wait(100 * MS)
+
+    def gone(first: int, number: int) -> Spmr:
+        said = Held(wrap(first), number, answers=True, nothing=True, by_sqn=True)
+        return Spmr(tsi=TSI, data_port=DATA_PORT, options=(said,))
+
+    reader.hear(gone(HELD_FROM, 5), peer="10.0.0.66")
+    assert reader.lost() == {}
+    reader.hear(gone(HELD_FROM, 5), peer=REPAIRER)
+    assert reader.lost() == dict.fromkeys(range(HELD_FROM, HELD_FROM + 5), LossCause.WINDOW)
+    reader.hear(gone(LEAD - 1, 1 << 31), peer=REPAIRER)  # of history alone
+    reader.hear(data_train(range(HELD_FROM + 5, LEAD - 1), kind=PacketType.RDATA, trail=900), peer=REPAIRER)
+    reader.hear(data_train([LEAD + 2]))
+    assert reader.lost() == dict.fromkeys(
+        [*range(HELD_FROM, HELD_FROM + 5), *range(LEAD - 1, LEAD + 1)], LossCause.WINDOW
+    )

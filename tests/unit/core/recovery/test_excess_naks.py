@@ -1,0 +1,217 @@
+"""Who asks all the time is noticed, and who stops is let go."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.core.counters import Counters
+from pgm.core.effects import CloseCause, LossCause, Notice
+from pgm.core.pacing.token_bucket import Bucket
+from pgm.core.recovery.nak_self_limit import NagMonitor, Restraint
+from pgm.core.repair.nak_limits import Brakes
+from pgm.units import SECOND
+from tests.unit.core.makers import MS, data_train, parameters
+from tests.unit.core.reader import Reader, joined
+from tests.unit.core.recovery.recoveries import due, recovery
+
+WINDOW, CHECK = 100 * MS, 300 * MS
+SOON = {
+    "nagging_window_ivl": WINDOW,
+    "nagging_check_ivl": CHECK,
+    "nagging_max_sqns": 50,
+    "nagging_share": 0.2,
+    "crying_sqn_rte": 100,
+    "brake_burst_ivl": SECOND,
+}
+
+
+def asks(monitor: NagMonitor, sqns: int, sent: int, until: int, every: int = 10 * MS, since: int = 0) -> None:
+    """So many sqns asked for, and packets sent, each time."""
+    for index, now in enumerate(range(since, until, every), since // every):
+        monitor.asked(sqns, index * sent, now)
+
+
+@pytest.mark.parametrize(
+    ("sqns", "sent", "nags"),
+    [(3, 10, True), (1, 10, False), (1, 4, False), (2, 4, True), (1, 0, False), (2, 0, True)],
+    ids=["a third", "a tenth", "few", "a half", "few of an idle stream", "much of an idle stream"],
+)
+def test_both_the_number_and_the_share_count(sqns, sent, nags):
+    monitor = NagMonitor(parameters(**SOON), 0, 0)
+    asks(monitor, sqns, sent, CHECK - MS)
+    assert not monitor.is_nagging
+    asks(monitor, sqns, sent, 2 * CHECK, since=CHECK)
+    assert monitor.is_nagging == nags
+
+
+def test_a_window_without_a_request_begins_anew():
+    """A burst of losses is no nagging, however large."""
+    monitor = NagMonitor(parameters(**SOON), 0, 0)
+    for start in range(0, 5 * CHECK, CHECK):
+        monitor.asked(10_000, start // MS, start + 1)
+        monitor.asked(10_000, start // MS, start + WINDOW)
+        assert not monitor.is_nagging
+
+
+def test_it_ends_with_a_quiet_window():
+    monitor = NagMonitor(parameters(**SOON), 0, 0)
+    asks(monitor, 10, 10, 2 * CHECK)
+    assert monitor.is_nagging
+    assert monitor.look(1000, 2 * CHECK + 2 * WINDOW)
+    assert not monitor.is_nagging
+
+
+def test_who_lives_on_the_small_budget_is_not_calm_yet():
+    """A receiver that lowers its demand would otherwise be let go and begin again, for ever."""
+    changes = {**SOON, "nagging_max_sqns": 100}
+    monitor = NagMonitor(parameters(**changes), 0, 0)
+    asks(monitor, 10, 10, 2 * CHECK)
+    assert monitor.is_nagging
+    asks(monitor, 1, 10, 4 * CHECK, since=2 * CHECK)  # all of the budget
+    assert monitor.is_nagging
+    asks(monitor, 1, 10, 8 * CHECK, every=50 * MS, since=4 * CHECK)  # a fifth of it
+    assert not monitor.is_nagging
+
+
+def crying(brakes: Brakes, child: str, until: int, sqns: int = 10, since: int = 0) -> int:
+    """NAKs taken in of a child that asks every 10 ms."""
+    return sum(brakes.admit_nak(child, now, sqns, now // MS) for now in range(since, until, 10 * MS))
+
+
+def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
+    counters = Counters()
+    brakes = Brakes(parameters(**SOON), counters)
+    assert crying(brakes, "baby", CHECK) == 30
+    crying(brakes, "baby", 2 * CHECK, since=CHECK)
+    assert brakes.is_crying("baby")
+    begun = 2 * CHECK
+    taken = sum(
+        brakes.admit_nak("baby", now, 10, now // MS) + 0 * brakes.admit_nak("desk", now, 1, now // MS)
+        for now in range(begun, begun + 2 * SECOND, 10 * MS)
+    )
+    assert taken <= 10 + 20  # the bucket, and 100 sqns a second
+    assert counters.nak_packets_of_crying >= 170
+    assert counters.nak_packets_braked == 0
+    assert not brakes.is_crying("desk")
+    assert [one.code for one in brakes.handle_deadline(begun)] == ["crying-child"]
+    assert not brakes.handle_deadline(begun)
+
+
+def test_a_crying_child_that_is_released_has_its_normal_budget_until_it_is_found_out_anew():
+    counters = Counters()
+    brakes = Brakes(parameters(**SOON), counters)
+    assert not brakes.release("10.0.0.1", 0)
+    crying(brakes, "10.0.0.1", 2 * CHECK)
+    brakes.handle_deadline(2 * CHECK)
+    assert brakes.is_crying("10.0.0.1")
+    assert brakes.release("10.0.0.1", 2 * CHECK)
+    assert not brakes.release("10.0.0.1", 2 * CHECK)
+    (notice,) = brakes.handle_deadline(2 * CHECK)
+    assert (notice.code, brakes.crying) == ("crying-child-over", ())
+    assert crying(brakes, "10.0.0.1", 2 * CHECK + WINDOW, since=2 * CHECK) == WINDOW // (10 * MS)
+    crying(brakes, "10.0.0.1", 4 * CHECK, since=2 * CHECK + WINDOW)
+    assert (brakes.is_crying("10.0.0.1"), counters.children_crying) == (True, 2)
+
+
+def test_a_quiet_child_is_released_without_asking_for_it():
+    brakes = Brakes(parameters(**SOON), Counters())
+    crying(brakes, "baby", 2 * CHECK)
+    brakes.handle_deadline(2 * CHECK)
+    told: list[str] = []
+    now = 2 * CHECK
+    for _ in range(4):
+        now = max(now, brakes.deadline_ns)
+        if now > 100 * SECOND:
+            break
+        told += [one.code for one in brakes.handle_deadline(now)]
+    assert told == ["crying-child-over"]
+    assert not brakes.is_crying("baby")
+    assert brakes.deadline_ns > 100 * SECOND
+
+
+def test_children_that_are_forgotten_cry_no_more():
+    brakes = Brakes(parameters(**SOON, max_children=2), Counters())
+    crying(brakes, "baby", 2 * CHECK)
+    brakes.admit_nak("a", 2 * CHECK)
+    brakes.admit_nak("b", 2 * CHECK)
+    assert not brakes.crying
+
+
+def nagging(**changes: object) -> tuple[Reader, list[Notice]]:
+    """A receiver that loses nine of ten packets and gets no repair."""
+    reader = joined(**{**SOON, "nak_max_outstanding": 1000, **changes})
+    notices: list[Notice] = []
+    sqn = 1010
+    for _ in range(200):
+        sqn += 10
+        effects = [*reader.until(reader.now + 10 * MS), *reader.hear(data_train([sqn], trail=100))]
+        notices += [one for one in effects if isinstance(one, Notice)]
+    return reader, notices
+
+
+def test_a_receiver_that_nags_says_so_and_goes_on():
+    reader, notices = nagging()
+    assert notices[0].code == "nagging"
+    assert reader.closed() is None
+    assert reader.core.counters.nak_sqns > 1000
+
+
+def test_a_receiver_that_nags_lowers_its_demand():
+    eager, _ = nagging()
+    modest, notices = nagging(nagging_policy="lower")
+    assert notices[0].code == "nagging"
+    assert modest.closed() is None
+    assert modest.core.counters.nak_sqns < eager.core.counters.nak_sqns / 2
+
+
+def test_a_receiver_that_nags_closes_the_session():
+    reader, notices = nagging(nagging_policy="close")
+    assert [one.code for one in notices] == ["nagging"]
+    assert reader.closed() is CloseCause.NAGGING
+    assert LossCause.NAGGING in {fate for fate in reader.fates.popitem()[1].values() if isinstance(fate, LossCause)}
+
+
+def test_nobody_looks_where_the_window_is_zero():
+    reader, notices = nagging(nagging_window_ivl=0)
+    assert not notices
+    assert reader.core.counters.nak_sqns > 1000
+
+
+def test_who_asks_for_others_is_counted_among_those_who_ask_and_not_watched():
+    counters = Counters()
+    brakes = Brakes(parameters(**SOON), counters)
+    for now in range(0, 4 * CHECK, 10 * MS):
+        brakes.admit_nak("relay", now, 10, now // MS, is_watched=False)
+        brakes.admit_nak("desk", now, 1, now // MS)
+    assert not brakes.is_crying("relay")
+    first, second = brakes.askers()
+    assert (first.address, first.nak_sqns) == ("relay", 10 * first.nak_packets)
+    assert (second.address, second.nak_sqns) == ("desk", second.nak_packets)
+
+
+@pytest.mark.parametrize("rate", [1, 20, 62, 100, 400])
+@pytest.mark.parametrize("count", [4000, 1], ids=["one gap", "single packets"])
+def test_a_lowered_demand_is_asked_for_all_the_same(rate, count):
+    """However much less that is than what is worth a NAK else: at the rate, and not more."""
+    made = recovery(parameters(nak_bo_ivl=1))
+    made.budget = Bucket(rate, SECOND)
+    now = begun = 10 * SECOND
+    for first in range(0, 8000, 2 * count):
+        made.detect(first, first + count, now)
+    asked = 0
+    while (now := max(now + 1, made.deadline_ns)) < begun + 10 * SECOND:
+        for first, end in due(made, now).spans:
+            asked += end - first
+            made.arrived(first, end, now)
+    assert 9 * rate <= asked <= 11 * rate
+
+
+def test_who_nags_may_ask_for_one_packet_at_a_time_at_least():
+    """Also where a bucket of `brake_burst_ivl` would hold a part of one."""
+    made = recovery()
+    lowered = parameters(**SOON | {"crying_sqn_rte": 10, "brake_burst_ivl": MS}, nagging_policy="lower")
+    restraint = Restraint("session", made, lowered, 0, 0)
+    for now in range(0, 2 * CHECK, 10 * MS):
+        restraint.asked(10, now // MS, now)
+    assert made.budget is not None
+    assert made.budget.available(2 * CHECK) == made.budget.most == 1

@@ -1,0 +1,72 @@
+"""A window that is full before its time waits, for a while, for what is asked for of its oldest part."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgm.units import SECOND
+from tests.unit.core.makers import MS
+from tests.unit.core.window.test_transmit_window import sent_at, window
+
+
+def filled(share=1.0):
+    """A window of 30 packets that is full for the second time: a second in all, 30 ms a packet since."""
+    made = window(txw_sqns=30, txw_adv_secs=SECOND, txw_secs=100 * SECOND, txw_adv_ivl=20 * MS, txw_hold_share=share)
+    sent_at(made, 30, SECOND)
+    sent_at(made, 1, 2 * SECOND)
+    assert made.trail == 3
+    sent_at(made, 2, 2 * SECOND + 30 * MS)
+    made.append([b"next"] * 9)
+    return made
+
+
+def moves_at(made, since):
+    """When a full window sends again."""
+    now = since
+    while made.next_train(1, now) is None:
+        assert now < made.retry_at() <= now + SECOND
+        now = made.retry_at()
+    return now - since
+
+
+@pytest.mark.parametrize(("sqn", "holds"), [(2, False), (3, True), (12, True), (13, False), (32, False)])
+def test_a_window_that_is_full_before_its_time_waits_for_what_is_asked_for_of_its_oldest_part(sqn, holds):
+    """Until nobody has asked for txw_adv_ivl."""
+    made, now = filled(), 2 * SECOND + 100 * MS
+    made.note_nak(sqn, now)
+    assert moves_at(made, now) == (20 * MS if holds else 0)
+    assert made.trail == 6
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_it_waits_for_no_more_than_a_share_of_the_time_since_it_moved(share):
+    """However often it is asked, and whatever repairs are owed: half of the rate is left to all others."""
+    made, now = filled(share), 2 * SECOND + 100 * MS
+    made.owes = lambda first, end: first == made.trail < end
+    assert moves_at(made, now) == 100 * MS * share
+    assert made.trail == 6
+
+
+def test_what_members_have_confirmed_is_not_waited_for():
+    """The window of an acknowledged stream has its acks for that; what they lack holds it without end."""
+    made, now = filled(), 2 * SECOND + 100 * MS
+    made.owes = lambda first, end: first < end
+    made.unstable_from = 6
+    made.note_nak(5, now)
+    assert moves_at(made, now) == 0
+    assert made.trail == 6
+    assert [made.next_train(1, now) is None for _ in range(3)] == [False, False, True]
+    assert made.next_train(1, now + 100 * SECOND) is None
+
+
+@pytest.mark.rfc("SRC-11", "SRC-12")
+@pytest.mark.parametrize(("sqn", "holds"), [(2, False), (3, True), (17, True), (18, False), (32, False)])
+def test_a_window_that_data_move_waits_for_its_oldest_half_where_an_increment_is_longer(sqn, holds):
+    """All of it is one increment here. Waiting for NAKs for what was just sent, it would wait always."""
+    made = window(txw_adv_mode="data", txw_sqns=30, txw_adv_secs=SECOND, txw_adv_ivl=20 * MS)
+    sent_at(made, 31, SECOND)
+    sent_at(made, 2, SECOND)
+    assert (made.trail, made.lead) == (3, 32)
+    made.append([b"next"] * 9)
+    made.note_nak(sqn, 2 * SECOND)
+    assert moves_at(made, 2 * SECOND) == (20 * MS if holds else 0)

@@ -1,0 +1,67 @@
+"""How much `pgm recv` gathers before it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deploy.stream.recv import _WRITE_OCTETS, _waiting
+from pgm.messages.columns import Columns
+from pgm.net.framing.items import Batch, BatchItem, MultipartBatch
+from pgm.net.framing.packed_batch import PackedBatch
+from tests.cli.command import invoked
+
+_TSI = bytes(8)
+_OCTETS = 100_000  # of a batch
+
+
+def plain() -> BatchItem:
+    return Batch(_TSI, 0, np.zeros((100, _OCTETS // 100), np.uint8))
+
+
+def multipart() -> BatchItem:
+    return MultipartBatch(_TSI, [(b"to", bytes(_OCTETS // 2 - 2)), (bytes(_OCTETS // 2),)], [0, 1])
+
+
+def packed() -> BatchItem:
+    return PackedBatch(_TSI, Columns.of_list([bytes(_OCTETS // 4)] * 4), np.zeros(1, np.int64), np.ones(1, np.int64))
+
+
+class Busy:
+    """A receiver of a stream in which there is always more."""
+
+    def __init__(self, item: BatchItem) -> None:
+        self.item = item
+        self.taken = 0
+
+    async def next_batch(self, timeout_s: float | None = None) -> BatchItem:
+        self.taken += 1
+        assert self.taken <= _WRITE_OCTETS // _OCTETS + 1, "it gathers without end"
+        return self.item
+
+
+@pytest.mark.parametrize("make", [plain, multipart, packed])
+async def test_what_comes_without_a_pause_is_written_all_the_same(make: Any) -> None:
+    receiver: Any = Busy(make())
+    items, goes_on = await _waiting(receiver)
+    assert goes_on
+    assert len(items) == -(-_WRITE_OCTETS // _OCTETS)
+
+
+def test_of_receivers_there_are_none_or_some() -> None:
+    done = invoked("send", "pgm://239.192.9.1?interface=lo&data_port=7500", "--file", "x", "--receivers", "-1")
+    assert (done.code, "'--receivers'" in done.err) == (2, True), done
+
+
+@pytest.mark.parametrize("verb", ["send", "recv"])
+def test_two_formats_are_one_too_many(verb: str) -> None:
+    target = "pgm://239.192.9.1?interface=lo&data_port=7500"
+    invoked(verb, target, "--lines", "--format", "json").complains(2, "--lines and --format json")
+
+
+def test_a_file_comes_whole_and_so_from_its_beginning(tmp_path: Path) -> None:
+    target = "pgm://239.192.9.1?interface=lo&data_port=7500"
+    invoked("recv", target, "--into", tmp_path, "--from", "now").complains(2, "files go into a folder, whole")

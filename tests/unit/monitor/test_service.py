@@ -1,0 +1,100 @@
+"""However many ask the monitor, the nodes are asked once, and the text is written once."""
+
+from __future__ import annotations
+
+import errno
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from starlette.datastructures import URL
+from starlette.requests import Request
+
+from deploy.monitor import http_service as service
+from deploy.monitor import nodes
+from deploy.monitor.http_service import Pages
+from deploy.monitor.nodes import View
+from pgm.errors import ProcessError
+from tests.folders import short_folder
+
+
+class Counted:
+    """Nodes that count how often they are asked."""
+
+    looks = 0
+
+    def look(self) -> View:
+        self.looks += 1
+        return View((), time.monotonic(), 0.01)
+
+
+async def test_a_monitor_without_room_says_so_and_takes_no_node_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a flood of connections: the limit of open files is its own, not the nodes'."""
+
+    def refuse(path: Path) -> None:
+        raise ProcessError(f"no answer from {path}") from OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(nodes, "ask_status", refuse)
+    with short_folder() as folder:
+        monkeypatch.setenv("PGM_RUNTIME_DIR", str(folder))
+        (folder / "t").mkdir()
+        (folder / "t" / "n.sock").touch()
+        answers: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            answers.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": [], "query_string": b""}
+        await service.application(nodes.Nodes(), None)(scope, receive, send)
+    assert answers[0]["status"] == 503
+    assert b"Too many open files" in answers[1]["body"]
+
+
+async def test_many_requests_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: Any = Counted()
+    pages = Pages(counted)
+    request = Request({"type": "http", "headers": []})
+    answers = []
+
+    async def ask() -> None:
+        answers.append((await pages.metrics(request)).body)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(ask)
+    assert len(answers) == 20
+    assert all(one is answers[0] for one in answers)
+    assert counted.looks == 1
+    monkeypatch.setattr(service, "FRESH_S", 0.0)
+    await ask()
+    assert counted.looks == 2
+
+
+async def answer_of(path: str, **headers: str) -> tuple[int, bytes]:
+    """What the monitor says to one request."""
+    said: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    named = [(key.encode(), value.encode()) for key, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": path, "headers": named, "query_string": b""}
+    counted: Any = Counted()
+    await service.application(counted, None)({**scope, "scheme": "http", "root_path": ""}, receive, send)
+    return said[0]["status"], said[1]["body"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "a/b", "a//dev/null?", "a//etc/hostname?"])
+async def test_what_file_is_read_no_header_says(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a library makes the URL of whatever Host is, there is any path in it."""
+    monkeypatch.setattr(Request, "url", property(lambda self: URL(f"http://{self.headers['host']}/monitor.css")))
+    status, text = await answer_of("/monitor.css", host=host)
+    assert (status, text[:5]) == (200, b":root")
