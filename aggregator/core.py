@@ -15,7 +15,7 @@ import random
 from aggregator.session import AggregatorSession
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.element import ElementCore
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr

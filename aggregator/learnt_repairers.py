@@ -11,7 +11,7 @@ from collections import OrderedDict
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Segment
 from pgm.parameters import Parameters

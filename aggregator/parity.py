@@ -14,8 +14,8 @@ from aggregator.elimination import Elimination
 from aggregator.parity_elimination import ParityElimination, Request
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, control
-from pgm.core.element.relay import ElementSetup
-from pgm.core.recovery.nak_sender import nak_packet
+from pgm.core.element.setup import ElementSetup
+from pgm.core.recovery.nak_packets import nak_packet
 from pgm.core.recovery.parents import Parents
 from pgm.core.repair.ncf_sender import Confirmer
 from pgm.core.segment import Segment

@@ -17,12 +17,12 @@ from aggregator.parity import ParityElement
 from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Send, passed_on
-from pgm.core.element.relay import ElementSetup, Relay
-from pgm.core.late_join.history_server import OF_HISTORY
+from pgm.core.element.relay import Relay
+from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.children import Children, populations
 from pgm.core.polling.poll_responder import NodeId, PollAnswers
 from pgm.core.recovery.nak_control import unreachable_neighbour
-from pgm.core.recovery.nak_sender import nak_packets
+from pgm.core.recovery.nak_packets import OF_HISTORY, nak_packets
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.redirect import offered
 from pgm.core.repair.nak_limits import Brakes

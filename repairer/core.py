@@ -7,7 +7,7 @@ import random
 
 from pgm.core.effects import NOTHING, CloseCause, Effect, Effects
 from pgm.core.element.element import ElementCore
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.segment import Channel
 from pgm.parameters import Parameters

@@ -12,7 +12,7 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.late_join.history_server import Joiners
 from pgm.core.late_join.upstream_history import Asked, HistoryAbove, begins_at
 from pgm.core.pacing.pacer import Pacer

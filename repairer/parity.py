@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.recovery import ParityReceiver, offer_of
 from pgm.core.parity.responder import ParityFormat, ParityResponder, whole_group

@@ -9,7 +9,7 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.polling.poll_responder import NodeId
 from pgm.core.segment import Channel, Segment

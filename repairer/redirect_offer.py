@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import PollAnswers
-from pgm.core.recovery.nak_sender import nak_packets
+from pgm.core.recovery.nak_packets import nak_packets
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.session.state import Path
 from pgm.core.structures.ranges import Span

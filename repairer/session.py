@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, passed_on
-from pgm.core.element.relay import ElementSetup, Relay
+from pgm.core.element.relay import Relay
+from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.polling.children import Children, populations
 from pgm.core.polling.poll_responder import NodeId

@@ -22,7 +22,7 @@ from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.window.transmit_window import TransmitWindow
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
-from pgm.wire.plain_naks import PlainNaks
+from pgm.wire.naks import PlainNaks
 from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Train
 

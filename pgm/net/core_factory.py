@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
 from pgm.core.session.source_filter import Allowed

@@ -16,7 +16,8 @@ from pgm.core.structures.arena import READING_OCTETS, Arena
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.driver.trio_driver import Driver, rests_of_element
+from pgm.net.driver.rest_settings import rests_of_element
+from pgm.net.driver.trio_driver import Driver
 from pgm.net.link.link import close_links, closed_on_error, open_links
 from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot

@@ -34,12 +34,11 @@ from pgm.wire.formats import (
     Tsi,
 )
 from pgm.wire.naks import Naks, naks_untrusted
-from pgm.wire.one_run import is_one_run
 from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untrusted
 from pgm.wire.packet_run import Run as Run
 from pgm.wire.packet_run import fragment_of as fragment_of
 from pgm.wire.sequence_numbers import HALF, MASK
-from pgm.wire.train_grouping import alike, are_plain, cuts_of, parts_at_a_glance
+from pgm.wire.train_grouping import alike, are_plain, cuts_of, is_one_run, parts_at_a_glance
 
 Octets = npt.NDArray[np.uint8]
 

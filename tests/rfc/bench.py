@@ -8,7 +8,7 @@ from typing import Any
 
 from aggregator.core import AggregatorCore
 from pgm.core.effects import Effect, Send
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel, Segment
 from pgm.units import MILLISECOND, SECOND
 from pgm.wire.control_packets import Packet, decode_control_untrusted, encode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.units import MICROSECOND, SECOND
 from pgm.wire.control_packets import Poll, Polr
 from pgm.wire.formats import Nla, PacketType

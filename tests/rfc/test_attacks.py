@@ -16,10 +16,10 @@ import pytest
 
 from aggregator.core import AggregatorCore
 from pgm.core.effects import Effect, LossCause, Send
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.interface import Core
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore

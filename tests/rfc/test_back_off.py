@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pgm.core.counters import Counters
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.back_off import AdvertisedBackOff, LearntBackOff
 from pgm.core.polling.children import Children
 from pgm.core.polling.nak_counts import NakCounts, Tally

@@ -9,7 +9,7 @@ import socket
 import numpy as np
 import pytest
 
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.net.endpoint.open import new_tsi
 from pgm.net.sockets.raw_ip import PROTOCOL, strip_header
 from pgm.units import SECOND

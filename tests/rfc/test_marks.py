@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import CloseCause, LossCause, Notice, Opened
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.sim.faults import Faults
 from pgm.sim.trees import Tree
 from pgm.units import SECOND

@@ -10,10 +10,10 @@ import pytest
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Send
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.children import Children
 from pgm.core.polling.poll_responder import NodeId, PollAnswers
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.sim.applications import Traffic
 from pgm.sim.trees import Tree
 from pgm.sim.world import tsi_of

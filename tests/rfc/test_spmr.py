@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel
 from pgm.sim.trees import Tree
 from pgm.units import SECOND

@@ -10,7 +10,7 @@ import numpy as np
 
 from deploy.bench.settings import Row
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel, Segment
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND

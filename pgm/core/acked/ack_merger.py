@@ -15,7 +15,7 @@ from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.congestion.reports import ReportRelay
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Channel

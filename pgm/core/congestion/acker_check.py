@@ -6,8 +6,8 @@ tell of the same sqns as its loss rate does, and when they came; so the source r
 
 from __future__ import annotations
 
+from pgm.core.congestion.link_reports import moved
 from pgm.core.congestion.window import MAP_BITS
-from pgm.core.loss_rate import moved
 from pgm.units import MILLISECOND
 
 RTT_WEIGHT = 0.125

@@ -12,11 +12,10 @@ import ipaddress
 from collections import OrderedDict
 
 from pgm.core.congestion.acker_check import RTT_WEIGHT, AckerCheck
-from pgm.core.congestion.link_reports import Load
+from pgm.core.congestion.link_reports import ALL_LOST, Load
 from pgm.core.congestion.window import CongestionWindow, slowness
 from pgm.core.counters import Counters
 from pgm.core.effects import Notice
-from pgm.core.loss_rate import ALL_LOST
 from pgm.core.status import CongestionStatus
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER, SECOND, format_duration

@@ -10,7 +10,6 @@ import math
 
 import attrs
 
-from pgm.core.loss_rate import ALL_LOST, moved
 from pgm.wire.options import Cr
 from pgm.wire.sequence_numbers import wrap
 
@@ -92,3 +91,14 @@ class LinkReports:
 def rounded(load: float) -> int:
     """A load as packets say it, saturated."""
     return min(ALL_LOST, round(load * ALL_LOST))
+
+
+ALL_LOST = 0xFFFF  # a loss rate of one in packets (CC-03)
+
+
+WEIGHT = 500 / 65_536  # of one packet in the average (2.6, E-18)
+
+
+def moved(loss: float, missed: int, got: int) -> float:
+    """A loss rate, 0 to 1, after so many sqns that did not come and then so many that did."""
+    return (1 - (1 - loss) * (1 - WEIGHT) ** missed) * (1 - WEIGHT) ** got

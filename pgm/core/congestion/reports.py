@@ -14,11 +14,10 @@ from collections.abc import Callable
 import attrs
 
 from pgm.core.congestion.control import can_acknowledge, says_goodbye
-from pgm.core.congestion.link_reports import CHANGE, LinkReports, rounded
+from pgm.core.congestion.link_reports import ALL_LOST, CHANGE, LinkReports, moved, rounded
 from pgm.core.congestion.window import MAP_BITS
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
-from pgm.core.loss_rate import ALL_LOST, moved
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Segment
 from pgm.core.session.state import Path

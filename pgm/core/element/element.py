@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects, Notice
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import NodeId
 from pgm.core.repair.nak_limits import Brakes
 from pgm.core.session.source_filter import packets_of_strangers

@@ -15,42 +15,19 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, Send, control
+from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.back_off import AdvertisedBackOff
-from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
-from pgm.core.session.source_filter import EVERYBODY, Allowed
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Spm, Spmr, encode, with_path
-from pgm.wire.formats import Nla, Tsi, tsi_text
+from pgm.wire.formats import Tsi, tsi_text
 from pgm.wire.option_rewriting import with_back_off
 from pgm.wire.options import NO_OPTIONS, NbrUnreach, Options
 from pgm.wire.sequence_numbers import is_newer
 from pgm.wire.train import Data, Octets
 
 _QUESTIONS = 3  # SPMRs while listening
-
-
-@attrs.frozen
-class ElementSetup:
-    """What the topology says about one aggregator or repairer."""
-
-    up: Segment
-    downs: tuple[Segment, ...]  # one of them is `up` in the on-LAN layout
-    parents: tuple[Nla, ...] = ()
-    repairers: tuple[tuple[Nla, ...], ...] = ()  # per downstream segment: asked before the parents
-    partners: frozenset[Nla] = frozenset()  # addresses of the other relay of a standby pair
-    is_standby: bool = False
-    assist_rank: int = 0  # of a repairer: how many others of its segment repair unasked before it does
-    lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
-    allowed: Allowed = EVERYBODY  # who may bring streams
-    keepers: tuple[Nla, ...] = ()  # elements above, of which a late joiner's history may be had
-    asks_below_trail: bool = False  # some parent keeps more than the source's window
-
-    @property
-    def is_relay(self) -> bool:
-        """Whether the node carries data from one segment to others."""
-        return self.up not in self.downs
 
 
 class Voice(enum.Enum):

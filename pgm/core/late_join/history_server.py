@@ -22,7 +22,6 @@ from pgm.wire.formats import Nla
 from pgm.wire.options import Held, find
 from pgm.wire.sequence_numbers import wrap
 
-OF_HISTORY = (Held(amount=0),)  # on NAKs for it
 _MOST_JOINERS = 1024  # remembered; what an older one asks for is judged as any NAK
 
 

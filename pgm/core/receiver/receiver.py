@@ -12,7 +12,8 @@ from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
 from pgm.core.polling.poll_responder import NodeId
 from pgm.core.receiver.data_path import Passable
 from pgm.core.receiver.restarts import begun_anew, fell_silent
-from pgm.core.receiver.session import ReceiverSetup, Session
+from pgm.core.receiver.session import Session
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
 from pgm.core.session.source_filter import packets_of_strangers
 from pgm.core.session.table import Sessions

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import attrs
-
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened, control
 from pgm.core.late_join.joiner import LateJoin
@@ -14,6 +12,7 @@ from pgm.core.polling.poll_responder import NodeId
 from pgm.core.receiver.data_path import ShortReceive
 from pgm.core.receiver.feedback import Feedback
 from pgm.core.receiver.phase import SessionState as _State
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.nak_control import Guidance, unreachable_neighbour
 from pgm.core.recovery.nak_self_limit import Restraint
 from pgm.core.recovery.nak_sender import Asker
@@ -21,10 +20,8 @@ from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.redirect import is_elsewhere, offered
 from pgm.core.recovery.redundant_lines import Lines, LineSetup, all_parents
-from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.recovery.spm_request import SpmRequest
 from pgm.core.segment import Channel, Segment
-from pgm.core.session.source_filter import EVERYBODY, Allowed
 from pgm.core.session.state import Path, SpmVerdict
 from pgm.core.structures.ranges import Span
 from pgm.core.structures.run_store import RunStore
@@ -37,24 +34,6 @@ from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.options import Fin, Held, Join, Syn, find
 from pgm.wire.single_odata import plain_front
 from pgm.wire.train import Data, Run, Scattered
-
-
-@attrs.frozen
-class ReceiverSetup:
-    """What the topology says about one receiver."""
-
-    segment: Segment
-    parents: tuple[Nla, ...] = ()  # in order of preference; SPM_PATH comes behind them
-    data_ports: frozenset[int] = frozenset()  # streams to take; empty takes all
-    local_repairers: frozenset[Nla] = frozenset()  # nodes of the segment that repair from a cache of their own
-    keepers: tuple[Nla, ...] = ()  # elements above who may get history from further up
-    asks_below_trail: bool = False  # the parents hold more than the source's window
-    repair_table: RepairTable = RECEIVER
-    unordered_ports: frozenset[int] = frozenset()  # streams that are delivered as they arrive, unreliable ones too
-    unreliable_ports: frozenset[int] = frozenset()  # streams for which nobody asks
-    lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
-    allowed: Allowed = EVERYBODY  # who may bring streams
-
 
 # Why what is missing is lost when a session ends so.
 _LOST_WITH = {CloseCause.NAGGING: LossCause.NAGGING, CloseCause.OVERRUN: LossCause.OVERRUN}

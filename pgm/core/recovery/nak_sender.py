@@ -2,107 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Protocol
 
-import attrs
-
 from pgm.core.counters import Counters
-from pgm.core.effects import Effect, Send, control, control_train
-from pgm.core.late_join.history_server import OF_HISTORY
+from pgm.core.effects import Effect
 from pgm.core.parity.recovery import ParityReceiver
 from pgm.core.recovery.missing_range import Missing, Step
+from pgm.core.recovery.nak_packets import OF_HISTORY, Listed, nak_packet, nak_packets
 from pgm.core.recovery.nak_self_limit import Restraint
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Segment
 from pgm.core.session.state import Path
-from pgm.core.structures.ranges import Span, lists_of
+from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
-from pgm.wire.control_packets import Nak, encode, encode_list
-from pgm.wire.formats import Nla, PacketType, Tsi
-from pgm.wire.naks import LIST_SQNS, full_lists, nak_rows
-from pgm.wire.options import NO_OPTIONS, NakList, Options
-from pgm.wire.sequence_numbers import MASK
-from pgm.wire.train import Octets
-
-_MOST_FORMS = 256  # of packets with full lists that are remembered: sessions that are asked for
-
-
-def nak_packet(
-    path: Path,
-    group_nla: Nla,
-    sqns: Sequence[int],
-    kind: PacketType = PacketType.NAK,
-    options: Options = NO_OPTIONS,
-    *,
-    parity: bool = False,
-    path_nla: Nla | None = None,
-) -> bytes:
-    """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list; with `parity` each is a group and a count."""
-    source_nla, wire_sqns = path_nla or path.path_nla or group_nla, [sqn & MASK for sqn in sqns]
-    if len(sqns) > 1 and not options and not parity:
-        return encode_list(kind, path.tsi, path.data_port, source_nla, group_nla, wire_sqns)
-    more = (NakList(sqns=tuple(wire_sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
-    return encode(
-        Nak(
-            tsi=path.tsi,
-            data_port=path.data_port,
-            kind=kind,
-            sqn=wire_sqns[0],
-            source_nla=source_nla,
-            group_nla=group_nla,
-            options=(*more, *options),
-            parity=parity,
-        )
-    )
-
-
-@functools.lru_cache(maxsize=_MOST_FORMS)
-def _full_form(tsi: Tsi, data_port: int, kind: PacketType, source_nla: Nla, group_nla: Nla) -> bytes:
-    """A packet with a full list of any sqns: whoever asks for much says the same beside them each time."""
-    options = (NakList(sqns=tuple(range(1, LIST_SQNS))),)
-    return encode(
-        Nak(tsi=tsi, data_port=data_port, kind=kind, sqn=0, source_nla=source_nla, group_nla=group_nla, options=options)
-    )
-
-
-@attrs.frozen
-class Listed:
-    """Packets of one size for some sqns, to be sent to whomever."""
-
-    octets: bytes | Octets  # one packet, or a (count, size) array
-    packets: int
-    sqns: int
-
-    def send(self, segment: Segment, to: Nla | None = None, hops: int | None = None) -> Send:
-        """Put them on a segment."""
-        if isinstance(self.octets, bytes):
-            return control(segment, self.octets, to, hops)
-        return control_train(segment, self.octets, to, hops)
-
-
-def nak_packets(
-    path: Path,
-    group_nla: Nla,
-    spans: Sequence[Span],
-    kind: PacketType = PacketType.NAK,
-    options: Options = NO_OPTIONS,
-    path_nla: Nla | None = None,
-) -> list[Listed]:
-    """NAKs, NNAKs or NCFs for spans in order, full lists first, as one train where there are several."""
-    if options or sum([end - first for first, end in spans]) < 2 * LIST_SQNS:
-        return [
-            Listed(nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))
-            for sqns in lists_of(spans, LIST_SQNS)
-        ]
-    lists, rest = full_lists(spans)
-    first = _full_form(path.tsi, path.data_port, kind, path_nla or path.path_nla or group_nla, group_nla)
-    found = [Listed(nak_rows(first, lists), len(lists), lists.size)]
-    if rest:
-        found.append(Listed(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
-    return found
+from pgm.wire.formats import Nla
+from pgm.wire.naks import LIST_SQNS
+from pgm.wire.options import NO_OPTIONS, Options
 
 
 class HasRoutes(Protocol):

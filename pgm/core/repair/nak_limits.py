@@ -13,8 +13,8 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects, Notice
+from pgm.core.pacing.nak_monitor import NagMonitor
 from pgm.core.pacing.token_bucket import Bucket
-from pgm.core.recovery.nak_self_limit import NagMonitor
 from pgm.core.status import AskerStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER

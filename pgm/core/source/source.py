@@ -11,7 +11,6 @@ from pgm.core.acked.acked_window import AckedWindow
 from pgm.core.congestion.control import CongestionControl
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control, data
-from pgm.core.feeder import Feeder
 from pgm.core.pacing.adaptive_rate import Yielding
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.source import ParitySource, aligned
@@ -23,6 +22,7 @@ from pgm.core.segment import Channel, Segment
 from pgm.core.session.counts import counts_of
 from pgm.core.short_answer import ShortAnswer
 from pgm.core.source.closing import Leaving
+from pgm.core.source.feeder import Feeder
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.single_packet import ShortSend
 from pgm.core.source.spm_schedule import SpmSchedule

@@ -12,17 +12,16 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.effects import Deliver, Effect, LossCause, Lost
+from pgm.core.effects import NOTHING, Deliver, Effect, Effects, LossCause, Lost, Notice
 from pgm.core.recovery.gap_detector import Arrivals
 from pgm.core.recovery.missing_range import Step
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.slowness import Slowness
 from pgm.core.structures.ranges import Range, RangeTable, Span
 from pgm.core.structures.run_store import RunStore
 from pgm.core.window.held_runs import HeldRuns
 from pgm.parameters import Parameters
 from pgm.units import NEVER
-from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
+from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi, tsi_text
 from pgm.wire.train import Data, Run, Scattered
 
 # Packets of a read for each that there may be room for: where more is missing, it comes as runs that are worth it.
@@ -388,3 +387,27 @@ def _within(runs: Sequence[Run], spans: Sequence[Span]) -> Iterator[Run]:
             run = next(left, None)
         assert run is not None, (runs, spans)
         yield run.part(first, end)
+
+
+_TOLD_AGAIN = 2  # times as many drops: who stays too slow hears of it now and then, not at each loss
+
+
+class Slowness:
+    """What one session's losses have to do with its receiver's own socket."""
+
+    def __init__(self, tsi: Tsi, counters: Counters) -> None:
+        self._tsi = tsi
+        self._counters = counters
+        self._before = counters.socket_drops  # the session began: no matter of its losses
+        self._tells_at = 1
+
+    def lost(self) -> Effects:
+        """Note that something is lost for good."""
+        drops = self._counters.socket_drops - self._before
+        if drops < self._tells_at:
+            return NOTHING
+        self._tells_at = _TOLD_AGAIN * drops
+        text = (
+            f"packets are lost, and the kernel has dropped {drops:,} of this receiver's own socket: it does not keep up"
+        )
+        return (Notice("too-slow", f"session {tsi_text(self._tsi)}: {text}"),)

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.errors import UsageError
+from pgm.net.driver.effects import Application, Doing, hear
 from pgm.net.driver.read_moderation import Moderation
-from pgm.net.driver.trio_driver import Application, Doing, hear
 from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.reader import Arrival, TakeAlone
 from pgm.telemetry.observer import Observer

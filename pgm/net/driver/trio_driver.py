@@ -11,22 +11,22 @@ from __future__ import annotations
 import itertools
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import trio
 
-from pgm.core.effects import Deliver, Effect, Effects, Send, alone
+from pgm.core.effects import Deliver, Effects, Send, alone
 from pgm.core.events import Happening, id_of, text_of
 from pgm.core.interface import Core
 from pgm.core.segment import Segment
 from pgm.net.driver.application_reads import Lead
+from pgm.net.driver.effects import Application, Doing, hear
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.driver.process_sleep import Pauses
 from pgm.net.driver.read_moderation import Moderation
 from pgm.net.link.link import Link, WouldBlock
 from pgm.net.link.reader import Arrival, TakeAlone
-from pgm.parameters import Parameters
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
@@ -41,78 +41,6 @@ _DRAIN_OCTETS = 2 * MIB
 _SINGLES_IN_A_ROW = 4
 # Deadlines served in a row before other tasks get their turn.
 _DEADLINES_IN_A_ROW = 4
-
-
-class Application(Protocol):
-    """The driver's view of whoever uses the core."""
-
-    def take(self, effect: Effect) -> None:
-        """Deliveries, losses, openings, closings, notices."""
-
-    def after(self) -> Effects:
-        """Called when effects were performed: react, perhaps by a call to the core."""
-
-
-def hear(core: Core, observer: Observer | None, link: Link, arrival: Arrival, now_ns: int) -> Effects:
-    """Hand to a core what was read, and keep its memory if the core does; returns what is to be done."""
-    train = arrival.train
-    if observer is not None:
-        observer.received(train, arrival.channel, arrival.peer, now_ns)
-    effects = core.receive(train, arrival.channel, arrival.peer, now_ns)
-    if train.keeping.is_kept:
-        link.keep(train)
-    return effects
-
-
-def rests(parameters: Parameters) -> dict[str, Any]:
-    """What a receiver's driver is told of how often to read."""
-    return {
-        "rest_ivl": parameters.rx_rest_ivl,
-        "bulk_ivl": parameters.rx_bulk_ivl,
-        "bulk_rte": parameters.rx_bulk_rte,
-        "bulk_share": parameters.rx_bulk_share,
-    }
-
-
-def rests_of_element(parameters: Parameters) -> dict[str, Any]:
-    """The same for an element in a process of its own."""
-    return {**rests(parameters), "bulk_share": parameters.ne_bulk_share}
-
-
-def warmth(parameters: Parameters) -> dict[str, int]:
-    """What a receiver's driver is told of the memory to have ready."""
-    return {"warm_ivl": parameters.rxw_warm_ivl, "warm_octets": parameters.rxw_bytes}
-
-
-class Doing:
-    """What drivers have in common: they do effects at once, in order."""
-
-    core: Core
-    links: Sequence[Link]
-    _hand_over: Callable[[Deliver | Happening], None]
-
-    def _do(self, effects: Iterable[Effect]) -> None:
-        left = iter(effects)
-        try:
-            for effect in left:
-                if not isinstance(effect, Send):
-                    self._hand_over(effect)
-                elif effect.is_data:
-                    self._send_data_now(effect)
-                else:
-                    self._send_control(effect)
-        except BaseException:  # of a notice's handler, or a signal's: what comes behind is nowhere else
-            self._do(tuple(left))
-            raise
-
-    def _send_control(self, send: Send) -> None:
-        try:
-            self.links[send.segment.index].send(send)
-        except WouldBlock as blocked:
-            self.core.counters.sends_dropped += self.links[send.segment.index].packets_left(send, blocked.at)
-
-    def _send_data_now(self, send: Send) -> None:
-        self._send_control(send)  # where data that must wait has a task to wait in, none comes here
 
 
 class Driver(Doing):

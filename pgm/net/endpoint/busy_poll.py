@@ -21,11 +21,11 @@ from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
 from pgm.net.core_factory import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
-from pgm.net.driver.trio_driver import warmth
+from pgm.net.driver.rest_settings import warmth
 from pgm.net.endpoint.base import ReceiverHandle, SourceHandle, SourceOutbox
-from pgm.net.endpoint.loss_policies import Policies
+from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS, Inbox
+from pgm.net.endpoint.loss_policies import REPORTING, Policies
 from pgm.net.endpoint.open import Target, new_tsi, receiving_links, resolve
-from pgm.net.endpoint.receiver import OCTETS_BETWEEN_READS, REPORTING, Inbox
 from pgm.net.endpoint.start_position import start_parameters
 from pgm.net.framing.batches import BatchSending
 from pgm.net.framing.codec import Unwrapping, packing_of

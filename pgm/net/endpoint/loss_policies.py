@@ -133,3 +133,6 @@ def _without(one: Queued, octets: int, *, from_head: bool) -> tuple[Queued | Non
 def _joins(one: Lost, other: Lost) -> bool:
     is_same = one.tsi == other.tsi and one.cause is other.cause is LossCause.OVERRUN
     return is_same and one.first + one.count == other.first
+
+
+REPORTING = Policies()

@@ -24,10 +24,13 @@ from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.core_factory import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver.application_reads import Lead
+from pgm.net.driver.effects import Application
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.driver.trio_driver import Application, Driver, rests, warmth
+from pgm.net.driver.rest_settings import rests, warmth
+from pgm.net.driver.trio_driver import Driver
+from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.loss_policies import Policies
-from pgm.net.endpoint.receiver import Inbox, Receiver
+from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Outbox, Source
 from pgm.net.endpoint.start_position import start_parameters
 from pgm.net.framing.codec import Unwrapping, packing_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.archive.inspect import _publisher
+from deploy.archive.serve import _publisher
 from pgm.archive.errors import BadRequest
 from pgm.parameters import ROWS
 from tests.cli.command import invoked

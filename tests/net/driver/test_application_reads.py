@@ -15,7 +15,8 @@ from pgm.core.effects import CloseCause, Closed, Effect
 from pgm.impairments import Impairment, Injector
 from pgm.net.driver.application_reads import GIVE_BACK_S, Lead
 from pgm.net.endpoint import source as source_module
-from pgm.net.endpoint.receiver import OCTETS_BETWEEN_READS, Receiver
+from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS
+from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
 from pgm.units import KIB, MILLISECOND
 from tests.net.support.backlog import BACKLOG, BACKLOG_PACKETS, knock

@@ -20,7 +20,7 @@ from pgm.core.effects import Send, alone
 from pgm.errors import PayloadTooLarge
 from pgm.impairments import Impairment, Injector
 from pgm.net.endpoint.busy_poll import Receiver
-from pgm.net.endpoint.receiver import OCTETS_BETWEEN_READS
+from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS
 from pgm.net.link.link import Link, WouldBlock
 from pgm.topology.load import loads
 from pgm.units import MILLISECOND

@@ -11,8 +11,8 @@ import pgm.blocking
 from pgm import Batch
 from pgm.core.counters import Counters
 from pgm.net.driver.read_moderation import Moderation
-from pgm.net.driver.trio_driver import rests as rests_told
-from pgm.net.driver.trio_driver import rests_of_element
+from pgm.net.driver.rest_settings import rests as rests_told
+from pgm.net.driver.rest_settings import rests_of_element
 from pgm.parameters import Parameters
 from pgm.units import MIB, MILLISECOND
 from tests.net.support.places import Place

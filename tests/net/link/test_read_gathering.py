@@ -25,9 +25,9 @@ from pgm.topology.plan import plan_node
 from pgm.units import KIB, MIB, parse_octets
 from pgm.wire.control_packets import Nak, Spm, encode
 from pgm.wire.formats import TYPE_AT, PacketType
-from pgm.wire.one_run import MOST_ROWS
 from pgm.wire.options import NO_OPTIONS, NakList
 from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, MAX_TRAIN_PACKETS, Scattered
+from pgm.wire.train_grouping import MOST_ROWS
 from tests.net.support.listening import PATIENCE_S
 from tests.net.support.places import Place, one_segment
 from tests.reference import DATA_PORT, TSI, data_packet

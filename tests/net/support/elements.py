@@ -13,7 +13,8 @@ import repairer.process
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
 from pgm.core.structures.arena import Arena
-from pgm.net.driver.trio_driver import Driver, rests_of_element
+from pgm.net.driver.rest_settings import rests_of_element
+from pgm.net.driver.trio_driver import Driver
 from pgm.net.endpoint.open import driven
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgm.core.element.relay import ElementSetup
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.element.setup import ElementSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Fragment, Join, Syn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.fec import groups
 from pgm.units import SECOND
 from pgm.wire.control_packets import Polr, encode

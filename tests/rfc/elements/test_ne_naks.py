@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import PacketType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.units import SECOND
 from pgm.wire import checksum
 from pgm.wire.control_packets import Nak, Polr, Spm, encode, with_path

@@ -7,8 +7,8 @@ import itertools
 import attrs
 import pytest
 
-from pgm.core.element.relay import ElementSetup
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.element.setup import ElementSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
 from pgm.sim.faults import Faults
 from pgm.sim.trees import Tree

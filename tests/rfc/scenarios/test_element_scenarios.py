@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore

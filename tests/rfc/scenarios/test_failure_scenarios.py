@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import PacketType

@@ -8,7 +8,7 @@ from typing import Any
 
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, LossCause, Lost, Opened, Send
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
 from pgm.units import KIB, SECOND
 from pgm.wire.control_packets import Packet

@@ -9,7 +9,7 @@ import pgm
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
 from pgm.core.events import CAUSES, EVENTS, id_of, kind_of
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.repair.nak_limits import Brakes
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, PARENT, REPAIRER, SEGMENT, data_train, parameters

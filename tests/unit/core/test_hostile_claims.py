@@ -10,7 +10,7 @@ from pgm.archive.requests import RangeRequest
 from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.congestion.reports import report_packet
 from pgm.core.effects import Notice, Send
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
 from pgm.files.manifest import Manifest
 from pgm.files.names import BadManifest

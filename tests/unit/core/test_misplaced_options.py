@@ -9,7 +9,7 @@ import pytest
 
 from aggregator.core import AggregatorCore
 from pgm.core.element.element import ElementCore
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel, Segment
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import PacketType

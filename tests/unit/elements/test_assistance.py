@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
 from pgm.units import SECOND

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from aggregator.core import AggregatorCore
 from aggregator.own_gaps import Gaps
 from pgm.core.effects import Effects
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel, Segment
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType

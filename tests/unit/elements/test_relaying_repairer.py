@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import Effect, Send
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel, Segment
 from pgm.core.structures.ranges import merged
 from pgm.units import SECOND

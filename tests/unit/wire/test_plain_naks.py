@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from pgm.wire.control_packets import encode_list, ncf_for
 from pgm.wire.formats import PacketType
-from pgm.wire.naks import list_key
-from pgm.wire.plain_naks import PlainNaks
+from pgm.wire.naks import PlainNaks, list_key
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, OTHER_TSI, TSI
 

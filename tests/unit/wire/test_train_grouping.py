@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from pgm.wire import train as train_module
 from pgm.wire.checksum import INTEGER_OCTETS, residues
 from pgm.wire.formats import PacketType
-from pgm.wire.one_run import is_one_run
 from pgm.wire.options import Fragment, Join, Syn
 from pgm.wire.sequence_numbers import MASK, unwrap, wrap
 from pgm.wire.single_odata import plain_front, read_plain_untrusted
 from pgm.wire.train import Data, Scattered, Train
-from pgm.wire.train_grouping import parts_at_a_glance
+from pgm.wire.train_grouping import is_one_run, parts_at_a_glance
 from tests.reference import data_packet, sealed, without_checksum
 
 STRIDE = 24 + 20

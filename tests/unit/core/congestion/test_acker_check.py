@@ -5,9 +5,9 @@ import random
 import pytest
 
 from pgm.core.congestion.acker_check import AckerCheck
+from pgm.core.congestion.link_reports import moved
 from pgm.core.effects import Notice
 from pgm.core.events import EVENTS
-from pgm.core.loss_rate import moved
 from pgm.units import SECOND
 from tests.unit.core.congestion.test_congestion import ALL, OTHER, controlled, report
 from tests.unit.core.makers import MS, PEER

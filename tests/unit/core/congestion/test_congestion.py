@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.congestion.control import CongestionControl
+from pgm.core.congestion.link_reports import ALL_LOST
 from pgm.core.congestion.reports import Reporter, WorstReport, report_packet
 from pgm.core.congestion.window import CongestionWindow, slowness
 from pgm.core.counters import Counters
-from pgm.core.loss_rate import ALL_LOST
 from pgm.core.recovery.parents import Parents
 from pgm.core.session.state import Path
 from pgm.units import NEVER, SECOND

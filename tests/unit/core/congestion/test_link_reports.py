@@ -7,8 +7,7 @@ import statistics
 import attrs
 import pytest
 
-from pgm.core.congestion.link_reports import LinkLoss, LinkReports
-from pgm.core.loss_rate import ALL_LOST
+from pgm.core.congestion.link_reports import ALL_LOST, LinkLoss, LinkReports
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Acker, Cr, Crqst, find
 from tests.rfc.bench import SOURCE, UP, A, B, Bench

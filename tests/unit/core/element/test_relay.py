@@ -7,7 +7,8 @@ import pytest
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Notice
-from pgm.core.element.relay import ElementSetup, Relay
+from pgm.core.element.relay import Relay
+from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Segment
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import decode_control_untrusted, encode

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from pgm.core.effects import LossCause, Notice
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.control_packets import Spmr
 from pgm.wire.formats import PacketType

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.counters import Counters
-from pgm.core.late_join.history_server import OF_HISTORY, Joiners, held_packet
+from pgm.core.late_join.history_server import Joiners, held_packet
 from pgm.core.late_join.upstream_history import HistoryAbove, begins_at
+from pgm.core.recovery.nak_packets import OF_HISTORY
 from pgm.core.repair.nak_limits import Brakes
 from pgm.core.segment import Segment
 from pgm.core.session.state import Path

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pgm.core.effects import Deliver, Send, alone
 from pgm.core.receiver.data_path import ShortReceive
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
 from pgm.core.window.receive_window import ReceiveWindow

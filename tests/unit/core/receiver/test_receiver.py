@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import LossCause, Opened
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import Polr
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, PacketType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import CloseCause, LossCause
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType
 from tests.reference import OTHER_TSI, TSI

@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from pgm.core.effects import CloseCause
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Epoch, Fin, Join

@@ -8,7 +8,7 @@ import pytest
 
 from pgm.core.effects import Effect, Lost, Notice
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT

@@ -6,8 +6,9 @@ import pytest
 
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, LossCause, Notice
+from pgm.core.pacing.nak_monitor import NagMonitor
 from pgm.core.pacing.token_bucket import Bucket
-from pgm.core.recovery.nak_self_limit import NagMonitor, Restraint
+from pgm.core.recovery.nak_self_limit import Restraint
 from pgm.core.repair.nak_limits import Brakes
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, data_train, parameters

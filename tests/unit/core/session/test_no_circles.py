@@ -10,10 +10,11 @@ import pytest
 
 from aggregator.session import AggregatorSession
 from pgm.core.counters import Counters
-from pgm.core.element.relay import ElementSetup
+from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.polling.poll_responder import NodeId
-from pgm.core.receiver.session import ReceiverSetup, Session
+from pgm.core.receiver.session import Session
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.window.receive_window import Room
 from pgm.units import SECOND
 from pgm.wire.options import Join, ParityPrm

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Lost, Opened, Send
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel, Segment
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore

@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from pgm.core.effects import CloseCause, Deliver
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.window import receive_window
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType

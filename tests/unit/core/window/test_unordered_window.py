@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pgm.core.effects import Deliver, Send
 from pgm.core.receiver.data_path import ShortReceive
-from pgm.core.receiver.session import ReceiverSetup
+from pgm.core.receiver.setup import ReceiverSetup
 from pgm.wire.formats import PacketType
 from tests.reference import DATA_PORT
 from tests.unit.core.makers import MS, SEGMENT, data_train, spm_packet

@@ -1,0 +1,197 @@
+"""`pgm send`: standard input or files into a stream."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+import click
+import trio
+
+from deploy.node.run import has_stdin, read_stdin, require_stdin, send_lines
+from deploy.stream.files import FileOffer, offer_of, send_files, tell_sent
+from deploy.stream.formats import FORMATS, CborSequence, arrow_messages, json_message
+from deploy.stream.receive_output import Meter
+from deploy.stream.recv import _form, _until_signalled
+from deploy.terminal.event_log import Happenings
+from deploy.terminal.exit_codes import EXIT_FAILED
+from deploy.terminal.output import command, print_json, warn
+from deploy.terminal.target import require_node
+from pgm.net.endpoint.open import open_source
+from pgm.net.endpoint.source import Source
+from pgm.units import parse_duration
+from pgm.wire.formats import DATA_HEADER_OCTETS, tsi_text
+
+_BATCH_OCTETS = 192  # of a packet of a stream with batches, that are not the message's: more with a long subject
+
+
+@attrs.frozen
+class _Offer:
+    """What is sent, and how."""
+
+    form: str
+    subject: str | None
+    to: str | None
+
+
+async def _send(target: str, node: str | None, stream: str | None, offer: _Offer, settle_s: float) -> dict[str, Any]:
+    meter = Meter("sent")
+    events = Happenings(meter.leave)
+    async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
+        for link in source.links:
+            if link.sockets.buffers.complaint:
+                warn(link.sockets.buffers.complaint)
+        # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.
+        await trio.sleep(settle_s)
+        messages, octets = await _send_all(source, offer, meter)
+        await source.flush()
+        if sys.stderr.isatty():
+            meter.leave()
+            warn("all sent; serving repairs until nobody asks any more")
+    return {
+        "messages": messages,
+        "octets": octets,
+        "seconds": meter.end(),
+        "tsi": tsi_text(source.tsi),
+        "events": events.rows(),
+        "counters": source.counters.snapshot(),
+    }
+
+
+async def _send_all(source: Source, offer: _Offer, meter: Meter) -> tuple[int, int]:
+    """Send standard input; returns messages and octets. Raises `UsageError` for what is not in the format."""
+    if offer.form in ("lines", "json"):
+        convert = json_message if offer.form == "json" else None
+        return await send_lines(source, convert, offer.subject, offer.to)
+    if offer.form == "octets":
+        return await _send_octets(source, offer, meter)
+    messages = octets = 0
+    async for found in _cbor() if offer.form == "cbor" else _arrow():
+        for message in found:
+            await source.send(message, subject=offer.subject, to=offer.to)
+            messages, octets = messages + 1, octets + len(message)
+            meter.show(octets)
+    return messages, octets
+
+
+async def _cbor() -> AsyncIterator[list[bytes]]:
+    sequence = CborSequence()
+    while chunk := await read_stdin():
+        yield sequence.add(chunk)
+    sequence.end()
+
+
+async def _arrow() -> AsyncIterator[list[bytes]]:
+    found = arrow_messages()
+    while (message := await trio.to_thread.run_sync(next, found, None, abandon_on_cancel=True)) is not None:
+        yield [message]
+
+
+async def _send_octets(source: Source, offer: _Offer, meter: Meter) -> tuple[int, int]:
+    """Send standard input in full packets; what does not fill one waits for more only while more is there already."""
+    size = source.max_tpdu - DATA_HEADER_OCTETS - (_BATCH_OCTETS if source.has_batches else 0)
+    messages = octets = 0
+    rest = b""
+    while chunk := await read_stdin():
+        rest += chunk
+        end = len(rest) - len(rest) % size if has_stdin() else len(rest)
+        payloads = [rest[at : at + size] for at in range(0, end, size)]
+        rest = rest[end:]
+        for at in range(0, len(payloads), 64):
+            await source.send_batch(payloads[at : at + 64], subject=offer.subject, to=offer.to)
+        messages += len(payloads)
+        octets += end
+        meter.show(octets)
+    if rest:
+        await source.send(rest, subject=offer.subject, to=offer.to)
+        messages, octets = messages + 1, octets + len(rest)
+    return messages, octets
+
+
+@click.command()
+@click.argument("target")
+@click.option("--node", help="Node of the topology file to send as.")
+@click.option("--stream", help="Stream to send, if the node has several.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="octets",
+    show_default=True,
+    help="What is read: octets as they come, a message per line, a JSON value per line, a CBOR sequence, an Arrow IPC stream.",
+)
+@click.option("--lines", is_flag=True, help="The same as --format lines.")
+@click.option("--subject", metavar="NAME", help="Subject of all messages, as in /nasdaq/ibm; for streams with batches.")
+@click.option("--to", metavar="NODE", help="The one node that they are for; for streams with batches.")
+@click.option("--file", "files", multiple=True, metavar="PATH", help="Send this file instead; may be said again.")
+@click.option(
+    "--folder", "folders", multiple=True, metavar="PATH", help="Send all that is in this folder, and its name."
+)
+@click.option(
+    "--receivers",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Of files: end with 0 only if so many have everything.",
+)
+@click.option("--resume", is_flag=True, help="Of files: send only what receivers lack that were there before.")
+@click.option(
+    "--settle",
+    default="500ms",
+    show_default=True,
+    metavar="DURATION",
+    help="Announce the stream for this long before the first message.",
+)
+@command
+def send(
+    target: str,
+    node: str | None,
+    stream: str | None,
+    form: str,
+    lines: bool,
+    subject: str | None,
+    to: str | None,
+    files: tuple[str, ...],
+    folders: tuple[str, ...],
+    receivers: int,
+    resume: bool,
+    settle: str,
+    as_json: bool,
+) -> None:
+    """Publish standard input, or files, to TARGET, a topology file or an address, as one stream with a beginning and an end.
+
+    \b
+    pgm send tree.toml --node exchange < data
+    tail -f log | pgm send --lines 'pgm://239.192.0.1:3056?interface=lo&data_port=7500&address=127.0.0.10'
+    pgm send tree.toml --node exchange --format json --subject /a/b < quotes
+    pgm send tree.toml --node exchange --folder photos --file big.iso
+
+    After the last message it serves repairs until nobody has asked for a while, and ends with 0. Ctrl-C or SIGTERM cuts the stream
+    short, which receivers are told.
+    """
+    require_node(target, node)
+    settle_s = parse_duration(settle) / 1e9
+    if files or folders or receivers or resume:
+        others = {"--lines": lines, "--subject": subject, "--to": to, "--format": form != "octets"}
+        _send_files(target, node, stream, offer_of(files, folders, receivers, resume, others), settle_s, as_json)
+        return
+    require_stdin()
+    offer = _Offer(_form(form, lines), subject, to)
+    account = trio.run(_until_signalled, _send, target, node, stream, offer, settle_s)
+    if as_json:
+        print_json(account)
+    else:
+        warn(f"{account['messages']:,} messages, {account['octets']:,} octets in {account['seconds']} s")
+
+
+def _send_files(
+    target: str, node: str | None, stream: str | None, offer: FileOffer, settle_s: float, as_json: bool
+) -> None:
+    account = trio.run(_until_signalled, send_files, target, node, stream, offer, settle_s)
+    if as_json:
+        print_json(account)
+    else:
+        tell_sent(account)
+    sys.exit(EXIT_FAILED if account["incomplete"] else 0)

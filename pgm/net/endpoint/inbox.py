@@ -1,0 +1,237 @@
+"""The bounded queue between a receiver's driver and its application."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+
+import trio
+
+from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
+from pgm.core.receiver.receiver import ReceiverCore
+from pgm.core.window.reassembly import LargeMessage, Messages, Reassembler
+from pgm.core.window.unordered_reassembly import LooseReassembler
+from pgm.net.driver.application_reads import Lead
+from pgm.net.endpoint.loss_policies import REPORTING, Policies, drop_newest, drop_oldest
+from pgm.net.endpoint.queue_item import Queued
+from pgm.net.framing.items import Message
+from pgm.parameters import Parameters
+from pgm.units import KIB, SECOND
+from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, Tsi
+
+# Octets that an application takes from its queue before the sockets have a turn again, or as many as that turn brought, if
+# those are more: who read all that comes would never catch up. Repairs set free what waited behind them, tens of megabytes
+# at a time: who took all of that first would find the socket's buffer overflown.
+OCTETS_BETWEEN_READS = 128 * KIB
+
+
+# What comes of another loss, or of a wish: no reason to skip more.
+_OF_OTHER_LOSSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.NAGGING})
+
+
+def _octets_of(found: Messages | LargeMessage | Lost) -> int:
+    """What something takes up in the queue."""
+    if isinstance(found, LargeMessage):
+        return len(found.payload)
+    return found.run.octets if isinstance(found, Messages) else 0
+
+
+class Inbox:
+    """The queue between the protocol and the application, bounded by `inbox_bytes` through the core's room."""
+
+    def __init__(
+        self,
+        core: ReceiverCore,
+        parameters: Parameters,
+        on_notice: Callable[[Notice], None],
+        unordered_ports: Collection[int] = (),
+        policies: Policies = REPORTING,
+    ) -> None:
+        self._core = core
+        self._unordered_ports = frozenset(unordered_ports)
+        self._parameters = parameters
+        self._on_notice = on_notice
+        self._queue: deque[Queued] = deque()
+        self.alone: Message | None = None  # comes before what is queued, and was put here while nothing was
+        self.spare: Message | None = None  # made while there was time, to be that one
+        self.left_octets = OCTETS_BETWEEN_READS  # that the application may take before the sockets have a turn
+        self.lead: Lead | None = None  # by which the application reads for itself
+        self.is_plain = False  # whether items are handed on as they are, so that a message may be
+        self._is_assembling = False  # whether a large message may be under way
+        self._waiters = trio.lowlevel.ParkingLot()
+        self._reassemblers: dict[Tsi, Reassembler | LooseReassembler] = {}
+        self._marks: dict[Tsi, tuple[int, int]] = {}  # how far large messages had come when last looked at
+        self.looks_at_ns = 0
+        self._freed = 0
+        self._is_closed = False
+        self._policies = policies
+        self._has_slow_policy = policies.slow != "block"
+        self._resyncs: set[Tsi] = set()  # sessions that are to go on with the newest
+
+    def take(self, effect: Effect) -> None:
+        """Queue what the core delivered."""
+        if isinstance(effect, Deliver):
+            self._take_run(effect)
+        elif isinstance(effect, Notice):
+            self._on_notice(effect)
+            return
+        elif isinstance(effect, Lost):
+            if self._policies.on_loss == "resync" and effect.cause not in _OF_OTHER_LOSSES:
+                self._resyncs.add(effect.tsi)
+            self._queue.extend(Queued(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
+        elif isinstance(effect, Closed):
+            if effect.cause is not CloseCause.SILENT:  # a silent session may go on in the middle of a message
+                reassembler = self._reassemblers.pop(effect.tsi, None)
+                self._queue.extend(Queued(lost, 0) for lost in (reassembler.end() if reassembler else ()))
+            self._queue.append(Queued(effect, 0))
+        elif isinstance(effect, Opened):
+            if effect.data_port in self._unordered_ports and effect.tsi not in self._reassemblers:
+                self._reassemblers[effect.tsi] = LooseReassembler(effect.tsi, self._parameters.max_apdu)
+            self._queue.append(Queued(effect, 0))
+        if self._waiters:
+            self._waiters.unpark_all()
+        elif self.lead is not None:
+            self.lead.wake()
+
+    def take_alone(self, packet: bytes, peer: Nla) -> bool:
+        """Take a packet that came alone past effects and queue, if nothing waits before it; says whether that was done."""
+        if self._queue or self.alone is not None or not self.is_plain or self._has_slow_policy:
+            return False
+        if self._is_assembling and not self._is_between():
+            return False
+        found = self._core.receive_alone(packet, peer, time.monotonic_ns())
+        if found is None:
+            return False
+        alone = self.spare
+        if alone is None:
+            self.alone = Message(packet[DATA_HEADER_OCTETS:], found[1], found[0])
+        else:
+            alone.tsi, alone.sqn = found
+            alone.payload = packet[DATA_HEADER_OCTETS:]
+            self.alone, self.spare = alone, None
+        return True
+
+    def _is_between(self) -> bool:
+        """Whether no message of several packets is under way."""
+        self._is_assembling = any(one.mark is not None for one in self._reassemblers.values())
+        return not self._is_assembling
+
+    def after(self) -> Effects:
+        """Give back the room of what left the queue unseen."""
+        self.look()
+        effects = self._follow_policies() if self._has_slow_policy or self._resyncs else NOTHING
+        freed, self._freed = self._freed, 0
+        return [*effects, *self._core.grant(freed)] if freed else effects
+
+    def _follow_policies(self) -> Effects:
+        """Skip what a loss makes stale; make room where the application is too slow."""
+        effects: list[Effect] = []
+        for tsi in self._resyncs:
+            effects += self._core.resync(tsi)
+        self._resyncs.clear()
+        inbox_octets = self._parameters.inbox_bytes
+        excess = self._policies.excess(inbox_octets, inbox_octets - self._core.room_octets - self._freed)
+        if excess <= 0:
+            return effects
+        if self._policies.slow == "close":
+            return [*effects, *self._core.end_all(CloseCause.OVERRUN)]
+        if self._has_slow_policy:
+            self._freed += (drop_oldest if self._policies.slow == "drop-oldest" else drop_newest)(self._queue, excess)
+        return effects
+
+    def look(self) -> None:
+        """Wait no longer for large messages that are where they were at the last look, `apdu_ivl` ago or more."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self.looks_at_ns:
+            return
+        self.looks_at_ns = now_ns + self._parameters.apdu_ivl
+        marks = {tsi: one.mark for tsi, one in self._reassemblers.items()}
+        for tsi, mark in marks.items():
+            if mark is not None and mark == self._marks.get(tsi):
+                self._queue.extend(Queued(lost, 0) for lost in self._reassemblers[tsi].end())
+                self._waiters.unpark_all()
+        self._marks = {tsi: mark for tsi, mark in marks.items() if mark is not None}
+
+    def _reassembler(self, tsi: Tsi) -> Reassembler | LooseReassembler:
+        found = self._reassemblers.get(tsi)
+        if found is None:
+            found = self._reassemblers[tsi] = Reassembler(tsi, self._parameters.max_apdu)
+        return found
+
+    def _take_run(self, deliver: Deliver) -> None:
+        run, last = deliver.run, self._queue[-1] if self._queue else None
+        if last is not None and last.is_continued_by(deliver.tsi, run):
+            # The application is behind: the more there is at a time, the less each message costs it.
+            last.extend(run)
+            return
+        reassembler = self._reassembler(deliver.tsi)
+        if not run.has_options and reassembler.is_between:
+            self._queue.append(Queued(Messages(deliver.tsi, run), run.octets))
+            return
+        self._is_assembling = True
+        found = [Queued(one, _octets_of(one)) for one in reassembler.add(run)]
+        # Parts of a large message have left the queue for the reassembler, which has its own bound; a whole one is back.
+        more = sum([one.frees_octets for one in found]) - run.octets
+        if more > 0:
+            self._core.charge(more)
+        else:
+            self._freed -= more
+        self._queue.extend(found)
+
+    async def next(self) -> Queued | Message | None:
+        """The next thing for the application; None once closed and empty."""
+        if self.is_empty:
+            self.left_octets = OCTETS_BETWEEN_READS
+        elif self.left_octets <= 0 and not self._is_closed:
+            await self._catch_up()
+        while self.alone is None and not self._queue:
+            if self._is_closed:
+                return None
+            if self._is_assembling and not self._is_between():
+                with trio.move_on_after(self._parameters.apdu_ivl / SECOND):
+                    await self._sleep()
+                self.look()
+            else:
+                await self._sleep()
+        message, self.alone = self.alone, None
+        if message is not None:
+            return message
+        queued = self._queue.popleft()
+        self.left_octets -= queued.frees_octets
+        return queued
+
+    async def _catch_up(self) -> None:
+        """Let what is queued wait for a read."""
+        self.left_octets = OCTETS_BETWEEN_READS
+        if self.lead is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            self.left_octets = max(self.left_octets, await self.lead.catch_up())
+
+    def __len__(self) -> int:
+        """How many things there are for the application."""
+        return len(self._queue) + (self.alone is not None)
+
+    def put_back(self, found: Messages | LargeMessage | Lost | Opened | Closed) -> None:
+        """Take back what was taken and could not be handed on; its room was given back."""
+        self._queue.appendleft(Queued(found, 0))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing for the application."""
+        return self.alone is None and not self._queue
+
+    async def _sleep(self) -> None:
+        """Wait until there may be something."""
+        if self.lead is None or self.lead.is_taken:
+            await self._waiters.park()
+        else:
+            await self.lead.wait()
+
+    def close(self) -> None:
+        """Let the application run dry."""
+        self._is_closed = True
+        self._waiters.unpark_all()
+        if self.lead is not None:
+            self.lead.close()
