@@ -20,7 +20,7 @@ from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType
-from pgm.wire.options import Held, find
+from pgm.wire.options import HeldHistory, find
 from pgm.wire.train import Data, Train
 
 
@@ -40,7 +40,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
                 known.note_peer(item, peer)
             if isinstance(item, Ack) and known is not None:
                 effects += known.acks.on_packet(item, channel, peer, now_ns)
-            elif isinstance(item, Spmr) and item.options and (held := find(item.options, Held)) is not None:
+            elif isinstance(item, Spmr) and item.options and (held := find(item.options, HeldHistory)) is not None:
                 effects += self._on_held(held, known, channel, peer, now_ns)
             elif channel.segment.upstream and _comes_down(item, channel):
                 effects += self._from_above(item, known, channel, peer, now_ns)
@@ -51,7 +51,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
         return effects
 
     def _on_held(
-        self, held: Held, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
+        self, held: HeldHistory, known: AggregatorSession | None, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
         if known is not None and held.answers and channel.segment.upstream:
             return known.on_answer(held, peer, now_ns)

@@ -8,29 +8,29 @@ from __future__ import annotations
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.setup import ElementSetup
-from pgm.core.late_join.history_server import Joiners
-from pgm.core.late_join.upstream_history import Asked, HistoryAbove, begins_at
+from pgm.core.late_join.history_server import HistoryServer
+from pgm.core.late_join.upstream_history import HistoryReply, UpstreamHistory, begins_at
 from pgm.core.recovery.parents import Parents
-from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.formats import Nla
-from pgm.wire.options import Held
+from pgm.wire.options import HeldHistory
 
 
-class History:
+class AggregatorHistory:
     """The late joiners below one aggregator in one session."""
 
     def __init__(
-        self, path: Path, setup: ElementSetup, brakes: Brakes, parameters: Parameters, counters: Counters
+        self, path: SessionState, setup: ElementSetup, brakes: NakLimits, parameters: Parameters, counters: Counters
     ) -> None:
         self._path = path
         self._parameters = parameters
         self._counters = counters
-        self.joiners = Joiners(path, parameters, brakes)
-        self._above = HistoryAbove(path, setup.keepers, lambda _: setup.up, parameters, counters)
+        self.joiners = HistoryServer(path, parameters, brakes)
+        self._above = UpstreamHistory(path, setup.keepers, lambda _: setup.up, parameters, counters)
         self._route: Parents | None = None
 
     @property
@@ -59,14 +59,14 @@ class History:
         """When `handle_deadline` has something to do."""
         return self._above.deadline_ns
 
-    def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+    def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """Ask above, or answer by what was just said."""
         if self._above.is_empty:
-            return (self._tell(Asked(held, segment, peer, None), now_ns),)
+            return (self._tell(HistoryReply(held, segment, peer, None), now_ns),)
         effects, answered = self._above.ask(held, segment, peer, now_ns)
         return [*effects, *(self._tell(one, now_ns) for one in answered)]
 
-    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+    def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Somebody above says what there is."""
         return [self._tell(one, now_ns) for one in self._above.on_answer(held, peer, now_ns)]
 
@@ -77,6 +77,6 @@ class History:
         effects, decided = self._above.handle_deadline(now_ns)
         return [*effects, *(self._tell(one, now_ns) for one in decided)]
 
-    def _tell(self, asked: Asked, now_ns: int) -> Effect:
+    def _tell(self, asked: HistoryReply, now_ns: int) -> Effect:
         first = None if asked.first is None else begins_at(asked.held, asked.first, self._path.lead)
         return self.joiners.tell(asked.held, first, asked.segment, asked.peer, now_ns)

@@ -31,7 +31,7 @@ class _Known:
     route: Parents
 
 
-class Redirects:
+class LearntRepairers:
     """The redirects of one session at one element."""
 
     def __init__(self, setup: ElementSetup, parameters: Parameters, counters: Counters) -> None:

@@ -19,7 +19,7 @@ class _Gap(TimedRange):
     is_asked: bool = False  # and may still be answered
 
 
-class Gaps:
+class OwnGaps:
     """The gaps in what went down. Each is asked for once, oldest first, when it cannot merely be out of order.
 
     Answers are the clock: `ne_nak_max_outstanding` sqns are asked for at a time, and more as they come. What is not answered

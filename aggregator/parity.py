@@ -17,9 +17,9 @@ from pgm.core.effects import NOTHING, Effect, Effects, Send, control
 from pgm.core.element.setup import ElementSetup
 from pgm.core.recovery.nak_packets import nak_packet
 from pgm.core.recovery.parents import Parents
-from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Spm, with_addresses
 from pgm.wire.formats import Nla
@@ -34,9 +34,9 @@ class ParityElement:
 
     def __init__(
         self,
-        path: Path,
+        path: SessionState,
         setup: ElementSetup,
-        confirmer: Confirmer,
+        confirmer: NcfSender,
         single: Elimination,
         upstream: Parents,
         routes: Sequence[Parents],

@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterable, Sequence
 
 from aggregator.elimination import Elimination, Repair
-from aggregator.late_join import History
-from aggregator.learnt_repairers import Redirects
-from aggregator.own_gaps import Gaps
+from aggregator.late_join import AggregatorHistory
+from aggregator.learnt_repairers import LearntRepairers
+from aggregator.own_gaps import OwnGaps
 from aggregator.parity import ParityElement
 from pgm.core.acked.ack_merger import AckMerger
 from pgm.core.counters import Counters
@@ -20,16 +20,16 @@ from pgm.core.effects import NOTHING, Effect, Effects, Send, passed_on
 from pgm.core.element.relay import Relay
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.children import Children, populations
-from pgm.core.polling.poll_responder import NodeId, PollAnswers
+from pgm.core.polling.poll_responder import NodeId, PollResponder
 from pgm.core.recovery.nak_control import unreachable_neighbour
 from pgm.core.recovery.nak_packets import OF_HISTORY, nak_packets
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.redirect import offered
-from pgm.core.repair.nak_limits import Brakes
-from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.null_naks import NullNaks
 from pgm.core.segment import Channel, Segment
-from pgm.core.session.state import Path, SpmVerdict
+from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
@@ -38,7 +38,7 @@ from pgm.wire.control_packets import Nak, Packet, Poll, Polr, Spm
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, tsi_text
 from pgm.wire.naks import Naks
-from pgm.wire.options import NO_OPTIONS, Held, Options
+from pgm.wire.options import NO_OPTIONS, HeldHistory, Options
 from pgm.wire.parity import counts_of
 from pgm.wire.train import Data
 
@@ -58,12 +58,12 @@ class AggregatorSession:
         self._setup = setup
         self._counters = counters
         self._parameters = parameters
-        self.path = Path(item.tsi, item.data_port, parameters, counters)
+        self.path = SessionState(item.tsi, item.data_port, parameters, counters)
         self.relay = Relay(item.tsi, item.data_port, setup, parameters, counters)
-        self.brakes = Brakes(parameters, counters, item.tsi)
-        self.confirmer = Confirmer(parameters, counters, self.brakes)
+        self.brakes = NakLimits(parameters, counters, item.tsi)
+        self.confirmer = NcfSender(parameters, counters, self.brakes)
         self.elimination = Elimination(parameters, counters)
-        self._gaps = Gaps(parameters)
+        self._gaps = OwnGaps(parameters)
         repeat_ivl = SECOND // parameters.ne_nak_rpt_rte
         self._upstream = Parents(setup.parents, parameters, counters, repeat_ivl)
         repairers = setup.repairers or ((),) * len(setup.downs)
@@ -87,11 +87,11 @@ class AggregatorSession:
             for down in setup.downs
         ]
         self.relay.back_offs = {down.index: one.back_off for down, one in zip(setup.downs, self._children, strict=True)}
-        self._answers = PollAnswers(node_id, rng, counters)
+        self._answers = PollResponder(node_id, rng, counters)
         self._is_cut_off = False  # the parent has said that it cannot be heard
-        self._redirects = Redirects(setup, parameters, counters)
+        self._redirects = LearntRepairers(setup, parameters, counters)
         self._null_naks = NullNaks(parameters)
-        self.history = History(self.path, setup, self.brakes, parameters, counters)
+        self.history = AggregatorHistory(self.path, setup, self.brakes, parameters, counters)
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
         self.parity = ParityElement(
             self.path,
@@ -329,13 +329,13 @@ class AggregatorSession:
         self._counters.nak_sqns += nak.asked
         return [*effects, passed_on(home, nak, self.path.path_nla or nak.source_nla, home.group, target)]
 
-    def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+    def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """A late joiner asks what there is: an aggregator keeps nothing, and asks those above who do."""
         if not self.path.has_edges or not self.brakes.admit_nak(peer, now_ns):
             return NOTHING
         return self.history.on_question(held, segment, peer, now_ns)
 
-    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+    def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Somebody above says what there is, or that some of it is gone: nobody below need wait for that."""
         if not (held.nothing and held.by_sqn):
             return self.history.on_answer(held, peer, now_ns)

@@ -327,12 +327,12 @@ def open_source(
     busy_poll: Literal[True],
     cpu: int | None = None,
     **parameters: Any,
-) -> AbstractContextManager[busy_handles.Source]: ...
+) -> AbstractContextManager[busy_handles.BusyPollSource]: ...
 
 
 def open_source(
     target: Target, *, busy_poll: bool = False, **options: Any
-) -> AbstractContextManager[Source] | AbstractContextManager[busy_handles.Source]:
+) -> AbstractContextManager[Source] | AbstractContextManager[busy_handles.BusyPollSource]:
     """Open a source; the block's end sends what is left and serves repairs until nobody asks any more.
 
     With `busy_poll` it belongs to the thread that opened it, which `cpu` pins to a processor. Otherwise as `pgm.open_source`.
@@ -371,12 +371,12 @@ def open_receiver(
     busy_poll: Literal[True],
     cpu: int | None = None,
     **parameters: Any,
-) -> AbstractContextManager[busy_handles.Receiver]: ...
+) -> AbstractContextManager[busy_handles.BusyPollReceiver]: ...
 
 
 def open_receiver(
     target: Target, *, busy_poll: bool = False, **options: Any
-) -> AbstractContextManager[Receiver] | AbstractContextManager[busy_handles.Receiver]:
+) -> AbstractContextManager[Receiver] | AbstractContextManager[busy_handles.BusyPollReceiver]:
     """Open a receiver of one stream, or of all streams of the node; `subscribe` and `subjects` as in `pgm.open_receiver`.
 
     With `busy_poll` it belongs to the thread that opened it, which `cpu` pins to a processor.

@@ -6,16 +6,16 @@ A repairer keeps packets as they come. The journal follows behind: up to the old
 from __future__ import annotations
 
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost
-from pgm.core.recovery.gap_detector import Arrivals
+from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from repairer.cache import SessionCache
 
 
-class Journal:
+class ArchiveFeed:
     """The place up to which a session was handed on."""
 
-    def __init__(self, path: Path, arrivals: Arrivals, recovery: Recovery, cache: SessionCache) -> None:
+    def __init__(self, path: SessionState, arrivals: GapDetector, recovery: Recovery, cache: SessionCache) -> None:
         self._path = path
         self._arrivals = arrivals
         self._recovery = recovery

@@ -21,7 +21,7 @@ _MARK_IVL_DIVISOR = 64  # ages are kept in steps of cache_secs / 64
 class SessionCache:
     """The cached packets of one session."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: RepairCache) -> None:
         self._cache = cache
         self.store = RunStore()
         self.ages: deque[tuple[int, int]] = deque()  # (when, newest sqn + 1 by then)
@@ -70,7 +70,7 @@ class SessionCache:
             self.store.drop_before(self.dropped_before)
 
 
-class Cache:
+class RepairCache:
     """The caches of all sessions of one repairer."""
 
     def __init__(self, parameters: Parameters) -> None:

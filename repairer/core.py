@@ -13,10 +13,10 @@ from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType, Tsi
-from pgm.wire.options import Held, find
+from pgm.wire.options import HeldHistory, find
 from pgm.wire.train import Data, Train
-from repairer.archive_feed import Journal
-from repairer.cache import Cache
+from repairer.archive_feed import ArchiveFeed
+from repairer.cache import RepairCache
 from repairer.parity_session import ParitySession
 
 
@@ -30,8 +30,8 @@ class RepairerCore(ElementCore[ParitySession]):
         self, setup: ElementSetup, parameters: Parameters, rng: random.Random, *, records: bool = False
     ) -> None:
         super().__init__(setup, parameters, rng)
-        self._journals: dict[Tsi, Journal] | None = {} if records else None
-        self.cache = Cache(parameters)
+        self._journals: dict[Tsi, ArchiveFeed] | None = {} if records else None
+        self.cache = RepairCache(parameters)
         self._pacers = tuple(Pacer(parameters) for _ in setup.downs)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
@@ -50,7 +50,7 @@ class RepairerCore(ElementCore[ParitySession]):
                 effects += self._advance_journal(self._journals, tsi)
         return effects
 
-    def _advance_journal(self, journals: dict[Tsi, Journal], tsi: Tsi) -> Effects:
+    def _advance_journal(self, journals: dict[Tsi, ArchiveFeed], tsi: Tsi) -> Effects:
         journal = journals.get(tsi)
         if journal is None:
             session = self.sessions.get(tsi)
@@ -102,7 +102,7 @@ class RepairerCore(ElementCore[ParitySession]):
         elif isinstance(item, Ack):
             return known.acks.on_packet(item, channel, peer, now_ns)
         elif isinstance(item, Spmr):
-            held = find(item.options, Held) if item.options else None
+            held = find(item.options, HeldHistory) if item.options else None
             if held is None:
                 return self._on_spmr(known, channel, now_ns)
             if channel.segment.downstream and not channel.is_group and not held.answers:

@@ -13,33 +13,33 @@ import attrs
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.element.setup import ElementSetup
-from pgm.core.late_join.history_server import Joiners
-from pgm.core.late_join.upstream_history import Asked, HistoryAbove, begins_at
+from pgm.core.late_join.history_server import HistoryServer
+from pgm.core.late_join.upstream_history import HistoryReply, UpstreamHistory, begins_at
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.recovery.nak_sender import Asker
+from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span, without
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND
 from pgm.wire.formats import Nla
-from pgm.wire.options import Held
+from pgm.wire.options import HeldHistory
 from repairer.cache import SessionCache
 
 
-class History:
+class RepairerHistory:
     """What one session gives to those who come late."""
 
     def __init__(
         self,
-        path: Path,
+        path: SessionState,
         cache: SessionCache,
-        asker: Asker,
+        asker: NakSender,
         recovery: Recovery,
         setup: ElementSetup,
-        brakes: Brakes,
+        brakes: NakLimits,
         parameters: Parameters,
         counters: Counters,
     ) -> None:
@@ -48,8 +48,8 @@ class History:
         self._asker = asker
         self._recovery = recovery
         self._parameters = parameters
-        self.joiners = Joiners(path, parameters, brakes)
-        self._above = HistoryAbove(
+        self.joiners = HistoryServer(path, parameters, brakes)
+        self._above = UpstreamHistory(
             path, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up), parameters, counters
         )
         self._pacers: dict[int, Pacer] = {}
@@ -59,14 +59,14 @@ class History:
         """When `handle_deadline` has something to do."""
         return self._above.deadline_ns
 
-    def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int, *, may_ask: bool) -> Effects:
+    def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int, *, may_ask: bool) -> Effects:
         """Say from where on it can be had; ask above where the cache does not reach back far enough and it `may_ask`."""
         if not may_ask or self._above.is_empty or not self._cache.has_room or self._is_enough(held, now_ns):
-            return (self._tell(Asked(held, segment, peer, None), now_ns),)
+            return (self._tell(HistoryReply(held, segment, peer, None), now_ns),)
         effects, answered = self._above.ask(held, segment, peer, now_ns)
         return [*effects, *(self._tell(one, now_ns) for one in answered)]
 
-    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+    def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Somebody above says what there is."""
         answered = self._above.on_answer(held, peer, now_ns)
         self._adopt()
@@ -80,7 +80,7 @@ class History:
             self._asker.keeper, self._asker.history_end = self._above.keeper, begins
             self._recovery.kept_before = begins
 
-    def _is_enough(self, held: Held, now_ns: int) -> bool:
+    def _is_enough(self, held: HeldHistory, now_ns: int) -> bool:
         """Whether nothing above could reach further back than the cache does for this."""
         oldest = self._cache.store.oldest
         if oldest is None:
@@ -91,7 +91,7 @@ class History:
             return begins_at(held, 0, self._path.lead) >= oldest.first
         return oldest.first == 0
 
-    def _own(self, held: Held, now_ns: int) -> int | None:
+    def _own(self, held: HeldHistory, now_ns: int) -> int | None:
         """Where what the cache has of it begins."""
         oldest = self._cache.store.oldest
         if oldest is None:
@@ -103,7 +103,7 @@ class History:
             first = max(first, before[-1]) if before else first
         return begins_at(held, first, self._path.lead)
 
-    def _tell(self, asked: Asked, now_ns: int) -> Effect:
+    def _tell(self, asked: HistoryReply, now_ns: int) -> Effect:
         first = self._own(asked.held, now_ns)
         if asked.first is not None:
             above = begins_at(asked.held, asked.first, self._path.lead)

@@ -22,7 +22,7 @@ _MOST_SINGLE = 16  # nodes that repairs go to by unicast: more parents than a se
 
 
 @attrs.frozen
-class Line:
+class Outlet:
     """What one session owes to one segment below, and the rate at which repairs leave there."""
 
     responder: Responder
@@ -67,11 +67,11 @@ class Outlets:
         self._counters = counters
         self._lines = {(segment.index, TO_ALL): self._line(segment, TO_ALL, is_history=False) for segment in downs}
 
-    def _line(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Line:
+    def _line(self, segment: Segment, to: Nla | None, *, is_history: bool) -> Outlet:
         only = None if to == TO_JOINERS else to
         responder = Responder(self._cache, segment, self._parameters, self._counters, only)
         pacer = self._pacers[segment.index]
-        return Line(responder, (pacer, self._history_pacer(segment)) if is_history else (pacer,))
+        return Outlet(responder, (pacer, self._history_pacer(segment)) if is_history else (pacer,))
 
     def __len__(self) -> int:
         return len(self._lines)

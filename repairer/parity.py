@@ -14,12 +14,12 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Effect
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.parity.recovery import ParityReceiver, offer_of
+from pgm.core.parity.recovery import ParityRecovery, offer_of
 from pgm.core.parity.responder import ParityFormat, ParityResponder, whole_group
-from pgm.core.recovery.gap_detector import Arrivals
+from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span
 from pgm.fec import code
 from pgm.parameters import Parameters
@@ -38,17 +38,17 @@ class RepairerParity:
 
     def __init__(
         self,
-        path: Path,
+        path: SessionState,
         setup: ElementSetup,
         cache: SessionCache,
-        arrivals: Arrivals,
+        arrivals: GapDetector,
         recovery: Recovery,
         pacers: Mapping[int, Pacer],
         parameters: Parameters,
         rng: random.Random,
         counters: Counters,
     ) -> None:
-        self.receiver: ParityReceiver | None = None
+        self.receiver: ParityRecovery | None = None
         self._path = path
         self._setup = setup
         self._cache = cache
@@ -61,12 +61,12 @@ class RepairerParity:
         self._responders: dict[int, ParityResponder] = {}  # by segment below
         self._wanted: OrderedDict[int, dict[int, int]] = OrderedDict()  # group -> packets by segment, until it is whole
 
-    def on_spm(self, spm: Spm, now_ns: int) -> ParityReceiver | None:
+    def on_spm(self, spm: Spm, now_ns: int) -> ParityRecovery | None:
         """Learn what is offered, once, and where groups end. Returns what the session asks with, when it is new."""
-        new: ParityReceiver | None = None
+        new: ParityRecovery | None = None
         offer = offer_of(spm) if self.receiver is None else None
         if offer is not None:
-            new = self.receiver = ParityReceiver(
+            new = self.receiver = ParityRecovery(
                 offer,
                 self._path,
                 self._arrivals,

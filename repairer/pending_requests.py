@@ -7,25 +7,25 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from pgm.core.segment import Segment
-from pgm.core.structures.ranges import Range, RangeTable, Span
+from pgm.core.structures.ranges import RangeTable, Span, SqnRange
 from pgm.wire.formats import Nla
 
 
 @attrs.define(eq=False)
-class Wish(Range):
+class PendingRequest(SqnRange):
     """Sqns that are waited for, by a bit per downstream segment."""
 
     segments: int
     joiner: Nla | None  # the late joiner that alone wants them
 
 
-class Wanted:
+class PendingRequests:
     """The wishes of one session."""
 
     def __init__(self, downs: Sequence[Segment], limit: int) -> None:
         self._downs = tuple(downs)
         self._limit = limit
-        self._wishes: RangeTable[Wish] = RangeTable()
+        self._wishes: RangeTable[PendingRequest] = RangeTable()
 
     @property
     def is_empty(self) -> bool:
@@ -39,7 +39,7 @@ class Wanted:
             found.segments |= bit
             found.joiner = found.joiner if found.joiner == joiner else None
         for low, high in self._wishes.uncovered(first, end):
-            self._wishes.add(Wish(low, high, bit, joiner))
+            self._wishes.add(PendingRequest(low, high, bit, joiner))
 
     def keep_bound(self) -> int:
         """No more wishes than allowed, the oldest go; returns how many went."""
@@ -51,7 +51,7 @@ class Wanted:
             refused += 1
         return refused
 
-    def came(self, first: int, end: int) -> Iterator[tuple[Wish, Segment]]:
+    def came(self, first: int, end: int) -> Iterator[tuple[PendingRequest, Segment]]:
         """These are here: what was waited for of them, and where."""
         for wish in self._wishes.discard(first, end):
             for index, segment in enumerate(self._downs):

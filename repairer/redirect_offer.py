@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.element.setup import ElementSetup
-from pgm.core.polling.poll_responder import PollAnswers
+from pgm.core.polling.poll_responder import PollResponder
 from pgm.core.recovery.nak_packets import nak_packets
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Polr, encode
@@ -29,11 +29,16 @@ def searches_answered(setup: ElementSetup, parameters: Parameters) -> Nla | None
     return setup.up.address if not setup.is_relay and parameters.dlr_mode in ("off-tree", "both") else None
 
 
-class Offer:
+class RedirectOffer:
     """What one session's repairer has offered, and to whom."""
 
     def __init__(
-        self, path: Path, setup: ElementSetup, answers: PollAnswers, parameters: Parameters, counters: Counters
+        self,
+        path: SessionState,
+        setup: ElementSetup,
+        answers: PollResponder,
+        parameters: Parameters,
+        counters: Counters,
     ) -> None:
         self._path = path
         self._segment = setup.up

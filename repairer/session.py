@@ -18,19 +18,19 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.polling.children import Children, populations
 from pgm.core.polling.poll_responder import NodeId
-from pgm.core.recovery.gap_detector import Arrivals
-from pgm.core.recovery.nak_control import Guidance, unreachable_neighbour
-from pgm.core.recovery.nak_sender import Asker
+from pgm.core.recovery.gap_detector import GapDetector
+from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
+from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.recovery.redundant_lines import Lines, LineSetup, all_parents
+from pgm.core.recovery.redundant_lines import LineSetup, RedundantLines, all_parents
 from pgm.core.recovery.spm_request import SpmRequest
-from pgm.core.repair.nak_limits import Brakes
-from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.null_naks import NullNaks
 from pgm.core.repair.responder import Responder
 from pgm.core.segment import Channel, Segment
-from pgm.core.session.state import Path, SpmVerdict
+from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.status import SessionStatus
 from pgm.core.structures.ranges import Span, merged, without
 from pgm.parameters import Parameters
@@ -39,14 +39,14 @@ from pgm.wire.control_packets import Nak, Polr, Spm
 from pgm.wire.data_packets import build_first_sending
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
 from pgm.wire.naks import Naks
-from pgm.wire.options import Held
+from pgm.wire.options import HeldHistory
 from pgm.wire.train import Data, Run
-from repairer.archive_feed import Journal
+from repairer.archive_feed import ArchiveFeed
 from repairer.cache import SessionCache
-from repairer.late_join import History
+from repairer.late_join import RepairerHistory
 from repairer.outlets import TO_ALL, TO_JOINERS, Outlets
-from repairer.pending_requests import Wanted
-from repairer.redirect_offer import Offer, searches_answered
+from repairer.pending_requests import PendingRequests
+from repairer.redirect_offer import RedirectOffer, searches_answered
 
 
 class RepairerSession:
@@ -68,26 +68,26 @@ class RepairerSession:
         self._parameters = parameters
         self._counters = counters
         self.cache = cache
-        self.path = Path(tsi, data_port, parameters, counters)
+        self.path = SessionState(tsi, data_port, parameters, counters)
         self.relay = Relay(tsi, data_port, setup, parameters, counters)
-        self.brakes = Brakes(parameters, counters, tsi)
-        self._confirmer = Confirmer(parameters, counters, self.brakes)
+        self.brakes = NakLimits(parameters, counters, tsi)
+        self._confirmer = NcfSender(parameters, counters, self.brakes)
         self._parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
         self.acks = AckMerger(self.path, self._parents, setup, parameters, rng, counters)
         self._recovery = Recovery(parameters, rng, counters, self._parents.patience, tsi=tsi)
-        self._arrivals = Arrivals(self._recovery)
-        self._asker = Asker(self.path, self._parents, self._recovery, parameters, counters)
+        self._arrivals = GapDetector(self._recovery)
+        self._asker = NakSender(self.path, self._parents, self._recovery, parameters, counters)
         self._asker.more = self.acks.reports
-        self.lines: Lines | None = None  # above, where several bring the session
+        self.lines: RedundantLines | None = None  # above, where several bring the session
         if setup.lines:
             lines = (LineSetup(setup.up, setup.parents), *setup.lines)
-            self.lines = self._asker.routes = self.acks.routes = Lines(
+            self.lines = self._asker.routes = self.acks.routes = RedundantLines(
                 lines, self.path, self._recovery, parameters, counters
             )
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
-        self._wanted = Wanted(setup.downs, parameters.repair_states)
+        self._wanted = PendingRequests(setup.downs, parameters.repair_states)
         self._spm_request = SpmRequest(parameters, rng, counters)
-        self.guidance = Guidance(
+        self.guidance = NakControl(
             self.path,
             self._parents,
             self._recovery,
@@ -97,9 +97,11 @@ class RepairerSession:
             counters,
             searches_answered(setup, parameters),
         )
-        self._offer = Offer(self.path, setup, self.guidance.answers, parameters, counters)
+        self._offer = RedirectOffer(self.path, setup, self.guidance.answers, parameters, counters)
         self._null_naks = NullNaks(parameters)
-        self.history = History(self.path, cache, self._asker, self._recovery, setup, self.brakes, parameters, counters)
+        self.history = RepairerHistory(
+            self.path, cache, self._asker, self._recovery, setup, self.brakes, parameters, counters
+        )
         self._outlets = Outlets(cache, setup.downs, self._pacers, self.history.pacer, parameters, counters)
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
         self._children = {
@@ -109,9 +111,9 @@ class RepairerSession:
         self.relay.back_offs = {index: one.back_off for index, one in self._children.items()}
         self._source: Nla = setup.up.address  # whoever sent the first data
 
-    def open_journal(self) -> Journal:
+    def open_journal(self) -> ArchiveFeed:
         """What hands on, in order, all that the session keeps."""
-        return Journal(self.path, self._arrivals, self._recovery, self.cache)
+        return ArchiveFeed(self.path, self._arrivals, self._recovery, self.cache)
 
     @property
     def is_over(self) -> bool:
@@ -381,7 +383,7 @@ class RepairerSession:
         self._counters.cache_misses += sum(end - first for first, end in lacking)
         return [*effects, *self._offer.turn_down(lacking, parent)]
 
-    def on_question(self, held: Held, segment: Segment, peer: Nla, now_ns: int) -> Effects:
+    def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """A late joiner asks what there is."""
         if not self.path.has_edges or not self.brakes.admit_nak(peer, now_ns):
             return NOTHING
@@ -389,7 +391,7 @@ class RepairerSession:
         may_ask = not self._parents.is_parent(peer)  # who asks us is not asked for it
         return self.history.on_question(held, segment, peer, now_ns, may_ask=may_ask)
 
-    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+    def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Somebody above says what there is for a late joiner, or that some of it is gone."""
         if not (held.nothing and held.by_sqn):
             return self.history.on_answer(held, peer, now_ns)

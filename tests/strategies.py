@@ -23,7 +23,7 @@ from pgm.wire.options import (
     Options,
     ParityGrp,
     ParityPrm,
-    Unknown,
+    UnknownOption,
 )
 from pgm.wire.sequence_numbers import MASK
 
@@ -77,7 +77,7 @@ def options_of(cls: type[Option]) -> st.SearchStrategy[Option]:
 
 
 unknown_options = st.builds(
-    Unknown,
+    UnknownOption,
     number=st.integers(1, 0x7F).filter(lambda number: number not in OPTIONS),
     octet2=st.integers(0, 0xFF),
     octet3=st.integers(0, 0xFF),

@@ -18,7 +18,7 @@ from pgm.errors import UsageError
 from pgm.units import format_octets
 
 if TYPE_CHECKING:
-    from pgm.archive.requests import Holding
+    from pgm.archive.requests import SessionExtent
     from pgm.archive.service.collection import Archives
 
 _WRITE_ROWS = 1000
@@ -56,18 +56,18 @@ def _ls(directory: Path, as_json: bool) -> int:
             {"holdings": [one.as_json() for one in holdings], "damage": [str(one.message) for one in archives.damage]}
         )
     else:
-        from deploy.terminal.tables import Column, console, table
+        from deploy.terminal.tables import TableColumn, console, table
 
         terminal = console()
         heads = ("session", "stream", "source", "node", "segment", "oldest", "next sqn", "rows", "size", "until (UTC)")
-        columns = [Column(head, rank) for head, rank in zip(heads, (0, 0, 2, 1, 3, 0, 0, 4, 5, 6), strict=True)]
+        columns = [TableColumn(head, rank) for head, rank in zip(heads, (0, 0, 2, 1, 3, 0, 0, 4, 5, 6), strict=True)]
         terminal.print(table("Held", columns, [_row(one) for one in holdings], terminal.width))
         for error in archives.damage:
             warn(error.message)
     return EXIT_FAILED if archives.damage else 0
 
 
-def _row(one: Holding) -> list[str]:
+def _row(one: SessionExtent) -> list[str]:
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.last_received_us / 1e6))
     octets = format_octets(one.octets >> 20 << 20 or one.octets)
     names = (one.tsi, one.stream or "-", one.source or "-", one.node, one.segment or "-")

@@ -15,8 +15,8 @@ import click
 import trio
 
 from deploy.node.supervisor import end_with_supervisor
-from deploy.stream.receive_output import Meter
-from deploy.terminal.event_log import Happenings
+from deploy.stream.receive_output import ProgressLine
+from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.output import command, log, print_json
 from deploy.terminal.target import require_node
@@ -29,7 +29,7 @@ from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.core_factory import receiver_core, stream_of
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.element_process import cancel_on_signal
 from pgm.net.endpoint.open import driven, receiving_driver, receiving_links, resolve
 from pgm.net.link.link import close_links
@@ -55,7 +55,7 @@ class _Recording:
     core: ReceiverCore
     recorder: Recorder
     ends_when_closed: bool
-    events: Happenings
+    events: EventPrinter
     packets: int = 0
     lost: int = 0
     has_ended: trio.Event = attrs.field(factory=trio.Event)
@@ -95,8 +95,8 @@ async def record_node(
     streams = plan.streams if stream is None else (stream_of(plan, stream),)
     links = receiving_links(plan, seed)
     since = time.monotonic()
-    meter = Meter("recorded")
-    events = Happenings(meter.leave)
+    meter = ProgressLine("recorded")
+    events = EventPrinter(meter.leave)
     async with AsyncExitStack() as stack:
         stack.callback(close_links, links)
         generator = random.Random(random.SystemRandom().random())
@@ -130,7 +130,7 @@ async def record_node(
     }
 
 
-async def _until_done(plan: NodePlan, driver: Driver, application: _Recording, meter: Meter) -> Snapshot:
+async def _until_done(plan: NodePlan, driver: TrioDriver, application: _Recording, meter: ProgressLine) -> Snapshot:
     started_ns = driver.now_ns()
     for link in driver.links:
         if link.sockets.buffers.complaint:
@@ -145,7 +145,7 @@ async def _until_done(plan: NodePlan, driver: Driver, application: _Recording, m
     return snapshot_of(plan, driver, started_ns)
 
 
-async def _show(application: _Recording, meter: Meter) -> None:
+async def _show(application: _Recording, meter: ProgressLine) -> None:
     """A line on a terminal that says how far it is."""
     while meter.is_on:
         found = application.recorder.account()

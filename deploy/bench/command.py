@@ -30,7 +30,7 @@ from deploy.bench.machine import complaint, describe
 from deploy.bench.peers.messages import NUMBER_OCTETS
 from deploy.bench.plot import plot, require_kind, require_matplotlib
 from deploy.bench.ratios import Ratios, ratios_of
-from deploy.bench.settings import SIZES, Row, Settings, allowed_buffer
+from deploy.bench.settings import SIZES, BenchSettings, Row, allowed_buffer
 from deploy.bench.tree import MOST_SIMULATED
 from deploy.bench.view import compared, remarks, shown
 from deploy.node.supervisor import heed_signals
@@ -41,7 +41,7 @@ from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import ROWS, Parameters
 from pgm.units import format_octets, parse_fraction, parse_octets, parse_rate
 
-BENCHMARKS: dict[str, Callable[[Settings], Awaitable[list[Row]]]] = {
+BENCHMARKS: dict[str, Callable[[BenchSettings], Awaitable[list[Row]]]] = {
     "throughput": throughput,
     "latency": latency,
     "repair": repair,
@@ -247,7 +247,7 @@ def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **op
     machine = describe()
     rows: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory(prefix="pgm-bench-") as folder:
-        settings = Settings(**options, folder=Path(folder), say=_say)
+        settings = BenchSettings(**options, folder=Path(folder), say=_say)
         if as_json:
             settings = attrs.evolve(settings, emit=print_json)
         _say(f"{machine['cpu']}, {machine['cpus']} processors; socket buffers of {settings.rcvbuf:,} octets")
@@ -264,7 +264,7 @@ def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **op
 
 
 async def _run(
-    names: tuple[str, ...], settings: Settings, rows: dict[str, list[Row]], show: Callable[[str, list[Row]], None]
+    names: tuple[str, ...], settings: BenchSettings, rows: dict[str, list[Row]], show: Callable[[str, list[Row]], None]
 ) -> None:
     """One benchmark after the other. A signal ends all their processes first."""
     async with open_plain_nursery() as nursery:

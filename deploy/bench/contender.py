@@ -7,7 +7,7 @@ from typing import Protocol
 
 import attrs
 
-from deploy.bench.place import IP_AND_UDP_OCTETS, Place, Seat
+from deploy.bench.place import IP_AND_UDP_OCTETS, BenchNetwork, NetworkEnd
 from pgm.parameters import Parameters
 
 
@@ -15,7 +15,7 @@ from pgm.parameters import Parameters
 class Job:
     """One trial: what is sent, how fast, for how long, and where. `rate` is messages a second, 0 as fast as it goes."""
 
-    place: Place
+    place: BenchNetwork
     size: int
     rate: float = 0.0
     seconds: float = 5.0
@@ -32,12 +32,12 @@ class Job:
     flow: str = "rate"  # of our sources
 
     @property
-    def sender(self) -> Seat:
+    def sender(self) -> NetworkEnd:
         """Where the sender, or whoever asks first, sits."""
         return self.place.seat(0, 0)
 
     @property
-    def receiver(self) -> Seat:
+    def receiver(self) -> NetworkEnd:
         """Where the receiver, or whoever answers, sits."""
         return self.place.seat(self.place.hosts - 1, self.place.hosts - 2)
 

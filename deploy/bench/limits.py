@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deploy.bench.contender import Contender
 from deploy.bench.search import REACHED, Maximum
-from deploy.bench.trial import Outcome
+from deploy.bench.trial import TrialResult
 
 _FULL = 0.9  # of a core: no room for more
 
@@ -28,17 +28,17 @@ def limited_by(contender: Contender, found: Maximum) -> str:
     return "; ".join(parts)
 
 
-def sender_share(outcome: Outcome) -> float:
+def sender_share(outcome: TrialResult) -> float:
     """Of a core."""
     return outcome.sender.cpu_s / outcome.send_s if outcome.send_s else 0.0
 
 
-def receiver_share(outcome: Outcome) -> float:
+def receiver_share(outcome: TrialResult) -> float:
     """Of a core."""
     return outcome.receiver.cpu_s / outcome.seconds if outcome.seconds else 0.0
 
 
-def _rate(outcome: Outcome) -> str:
+def _rate(outcome: TrialResult) -> str:
     """What was asked for, and what was sent where that is another."""
     asked, sent = (f"{rate * outcome.size / 1e6:,.0f} MB/s" for rate in (outcome.rate, outcome.offered_per_s))
     if not outcome.rate:
@@ -48,11 +48,11 @@ def _rate(outcome: Outcome) -> str:
     )
 
 
-def _drops(outcome: Outcome) -> str:
+def _drops(outcome: TrialResult) -> str:
     return f", {outcome.kernel_drops:,} drops at the receiver's full buffer" if outcome.kernel_drops else ""
 
 
-def _busy(contender: Contender, outcome: Outcome) -> str:
+def _busy(contender: Contender, outcome: TrialResult) -> str:
     if contender.spins:
         return ""
     return f" (sender {sender_share(outcome):.0%}, receiver {receiver_share(outcome):.0%} of a core)"

@@ -25,14 +25,14 @@ _END_S = 5.0  # a process that was told to end and does not is killed
 
 
 @attrs.frozen
-class Usage:
+class ProcessUsage:
     """What a process has used so far."""
 
     cpu_s: float
     peak_octets: int
 
     @classmethod
-    def of(cls, pid: int) -> Usage:
+    def of(cls, pid: int) -> ProcessUsage:
         """Of a running process, all its threads together, those that have ended too. Raises `OSError` where it is gone."""
         cpu_ns = time.clock_gettime_ns(~pid << 3 | _SCHEDULED)
         status = Path(f"/proc/{pid}/status").read_text()
@@ -50,11 +50,11 @@ class Peer:
         self._send_event, self._events = trio.open_memory_channel[dict[str, Any]](64)
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         """What it has used so far. Raises `ProcessError` if it has ended, since it did not do all that it was to do."""
         if self.process.returncode is not None:
             raise self._failure(f"ended with code {self.process.returncode}")
-        return Usage.of(self.process.pid)
+        return ProcessUsage.of(self.process.pid)
 
     async def tell(self, word: str) -> None:
         """Say a word. Raises `ProcessError` if nobody listens any more."""

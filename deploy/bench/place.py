@@ -32,7 +32,7 @@ _NETS = 200
 
 
 @attrs.frozen
-class Seat:
+class NetworkEnd:
     """A host's end of a segment."""
 
     address: str
@@ -40,14 +40,14 @@ class Seat:
     host: int
 
 
-class Place(Protocol):
+class BenchNetwork(Protocol):
     """Hosts in a row; segment n joins host n and host n + 1."""
 
     kind: str
     mtu: int  # of the path as the benchmark uses it
     hosts: int
 
-    def seat(self, host: int, segment: int) -> Seat:
+    def seat(self, host: int, segment: int) -> NetworkEnd:
         """Where a host sits on a segment that it is on."""
 
     def network(self, segment: int) -> str:
@@ -91,9 +91,9 @@ class Loopback:
     kind: str = "loopback"
     _number: int = attrs.field(factory=_own_number)
 
-    def seat(self, host: int, segment: int) -> Seat:
+    def seat(self, host: int, segment: int) -> NetworkEnd:
         """Where a host sits on a segment that it is on."""
-        return Seat(f"{self._net(segment)}.{host + 1}", "lo", host)
+        return NetworkEnd(f"{self._net(segment)}.{host + 1}", "lo", host)
 
     def network(self, segment: int) -> str:
         """The CIDR of a segment."""
@@ -216,9 +216,9 @@ class Namespaces(Hosts):
             for key in ("all", seat.interface):
                 self.run(host, "sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{key}/rp_filter")
 
-    def seat(self, host: int, segment: int) -> Seat:
+    def seat(self, host: int, segment: int) -> NetworkEnd:
         """Where a host sits on a segment that it is on."""
-        return Seat(f"10.99.{segment}.{host + 1}", f"s{segment}h{host}", host)
+        return NetworkEnd(f"10.99.{segment}.{host + 1}", f"s{segment}h{host}", host)
 
     def network(self, segment: int) -> str:
         """The CIDR of a segment."""
@@ -268,7 +268,7 @@ def loss_rule(interface: str, share: float) -> str:
 
 
 @contextmanager
-def open_place(path: str, mtu: int, hosts: int = 2) -> Iterator[Place]:
+def open_place(path: str, mtu: int, hosts: int = 2) -> Iterator[BenchNetwork]:
     """A place for the length of a block: "loopback", "namespaces", or "auto", which is namespaces where they can be had."""
     why_not = why_no_namespaces() if path != "loopback" else "loopback was asked for"
     if path == "namespaces" and why_not:

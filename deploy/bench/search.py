@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from deploy.bench.trial import Outcome
+from deploy.bench.trial import TrialResult
 
 _MOST_STEPS = 12  # of the bisection: from a rate ten times too high to a hundredth of it
 _MOST_RETREATS = 12  # rates that were found and then not confirmed
@@ -19,20 +19,20 @@ _STEP_ON = 1.5
 _LEAST_SHARE = 1 / 4096  # of what a sender can send: a contender that loses even there has no lossless rate
 _PLAIN = 0.1  # of all messages: who loses more was not stalled once by the machine, but is too slow
 
-Run = Callable[[float], Awaitable[Outcome]]  # a trial at so many messages a second, 0 for as fast as it goes
+Run = Callable[[float], Awaitable[TrialResult]]  # a trial at so many messages a second, 0 for as fast as it goes
 
 
 @attrs.frozen
 class Maximum:
     """What the search found."""
 
-    runs: list[Outcome]  # in a row, at the highest lossless rate; empty if there was none
-    too_fast: Outcome | None  # at the lowest rate that was too much
+    runs: list[TrialResult]  # in a row, at the highest lossless rate; empty if there was none
+    too_fast: TrialResult | None  # at the lowest rate that was too much
     trials: int
     stumbles: int = 0  # trials at the highest lossless rate that were not whole, before those in a row
 
     @property
-    def median(self) -> Outcome | None:
+    def median(self) -> TrialResult | None:
         """The run with the median rate."""
         if not self.runs:
             return None
@@ -41,7 +41,7 @@ class Maximum:
 
 
 @attrs.define
-class Search:
+class RateSearch:
     """One contender's search. `precision` is the width of the last interval as a share of the rate; with 1 any rate will do.
 
     A rate is too fast when a second trial at it is not whole either, or when the first lost more than a stall explains:
@@ -53,15 +53,15 @@ class Search:
     precision: float
     before_confirming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     trials: int = 0
-    _flawed: list[Outcome] = attrs.field(factory=list)
-    _too_fast: Outcome | None = None
+    _flawed: list[TrialResult] = attrs.field(factory=list)
+    _too_fast: TrialResult | None = None
 
     async def maximum(self) -> Maximum:
         """Find it: flat out, then by rates, then above what was sent flat out, which is not always the most that can be sent."""
         first = await self._try(0.0)
         high, low = first.offered_per_s, 0.0
         guess = min(first.messages_per_s, high) * 0.9
-        good: Outcome | None = None
+        good: TrialResult | None = None
         if first.is_whole:
             low, good = high, first
         else:
@@ -95,7 +95,7 @@ class Search:
                 high, is_limit = rate, True
         return await self._settle(good)
 
-    async def _settle(self, good: Outcome | None) -> Maximum:
+    async def _settle(self, good: TrialResult | None) -> Maximum:
         """Confirm a rate that was good once, or a lower one."""
         await self.before_confirming()
         for _ in range(_MOST_RETREATS if good is not None else 0):
@@ -112,7 +112,7 @@ class Search:
                 good = await self._judged(rate)
         return Maximum([], self._too_fast, self.trials)
 
-    async def _confirm(self, good: Outcome) -> list[Outcome]:
+    async def _confirm(self, good: TrialResult) -> list[TrialResult]:
         """As many good runs in a row as are wanted, or none. Once they may begin anew."""
         found = [good]
         while len(found) < self.runs:
@@ -126,7 +126,7 @@ class Search:
                 found = []
         return found
 
-    async def _judged(self, rate: float) -> Outcome:
+    async def _judged(self, rate: float) -> TrialResult:
         """A trial; a second one where the first was not whole and that may have been the machine."""
         outcome = await self._try(rate)
         if not outcome.is_whole and not _is_plain(outcome):
@@ -135,26 +135,26 @@ class Search:
             self._note(outcome)
         return outcome
 
-    async def _try(self, rate: float) -> Outcome:
+    async def _try(self, rate: float) -> TrialResult:
         self.trials += 1
         outcome = await self.run(rate)
         if not outcome.is_whole:
             self._flawed.append(outcome)
         return outcome
 
-    def _limit_above(self, good: Outcome) -> Outcome | None:
+    def _limit_above(self, good: TrialResult) -> TrialResult | None:
         """What was too fast, if that was more than this."""
         known = self._too_fast
         is_above = known is not None and (known.rate or known.offered_per_s) > good.offered_per_s
         return known if good.rate and is_above else None
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: TrialResult) -> None:
         """A rate that is too fast: the lowest is told of."""
         known = self._too_fast
         if known is None or not known.rate or 0 < outcome.rate < known.rate:
             self._too_fast = outcome
 
 
-def _is_plain(outcome: Outcome) -> bool:
+def _is_plain(outcome: TrialResult) -> bool:
     """Whether so much was lost that no second trial is needed."""
     return outcome.lost > _PLAIN * outcome.sent

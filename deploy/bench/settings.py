@@ -10,7 +10,7 @@ import attrs
 
 from deploy.bench.contender import Contender, Job
 from deploy.bench.contenders.registry import chosen
-from deploy.bench.place import ETHERNET_MTU, JUMBO_MTU, Place
+from deploy.bench.place import ETHERNET_MTU, JUMBO_MTU, BenchNetwork
 from pgm.parameters import Parameters
 
 Row = dict[str, Any]
@@ -20,7 +20,7 @@ _LARGEST_ON_ETHERNET = 1472 - 24  # octets of a message that fits a packet there
 
 
 @attrs.frozen
-class Settings:
+class BenchSettings:
     """The options of the command."""
 
     seconds: float = 5.0
@@ -47,7 +47,7 @@ class Settings:
         """Who takes part. Raises `UsageError`."""
         return chosen(benchmark, self.contenders)
 
-    def job(self, place: Place, size: int, **more: Any) -> Job:
+    def job(self, place: BenchNetwork, size: int, **more: Any) -> Job:
         """A job with the buffers and the window of this run."""
         return Job(
             place, size, seconds=self.seconds, rcvbuf=self.rcvbuf, sndbuf=self.rcvbuf, window=self.window, **more

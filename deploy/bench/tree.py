@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.bench.place import Place
+from deploy.bench.place import BenchNetwork
 from pgm.units import format_rate
 
 _RATE = 125_000_000  # octets a second; senders are told another when they open
@@ -58,7 +58,7 @@ parents = ["{parent}"]
 {more}"""
 
 
-def _segments(place: Place, count: int) -> str:
+def _segments(place: BenchNetwork, count: int) -> str:
     port = place.port
     return "".join(
         _SEGMENT.format(name=f"segment-{number}", group=place.group(number), port=port, network=place.network(number))
@@ -66,7 +66,7 @@ def _segments(place: Place, count: int) -> str:
     )
 
 
-def chain(folder: Path, place: Place, role: str, buffer: int) -> Path:
+def chain(folder: Path, place: BenchNetwork, role: str, buffer: int) -> Path:
     """A source, a relay of a role (or none, if empty) and a receiver in a row; on two hosts, or three with a relay."""
     last = place.hosts - 2
     parent = "relay" if role else "source"
@@ -90,7 +90,7 @@ def chain(folder: Path, place: Place, role: str, buffer: int) -> Path:
     return _written(folder / f"chain-{role or 'direct'}.toml", text)
 
 
-def one_of_each(folder: Path, place: Place) -> Path:
+def one_of_each(folder: Path, place: BenchNetwork) -> Path:
     """A source, an aggregator, a repairer and a receiver on two segments; on four hosts of the loopback interface."""
     text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, 2)
     text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from deploy.bench.contender import Contender, Job
-from deploy.bench.peer import Peer, Usage, running
+from deploy.bench.peer import Peer, ProcessUsage, running
 
 _START_S = 30.0  # an interpreter with numpy and trio on a busy machine
 _SPARE_S = 30.0  # beyond the time that sending or receiving should take
@@ -20,7 +20,7 @@ _SLACK_S = 0.05
 
 
 @attrs.frozen
-class Role:
+class PeerResult:
     """What one process did and used during a trial."""
 
     said: dict[str, Any]
@@ -29,7 +29,7 @@ class Role:
 
 
 @attrs.frozen
-class Outcome:
+class TrialResult:
     """One trial. The figures are the receiver's."""
 
     size: int
@@ -40,8 +40,8 @@ class Outcome:
     damaged: int
     seconds: float  # from the first message to the last, at the receiver
     send_s: float
-    sender: Role
-    receiver: Role
+    sender: PeerResult
+    receiver: PeerResult
     kernel_drops: int
     datagrams: int  # that the receiver's host took in, 0 where others share it
 
@@ -112,7 +112,7 @@ async def pair(contender: Contender, job: Job, ends: tuple[str, str]) -> AsyncIt
             yield sender, receiver
 
 
-async def transfer(contender: Contender, job: Job) -> Outcome:
+async def transfer(contender: Contender, job: Job) -> TrialResult:
     """Send from one process to another. Raises `ProcessError`."""
     async with pair(contender, job, ("send", "recv")) as (sender, receiver):
         await receiver.until("hears", _START_S)
@@ -126,7 +126,7 @@ async def transfer(contender: Contender, job: Job) -> Outcome:
         after = receiver.usage
         udp = job.place.udp_statistics(job.receiver.host)
         seen = {key: udp[key] - udp_before[key] for key in ("InDatagrams", "RcvbufErrors")}
-        return Outcome(
+        return TrialResult(
             size=job.size,
             rate=job.rate,
             sent=sent["messages"],
@@ -142,5 +142,5 @@ async def transfer(contender: Contender, job: Job) -> Outcome:
         )
 
 
-def _role(said: dict[str, Any], before: Usage, after: Usage) -> Role:
-    return Role(said, after.cpu_s - before.cpu_s, after.peak_octets)
+def _role(said: dict[str, Any], before: ProcessUsage, after: ProcessUsage) -> PeerResult:
+    return PeerResult(said, after.cpu_s - before.cpu_s, after.peak_octets)

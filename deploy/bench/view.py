@@ -9,7 +9,7 @@ from rich.table import Table
 
 from deploy.bench.ratios import Ratios
 from deploy.bench.settings import Row
-from deploy.terminal.tables import Column, table
+from deploy.terminal.tables import TableColumn, table
 
 
 @attrs.frozen
@@ -152,7 +152,7 @@ def shown(benchmark: str, rows: Sequence[Row], width: int) -> Table:
     """A table at most `width` wide."""
     measured = [row for row in rows if "why_not" not in row]
     fields = FIELDS[benchmark]
-    columns = [Column("contender"), *(Column(field.heading, field.rank) for field in fields)]
+    columns = [TableColumn("contender"), *(TableColumn(field.heading, field.rank) for field in fields)]
     cells = [[str(row["title"]), *(field.write(row) for field in fields)] for row in measured]
     return table(benchmark, columns, cells, width)
 
@@ -168,7 +168,11 @@ def compared(benchmark: str, rows: Sequence[Row], ratios: Ratios, key: str, widt
             values = (found.get((ours, other)) for other in others)
             of = f"{int(group):,}" if group.isdigit() else group
             cells.append([titles[ours], of, *("" if value is None else format(value, ",.2f") for value in values)])
-    columns = [Column("ours"), Column(_GROUPED.get(key, key)), *(Column(titles[other]) for other in others)]
+    columns = [
+        TableColumn("ours"),
+        TableColumn(_GROUPED.get(key, key)),
+        *(TableColumn(titles[other]) for other in others),
+    ]
     return table(f"{benchmark}: ours divided by what others have", columns, cells, width)
 
 

@@ -21,7 +21,7 @@ from deploy.demo.account import build_account
 from deploy.demo.tree import DemoTree, demo_topology
 from deploy.node.runtime_folders import DEMO_PREFIX
 from deploy.node.sample_messages import digest
-from deploy.node.supervisor import Child, Supervisor, heed_signals
+from deploy.node.supervisor import ChildProcess, Supervisor, heed_signals
 from deploy.node.up import start_order
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.output import command, print_json, warn
@@ -167,7 +167,7 @@ def _unheard(_node: str, _line: str) -> None:
     """Logs of the demo's nodes are kept by the supervisor and shown only when one fails."""
 
 
-def _raise_if_failed(children: list[Child]) -> None:
+def _raise_if_failed(children: list[ChildProcess]) -> None:
     for child in children:
         if child.has_failed:
             raise child.failure()

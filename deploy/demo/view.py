@@ -11,13 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from deploy.terminal.account_tables import TRAFFIC, received_table, traffic_table
-from deploy.terminal.tables import Cell, Column, table
+from deploy.terminal.tables import Cell, TableColumn, table
 
 Snapshots = Mapping[str, Mapping[str, Any]]
 
 _NOW = (
-    Column("node"), Column(""), Column("delivered"), Column("missing now"), Column("repaired"),
-    Column("of that locally", 1), Column("NAKed sqns", 2),
+    TableColumn("node"), TableColumn(""), TableColumn("delivered"), TableColumn("missing now"), TableColumn("repaired"),
+    TableColumn("of that locally", 1), TableColumn("NAKed sqns", 2),
 )  # fmt: skip
 _BAR = 16  # characters of a receiver's bar
 _FRAME = 5  # lines of a table besides its rows: title, headings, rule

@@ -8,9 +8,9 @@ from pathlib import Path
 import attrs
 import click
 
-from deploy.doctor.findings import Finding, Level, lines_of
+from deploy.doctor.findings import HostFinding, Level, lines_of
 from deploy.doctor.machine import check_machine
-from deploy.doctor.network import Use, check_interfaces, check_nodes, has_interface, runs_here, uses_of
+from deploy.doctor.network import SegmentUse, check_interfaces, check_nodes, has_interface, runs_here, uses_of
 from deploy.doctor.probe import probe
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.output import command, print_json, warn
@@ -25,15 +25,15 @@ _MOST_NAMES = 8  # of nodes of other machines
 
 
 @attrs.frozen
-class Patients:
+class NodesToCheck:
     """The nodes that are looked at, those of other machines, and what the tree wants of each segment."""
 
     plans: list[NodePlan]
     elsewhere: list[str]
-    uses: dict[str, Use]
+    uses: dict[str, SegmentUse]
 
 
-def patients_of(file: Path, nodes: tuple[str, ...]) -> Patients:
+def patients_of(file: Path, nodes: tuple[str, ...]) -> NodesToCheck:
     """Of a file: the named nodes, or those whose addresses this machine has. Raises `TopologyError`, `UsageError`."""
     topology = load_checked(file)
     everybody = plan_all(topology)
@@ -46,7 +46,7 @@ def patients_of(file: Path, nodes: tuple[str, ...]) -> Patients:
         )
     names = {plan.name for plan in here}
     uses = uses_of(everybody | {plan.name: plan for plan in here})
-    return Patients(here, [plan.name for plan in chosen if plan.name not in names], uses)
+    return NodesToCheck(here, [plan.name for plan in chosen if plan.name not in names], uses)
 
 
 @click.command()
@@ -90,7 +90,7 @@ def doctor(
         raise UsageError(
             "nodes and segments are those of a topology file", remedy="as in: pgm doctor tree.toml --node desk-7"
         )
-    patients = Patients([], [], {}) if file is None else patients_of(file, nodes)
+    patients = NodesToCheck([], [], {}) if file is None else patients_of(file, nodes)
     findings = list(check_machine(patients.plans))
     findings += check_nodes(patients.plans, patients.uses) if file else check_interfaces(multicast_interfaces())
     if probes:
@@ -104,7 +104,7 @@ def doctor(
         sys.exit(EXIT_FAILED)
 
 
-def _probed(patients: Patients, listen_s: float) -> list[Finding]:
+def _probed(patients: NodesToCheck, listen_s: float) -> list[HostFinding]:
     segments = [one for plan in patients.plans for one in plan.segments]
     found = {one.name: one for one in segments if one.peers is None and has_interface(one)}
     return list(probe({one: patients.uses[name].packet for name, one in found.items()}, listen_s, _heard))
@@ -114,7 +114,7 @@ def _heard(segment: str, host: str) -> None:
     warn(f"heard {host} on {segment}")
 
 
-def _as_json(patients: Patients, findings: list[Finding]) -> dict[str, object]:
+def _as_json(patients: NodesToCheck, findings: list[HostFinding]) -> dict[str, object]:
     rows = [{**attrs.asdict(one), "level": one.level.value} for one in findings]
     return {
         "ok": all(one.level is not Level.FAULT for one in findings),
@@ -124,7 +124,7 @@ def _as_json(patients: Patients, findings: list[Finding]) -> dict[str, object]:
     }
 
 
-def _print(patients: Patients, findings: list[Finding], *, shows_all: bool) -> None:
+def _print(patients: NodesToCheck, findings: list[HostFinding], *, shows_all: bool) -> None:
     order = (Level.OK, Level.ADVICE, Level.FAULT)
     lines = sorted(lines_of(findings), key=lambda line: order.index(line.finding.level))
     for line in lines:

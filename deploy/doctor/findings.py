@@ -19,7 +19,7 @@ class Level(enum.Enum):
 
 
 @attrs.frozen
-class Finding:
+class HostFinding:
     """One check of one subject: a node, a segment, an interface, or this machine. All values are for people to read."""
 
     check: str
@@ -31,10 +31,10 @@ class Finding:
 
 
 @attrs.frozen
-class Line:
+class FindingLine:
     """The same finding for one or several subjects."""
 
-    finding: Finding
+    finding: HostFinding
     subjects: tuple[str, ...]
 
     @property
@@ -45,24 +45,24 @@ class Line:
         return f"{named} and {more} more" if more > 0 else named
 
 
-def lines_of(findings: Iterable[Finding]) -> list[Line]:
+def lines_of(findings: Iterable[HostFinding]) -> list[FindingLine]:
     """Findings that differ in their subject alone are one line, where the first of them stood."""
-    found: dict[Finding, dict[str, None]] = {}
+    found: dict[HostFinding, dict[str, None]] = {}
     for one in findings:
         found.setdefault(attrs.evolve(one, subject=""), {})[one.subject] = None
-    return [Line(one, tuple(subjects)) for one, subjects in found.items()]
+    return [FindingLine(one, tuple(subjects)) for one, subjects in found.items()]
 
 
-def ok(check: str, subject: str, found: str, wanted: str = "") -> Finding:
+def ok(check: str, subject: str, found: str, wanted: str = "") -> HostFinding:
     """All is well."""
-    return Finding(check, subject, Level.OK, found, wanted)
+    return HostFinding(check, subject, Level.OK, found, wanted)
 
 
-def advice(check: str, subject: str, found: str, wanted: str, remedy: str) -> Finding:
+def advice(check: str, subject: str, found: str, wanted: str, remedy: str) -> HostFinding:
     """It works, and could be better."""
-    return Finding(check, subject, Level.ADVICE, found, wanted, remedy)
+    return HostFinding(check, subject, Level.ADVICE, found, wanted, remedy)
 
 
-def fault(check: str, subject: str, found: str, wanted: str, remedy: str) -> Finding:
+def fault(check: str, subject: str, found: str, wanted: str, remedy: str) -> HostFinding:
     """A node will not start, or will lose packets."""
-    return Finding(check, subject, Level.FAULT, found, wanted, remedy)
+    return HostFinding(check, subject, Level.FAULT, found, wanted, remedy)

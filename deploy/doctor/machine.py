@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from deploy.doctor import readings
-from deploy.doctor.findings import Finding, advice, fault, ok
+from deploy.doctor.findings import HostFinding, advice, fault, ok
 from deploy.topology.render import memory_of
 from pgm.errors import TransportError
 from pgm.net.control.control_socket import control_path
@@ -32,7 +32,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})  # a reading is a system call, and more
 
 
-def check_machine(plans: Sequence[NodePlan]) -> Iterator[Finding]:
+def check_machine(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     """All of them, for these nodes; without any for one with default parameters."""
     limits = [plan.parameters for plan in plans] or [Parameters()]
     yield from _buffers(limits)
@@ -48,7 +48,7 @@ def check_machine(plans: Sequence[NodePlan]) -> Iterator[Finding]:
     yield _raw(plans)
 
 
-def _buffers(limits: Sequence[Parameters]) -> Iterator[Finding]:
+def _buffers(limits: Sequence[Parameters]) -> Iterator[HostFinding]:
     wanted = max(one.so_rcvbuf for one in limits)
     rate = max(one.txw_max_rte for one in limits)
     granted = _granted(SO_RCVBUFFORCE, socket.SO_RCVBUF, wanted)
@@ -57,7 +57,7 @@ def _buffers(limits: Sequence[Parameters]) -> Iterator[Finding]:
     yield _buffer("send buffer", "wmem_max", wanted, _granted(SO_SNDBUFFORCE, socket.SO_SNDBUF, wanted), 0)
 
 
-def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> Finding:
+def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> HostFinding:
     """Of one direction; with a rate in octets a second, how long what is granted holds the stream."""
     most = readings.sysctl(f"net.core.{key}")
     most = granted if most is None else most
@@ -82,7 +82,7 @@ def _granted(by_force: int, option: int, wanted: int) -> int:
         return sock.getsockopt(socket.SOL_SOCKET, option) // 2
 
 
-def _kernel(plans: Sequence[NodePlan], limits: Sequence[Parameters]) -> Iterator[Finding]:
+def _kernel(plans: Sequence[NodePlan], limits: Sequence[Parameters]) -> Iterator[HostFinding]:
     sockets = sum(1 if one.peers is not None else 2 for plan in plans for one in plan.segments) or 2
     wanted = sockets * max(one.so_rcvbuf for one in limits)
     pages = readings.read("/proc/sys/net/ipv4/udp_mem")
@@ -116,7 +116,7 @@ def _kernel(plans: Sequence[NodePlan], limits: Sequence[Parameters]) -> Iterator
         yield ok("backlog", HERE, found, "0") if not dropped else advice("backlog", HERE, found, "0", remedy)
 
 
-def _descriptors(plans: Sequence[NodePlan]) -> Finding:
+def _descriptors(plans: Sequence[NodePlan]) -> HostFinding:
     wanted = _DESCRIPTORS + _DESCRIPTORS_PER_LINK * max((len(plan.segments) for plan in plans), default=1)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     found, text = f"{soft:,} open files a process", f"{wanted}"
@@ -125,7 +125,7 @@ def _descriptors(plans: Sequence[NodePlan]) -> Finding:
     return fault("open files", HERE, found, text, f"ulimit -n {wanted}; in a unit LimitNOFILE={wanted}")
 
 
-def _memory(plans: Sequence[NodePlan]) -> Iterator[Finding]:
+def _memory(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     most = readings.memory()
     if most is None:
         return
@@ -138,7 +138,7 @@ def _memory(plans: Sequence[NodePlan]) -> Iterator[Finding]:
     yield ok("memory", HERE, found, text) if most >= wanted else advice("memory", HERE, found, text, remedy)
 
 
-def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> Finding:
+def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> HostFinding:
     """Whether receivers wait for memory just when much has to wait for a repair."""
     wanted = "memory from the start for what comes while a lost repair is waited for"
     if not is_given_back:
@@ -153,7 +153,7 @@ def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> Finding:
     return ok("free memory", HERE, found, wanted)
 
 
-def _folders(plans: Sequence[NodePlan]) -> Iterator[Finding]:
+def _folders(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     topology = plans[0].topology
     longest = max((control_path(topology, plan.name) for plan in plans), key=lambda path: len(os.fsencode(path)))
     length = len(os.fsencode(longest)) + 1  # the status socket's is one longer
@@ -174,7 +174,7 @@ def _folders(plans: Sequence[NodePlan]) -> Iterator[Finding]:
             yield _room(plan, Path(plan.record_directory))
 
 
-def _room(plan: NodePlan, folder: Path) -> Finding:
+def _room(plan: NodePlan, folder: Path) -> HostFinding:
     wanted = plan.parameters.record_bytes
     text = f"{wanted // MIB:,} MiB, its record_bytes"
     if not _may_write(folder):
@@ -201,7 +201,7 @@ def _may_write(folder: Path) -> bool:
     return os.access(_existing(folder), os.W_OK | os.X_OK)
 
 
-def _clocks() -> Iterator[Finding]:
+def _clocks() -> Iterator[HostFinding]:
     name = readings.read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     if name is not None:
         remedy = "boot with clocksource=tsc, or choose another clock for the virtual machine: every packet reads it"
@@ -219,7 +219,7 @@ def _clocks() -> Iterator[Finding]:
         yield ok("clock", HERE, found) if is_kept else advice("clock", HERE, found, "synchronised", remedy)
 
 
-def _governor() -> Finding:
+def _governor() -> HostFinding:
     paths = sorted(Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
     found = sorted({text for path in paths if (text := readings.read(path))})
     if not found or found == ["performance"]:
@@ -228,7 +228,7 @@ def _governor() -> Finding:
     return advice("processors", HERE, f"governor {', '.join(found)}", "performance", remedy)
 
 
-def _packages(plans: Sequence[NodePlan]) -> Iterator[Finding]:
+def _packages(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     records = any(plan.record_directory or plan.telemetry for plan in plans)
     has_parity = any(plan.parameters_of(one).fec_group for plan in plans for one in plan.streams)
     for name, extra, is_needed, what in (
@@ -247,7 +247,7 @@ def _packages(plans: Sequence[NodePlan]) -> Iterator[Finding]:
         yield advice("java", HERE, "not found", "17 or later, for Spark", "apt-get install openjdk-17-jre-headless")
 
 
-def _raw(plans: Sequence[NodePlan]) -> Finding:
+def _raw(plans: Sequence[NodePlan]) -> HostFinding:
     is_needed = any(one.transport == "ip" for plan in plans for one in plan.segments)
     check, text = f"IP protocol {PROTOCOL}", 'for transport = "ip"'
     try:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from deploy.doctor import readings
-from deploy.doctor.findings import Finding, advice, fault, ok
+from deploy.doctor.findings import HostFinding, advice, fault, ok
 from pgm.errors import ProcessError, TransportError
 from pgm.net.control.status_socket import ask_status, status_path
 from pgm.net.sockets.interfaces import Interface, find_interface, is_own_address
@@ -28,7 +28,7 @@ _BUSY_SHARE = 0.8  # of a link, above which repairs and others have too little
 
 
 @attrs.frozen
-class Use:
+class SegmentUse:
     """What nodes of the whole tree want of one segment. Rates are octets a second."""
 
     packet: int
@@ -36,7 +36,7 @@ class Use:
     addresses: tuple[str, ...]
 
 
-def uses_of(plans: Mapping[str, NodePlan]) -> dict[str, Use]:
+def uses_of(plans: Mapping[str, NodePlan]) -> dict[str, SegmentUse]:
     """By segment, from the plans of all nodes, wherever they run."""
     packets: dict[str, int] = {}
     for plan in plans.values():
@@ -44,13 +44,13 @@ def uses_of(plans: Mapping[str, NodePlan]) -> dict[str, Use]:
             for stream in plan.streams:
                 octets = plan.parameters_of(stream).max_tpdu
                 packets[stream.name] = max(packets.get(stream.name, 0), octets)
-    found: dict[str, Use] = {}
+    found: dict[str, SegmentUse] = {}
     for plan in plans.values():
         packet = max((packets.get(stream.name, 0) for stream in plan.streams), default=0)
         for one in plan.segments:
-            known = found.get(one.name, Use(0, 0, ()))
+            known = found.get(one.name, SegmentUse(0, 0, ()))
             own = () if one.address is None else (one.address,)
-            found[one.name] = Use(
+            found[one.name] = SegmentUse(
                 max(known.packet, packet), max(known.rate, plan.parameters.txw_max_rte), (*known.addresses, *own)
             )
     return found
@@ -73,7 +73,7 @@ def has_interface(segment: SegmentPlan) -> bool:
     return True
 
 
-def check_nodes(plans: Sequence[NodePlan], uses: Mapping[str, Use]) -> Iterator[Finding]:
+def check_nodes(plans: Sequence[NodePlan], uses: Mapping[str, SegmentUse]) -> Iterator[HostFinding]:
     """Open every node's sockets and look at the interfaces."""
     seen: dict[tuple[str, str], SegmentPlan] = {}
     for plan in plans:
@@ -89,7 +89,7 @@ def check_nodes(plans: Sequence[NodePlan], uses: Mapping[str, Use]) -> Iterator[
         yield from _interface(name, _interface_of(one), one, uses[segment])
 
 
-def check_interfaces(names: Sequence[str]) -> Iterator[Finding]:
+def check_interfaces(names: Sequence[str]) -> Iterator[HostFinding]:
     """What can be said of interfaces without a topology."""
     for name in names:
         yield ok("interface", name, f"up, MTU {readings.mtu_of(name)}")
@@ -101,7 +101,7 @@ def _interface_of(plan: SegmentPlan) -> Interface:
     return find_interface(plan.interface, family, plan.address, is_unicast=plan.peers is not None)
 
 
-def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[Finding]:
+def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[HostFinding]:
     subject = f"{plan.name} on {segment.name}"
     try:
         sockets = open_sockets(segment, plan.parameters)
@@ -115,7 +115,7 @@ def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Itera
         sockets.close()
 
 
-def _not_opened(plan: NodePlan, segment: SegmentPlan, interface: Interface, error: TransportError) -> Finding:
+def _not_opened(plan: NodePlan, segment: SegmentPlan, interface: Interface, error: TransportError) -> HostFinding:
     cause, subject = error.__cause__, f"{plan.name} on {segment.name}"
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         try:
@@ -129,7 +129,7 @@ def _not_opened(plan: NodePlan, segment: SegmentPlan, interface: Interface, erro
     return fault("sockets", subject, error.message, segment.where, error.remedy)
 
 
-def _offload(plan: NodePlan, segment: SegmentPlan, sockets: SegmentSockets) -> Iterator[Finding]:
+def _offload(plan: NodePlan, segment: SegmentPlan, sockets: SegmentSockets) -> Iterator[HostFinding]:
     if segment.transport == "ip":
         return
     for name, has, wanted in (("GSO", sockets.gso, plan.parameters.gso), ("GRO", sockets.gro, plan.parameters.gro)):
@@ -140,7 +140,7 @@ def _offload(plan: NodePlan, segment: SegmentPlan, sockets: SegmentSockets) -> I
             yield advice(name, "UDP", "the kernel does not have it", "trains in one call", remedy)
 
 
-def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Use) -> Iterator[Finding]:
+def _interface(name: str, interface: Interface, segment: SegmentPlan, use: SegmentUse) -> Iterator[HostFinding]:
     subject = f"{segment.name} by {name}"
     version = 6 if ":" in interface.address else 4
     mtu = readings.mtu_of(name)
@@ -166,7 +166,7 @@ def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Use) 
     yield from _card(name)
 
 
-def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: Use) -> Iterator[Finding]:
+def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: SegmentUse) -> Iterator[HostFinding]:
     modes = [readings.sysctl(f"net.ipv4.conf.{one}.rp_filter") for one in ("all", name)]
     mode = max((one for one in modes if one is not None), default=0)
     network = ipaddress.ip_network(interface.network) if interface.network is not None else None
@@ -185,7 +185,7 @@ def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: Us
         yield ok("reverse path", f"{segment.name} by {name}", found)
 
 
-def _bridge(name: str) -> Iterator[Finding]:
+def _bridge(name: str) -> Iterator[HostFinding]:
     folder = readings.bridge_of(name)
     if folder is None:
         return
@@ -200,7 +200,7 @@ def _bridge(name: str) -> Iterator[Finding]:
         yield ok("IGMP snooping", name, f"bridge {bridge}: snooping {snoops}, querier {asks}")
 
 
-def _card(name: str) -> Iterator[Finding]:
+def _card(name: str) -> Iterator[HostFinding]:
     pause = readings.pause_of(name)
     if pause is not None:
         found = f"obeys {'them' if pause[0] else 'none'}, sends {'some' if pause[1] else 'none'}"

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import attrs
 
-from deploy.doctor.findings import Finding, advice, fault, ok
+from deploy.doctor.findings import HostFinding, advice, fault, ok
 from pgm.errors import TransportError
 from pgm.net.sockets.interfaces import needs_scope
 from pgm.net.sockets.open import SegmentSockets, open_sockets, socket_name
@@ -74,7 +74,7 @@ class _Probe:
                 self.on_heard(self.segment.name, host)
 
 
-def probe(segments: Mapping[SegmentPlan, int], listen_s: float, on_heard: OnHeard) -> Iterator[Finding]:
+def probe(segments: Mapping[SegmentPlan, int], listen_s: float, on_heard: OnHeard) -> Iterator[HostFinding]:
     """Send packets of so many octets on each segment and say what came back; hear others for so many seconds, or until Ctrl-C."""
     probes: list[_Probe] = []
     with ExitStack() as stack:
@@ -120,7 +120,7 @@ def _exchange(selector: selectors.BaseSelector, probes: Sequence[_Probe], listen
             key.data.hear(key.fileobj)
 
 
-def _judged(one: _Probe, *, is_listening: bool) -> Iterator[Finding]:
+def _judged(one: _Probe, *, is_listening: bool) -> Iterator[HostFinding]:
     segment = one.segment
     name, text = segment.name, f"all that was sent to {segment.where}"
     found = f"{one.back} of {one.sent} packets of {len(one.packet)} octets came back"

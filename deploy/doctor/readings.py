@@ -140,14 +140,14 @@ def is_clock_kept() -> bool | None:
 
 
 @attrs.frozen
-class Holder:
+class SocketHolder:
     """A process that has a socket."""
 
     pid: int
     command: str
 
 
-def holder_of(family: int, address: str, port: int) -> Holder | None:
+def holder_of(family: int, address: str, port: int) -> SocketHolder | None:
     """Who has bound an address and a UDP port here; None where nobody does, or it is not ours to see."""
     wanted = {
         packed_text(family, address, port),
@@ -170,14 +170,14 @@ def packed_text(family: int, address: str, port: int) -> str:
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 
 
-def _process_with(link: str) -> Holder | None:
+def _process_with(link: str) -> SocketHolder | None:
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
         try:
             if any(os.readlink(one) == link for one in (folder / "fd").iterdir()):
                 words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                return Holder(int(folder.name), words)
+                return SocketHolder(int(folder.name), words)
         except OSError:  # it has ended, or is somebody else's
             continue
     return None

@@ -8,28 +8,28 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from deploy.monitor.nodes import Seen, State
+from deploy.monitor.nodes import NodeRecord, NodeState
 
 Value: TypeAlias = float | str | None  # None: the role has no such number, or the node has not answered
 _NOW = "1s"  # of the windows that rates are kept for
 
 
 @attrs.frozen
-class Figure:
+class MonitorColumn:
     """A column. `rank` says when it is left out for want of room: the highest first, 0 never; `help` is one sentence."""
 
     heading: str
-    value: Callable[[Seen], Value]  # what it is sorted by
+    value: Callable[[NodeRecord], Value]  # what it is sorted by
     spell: Callable[[Value], str]
     help: str
     rank: int = 0
-    words: Callable[[Seen], str] | None = None  # where the cell says more than the value
+    words: Callable[[NodeRecord], str] | None = None  # where the cell says more than the value
 
-    def text(self, node: Seen) -> str:
+    def text(self, node: NodeRecord) -> str:
         """The cell of a node."""
         return self.spell(self.value(node)) if self.words is None else self.words(node)
 
-    def number(self, node: Seen) -> float:
+    def number(self, node: NodeRecord) -> float:
         """The value for sums: 0 where there is none."""
         found = self.value(node)
         return found if isinstance(found, (int, float)) else 0.0
@@ -56,19 +56,19 @@ def _share(value: Value) -> str:
     return "-" if not isinstance(value, float) else f"{value:.0%}"
 
 
-def _counter(node: Seen, *names: str) -> float | None:
+def _counter(node: NodeRecord, *names: str) -> float | None:
     if node.snapshot is None:
         return None
     counters: dict[str, int] = node.snapshot["counters"]
     return sum(counters.get(name, 0) for name in names)
 
 
-def total_of(nodes: Iterable[Seen], name: str) -> float:
+def total_of(nodes: Iterable[NodeRecord], name: str) -> float:
     """A counter of all receivers among some nodes."""
     return sum(_counter(node, name) or 0.0 for node in nodes if node.role == "receiver")
 
 
-def _rate(node: Seen, *names: str) -> float | None:
+def _rate(node: NodeRecord, *names: str) -> float | None:
     """The greatest of some sums a second; 0 of a node that is not there now."""
     if node.snapshot is None:
         return None
@@ -76,20 +76,20 @@ def _rate(node: Seen, *names: str) -> float | None:
     return max(float(rates[name][_NOW]["per_s"]) if name in rates else 0.0 for name in names)
 
 
-def _taken(node: Seen) -> float | None:
+def _taken(node: NodeRecord) -> float | None:
     return _rate(node, "received_packets") if node.role in ("receiver", "repairer") else None
 
 
-def _sent(node: Seen) -> float | None:
+def _sent(node: NodeRecord) -> float | None:
     return None if node.role == "receiver" else _rate(node, "sent_packets")
 
 
-def _megabytes(node: Seen) -> float | None:
+def _megabytes(node: NodeRecord) -> float | None:
     octets = _rate(node, "sent_octets", "received_octets")
     return None if octets is None else octets / 1e6
 
 
-def _repairs(node: Seen) -> float | None:
+def _repairs(node: NodeRecord) -> float | None:
     """What a receiver got, and everybody else sent."""
     return (
         _counter(node, "repaired_sqns")
@@ -98,38 +98,38 @@ def _repairs(node: Seen) -> float | None:
     )
 
 
-def _local(node: Seen) -> float | None:
+def _local(node: NodeRecord) -> float | None:
     repaired = _counter(node, "repaired_sqns") if node.role == "receiver" else None
     return (_counter(node, "repaired_locally") or 0) / repaired if repaired else None
 
 
-def _lost(node: Seen) -> float | None:
+def _lost(node: NodeRecord) -> float | None:
     return _counter(node, "lost_sqns") if node.role == "receiver" else None
 
 
-def lost_of(node: Seen) -> float:
+def lost_of(node: NodeRecord) -> float:
     """Packets that it has told an application as lost."""
     return _lost(node) or 0.0
 
 
-def _missing(node: Seen) -> float | None:
+def _missing(node: NodeRecord) -> float | None:
     if node.snapshot is None or node.role == "source":
         return None
     return float(sum(one["missing_sqns"] for one in node.snapshot["sessions"]))
 
 
-def _up_s(node: Seen) -> float | None:
+def _up_s(node: NodeRecord) -> float | None:
     return float(node.snapshot["uptime_s"]) if node.is_up and node.snapshot is not None else None
 
 
-def _state(node: Seen) -> str:
+def _state(node: NodeRecord) -> str:
     seconds = time.monotonic() - node.since_s
     if node.is_up and node.snapshot is not None:
         return f"up {span(node.snapshot['uptime_s'])}"
-    return node.state.value if node.state is State.ABSENT else f"{node.state.value} {span(seconds)}"
+    return node.state.value if node.state is NodeState.ABSENT else f"{node.state.value} {span(seconds)}"
 
 
-def _event(node: Seen) -> str:
+def _event(node: NodeRecord) -> str:
     event = node.snapshot.get("last_event") if node.snapshot is not None else None
     if event is None:
         return ""
@@ -145,20 +145,26 @@ def span(seconds: float) -> str:
 
 
 FIGURES = {
-    "topology": Figure("topology", lambda node: node.topology, _word, "Its tree, where several run."),
-    "node": Figure("node", lambda node: node.name, _word, "Its name in the topology."),
-    "role": Figure("role", lambda node: node.role, _word, "What it does.", 3),
-    "state": Figure("state", _up_s, _word, "How long it runs, or does not answer any more.", 6, _state),
-    "in": Figure("in/s", _taken, _number, "Packets of data taken in, a second; aggregators keep none."),
-    "out": Figure("out/s", _sent, _number, "Packets of data sent, repairs included, a second."),
-    "megabytes": Figure("MB/s", _megabytes, _decimal, "Of what it takes in or sends, the greater.", 1),
-    "asked": Figure("NAKs sent", lambda node: _counter(node, "nak_sqns"), _number, "Packets that it asked for.", 5),
-    "asked_for": Figure("NAKs in", lambda node: _counter(node, "nak_sqns_in"), _number, "Packets it was asked for.", 5),
-    "repairs": Figure("repairs", _repairs, _number, "Repairs that a receiver got, or that others sent.", 1),
-    "local": Figure("local", _local, _share, "Share of a receiver's repairs that its own segment's repairer sent.", 2),
-    "missing": Figure("missing", _missing, _number, "Packets it lacks now.", 4),
-    "lost": Figure("lost", _lost, _number, "Packets told to an application as lost."),
-    "event": Figure("last event", _event, _word, "What befell it last; docs/events.md has the meanings.", 7),
+    "topology": MonitorColumn("topology", lambda node: node.topology, _word, "Its tree, where several run."),
+    "node": MonitorColumn("node", lambda node: node.name, _word, "Its name in the topology."),
+    "role": MonitorColumn("role", lambda node: node.role, _word, "What it does.", 3),
+    "state": MonitorColumn("state", _up_s, _word, "How long it runs, or does not answer any more.", 6, _state),
+    "in": MonitorColumn("in/s", _taken, _number, "Packets of data taken in, a second; aggregators keep none."),
+    "out": MonitorColumn("out/s", _sent, _number, "Packets of data sent, repairs included, a second."),
+    "megabytes": MonitorColumn("MB/s", _megabytes, _decimal, "Of what it takes in or sends, the greater.", 1),
+    "asked": MonitorColumn(
+        "NAKs sent", lambda node: _counter(node, "nak_sqns"), _number, "Packets that it asked for.", 5
+    ),
+    "asked_for": MonitorColumn(
+        "NAKs in", lambda node: _counter(node, "nak_sqns_in"), _number, "Packets it was asked for.", 5
+    ),
+    "repairs": MonitorColumn("repairs", _repairs, _number, "Repairs that a receiver got, or that others sent.", 1),
+    "local": MonitorColumn(
+        "local", _local, _share, "Share of a receiver's repairs that its own segment's repairer sent.", 2
+    ),
+    "missing": MonitorColumn("missing", _missing, _number, "Packets it lacks now.", 4),
+    "lost": MonitorColumn("lost", _lost, _number, "Packets told to an application as lost."),
+    "event": MonitorColumn("last event", _event, _word, "What befell it last; docs/events.md has the meanings.", 7),
 }
 
 

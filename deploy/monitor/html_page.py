@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlencode
 
 from deploy.monitor.columns import FIGURES, lost_of, total_of
-from deploy.monitor.nodes import Seen, State, View
+from deploy.monitor.nodes import NodeRecord, NodeState, TreeView
 from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
 
@@ -31,7 +31,7 @@ _HEAD = """<!doctype html>
 """
 
 
-def overview(view: View) -> str:
+def overview(view: TreeView) -> str:
     """All nodes, a table for each topology."""
     names = list(dict.fromkeys(node.topology for node in view.nodes))
     parts = [_facts(view)]
@@ -47,7 +47,7 @@ def overview(view: View) -> str:
     return _page("pgm monitor", "<h1>pgm monitor</h1>", parts, view)
 
 
-def one_node(view: View, node: Seen) -> str:
+def one_node(view: TreeView, node: NodeRecord) -> str:
     """Everything that one node says of itself."""
     title = f"{node.role} {node.name}"
     head = f'<p><a href="/">all nodes</a> / {html.escape(node.topology)}</p><h1>{html.escape(title)}</h1>'
@@ -63,14 +63,14 @@ def one_node(view: View, node: Seen) -> str:
     return _page(title, head, parts, view)
 
 
-def _page(title: str, head: str, parts: Iterable[str], view: View) -> str:
+def _page(title: str, head: str, parts: Iterable[str], view: TreeView) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     foot = f'<p class=note>asked at {at}, in {view.took_s * 1000:.0f} ms · <a href="/metrics">metrics</a> · <a href="/status.json">JSON</a></p>'
     body = "\n".join([head, *parts, foot])
     return f"{_HEAD.format(title=html.escape(title), seconds=_REFRESH_S)}<main>\n{body}\n</main>\n</body>\n</html>\n"
 
 
-def _facts(view: View) -> str:
+def _facts(view: TreeView) -> str:
     """The whole in five numbers."""
     up = [node for node in view.nodes if node.is_up]
     away = len(view.nodes) - len(up)
@@ -91,7 +91,7 @@ def _facts(view: View) -> str:
     return f"<div id=facts>{''.join(cells)}</div>"
 
 
-def _tree(nodes: Sequence[Seen]) -> str:
+def _tree(nodes: Sequence[NodeRecord]) -> str:
     heads = "".join(
         f'<th title="{html.escape(FIGURES[key].help)}"{_align(key)}>{FIGURES[key].heading}</th>' for key in _SHOWN
     )
@@ -99,7 +99,7 @@ def _tree(nodes: Sequence[Seen]) -> str:
     return f"<div class=wide><table class=tree><thead><tr>{heads}</tr></thead><tbody>\n{''.join(rows)}</tbody></table></div>"
 
 
-def _row(depth: int, node: Seen) -> str:
+def _row(depth: int, node: NodeRecord) -> str:
     cells = []
     for key in _SHOWN:
         text = html.escape(FIGURES[key].text(node))
@@ -111,8 +111,10 @@ def _row(depth: int, node: Seen) -> str:
     return f'<tr class="{_kind(node)}">{"".join(cells)}</tr>\n'
 
 
-def _kind(node: Seen) -> str:
-    return {State.UP: "up", State.STUCK: "stuck", State.GONE: "gone", State.ABSENT: "absent"}[node.state]
+def _kind(node: NodeRecord) -> str:
+    return {NodeState.UP: "up", NodeState.STUCK: "stuck", NodeState.GONE: "gone", NodeState.ABSENT: "absent"}[
+        node.state
+    ]
 
 
 def _align(key: str) -> str:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deploy.monitor.html_page import one_node, overview
-from deploy.monitor.nodes import Nodes, State, View
+from deploy.monitor.nodes import NodeState, NodeWatch, TreeView
 from deploy.monitor.prometheus import Metrics
 
 FRESH_S = 0.5  # so long an answer of the nodes is good for all who ask
@@ -34,18 +34,18 @@ _HEADERS = {
 }
 
 
-class Pages:
+class PageService:
     """Answers requests with what the nodes say. However many ask, the nodes are asked once in `FRESH_S`."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: NodeWatch) -> None:
         self._nodes = nodes
         self._metrics = Metrics()
         self._lock = trio.Lock()
-        self._view: View | None = None
+        self._view: TreeView | None = None
         self._writing = trio.Lock()
-        self._written: tuple[View, str, tuple[bytes, str]] | None = None
+        self._written: tuple[TreeView, str, tuple[bytes, str]] | None = None
 
-    async def view(self) -> View:
+    async def view(self) -> TreeView:
         """All nodes, at most `FRESH_S` ago."""
         async with self._lock:
             if self._view is None or time.monotonic() - self._view.at_s > FRESH_S:
@@ -66,8 +66,8 @@ class Pages:
         view = await self.view()
         others = {
             state.name.lower(): [[one.topology, one.name] for one in view.nodes if one.state is state]
-            for state in State
-            if state is not State.UP
+            for state in NodeState
+            if state is not NodeState.UP
         }
         return JSONResponse({"nodes": view.snapshots, **others, "left_out": view.left_out})
 
@@ -95,7 +95,7 @@ class Pages:
         return PlainTextResponse("ok\n")
 
 
-class Door:
+class AccessControl:
     """Stands before the pages: asks for the token, lets in so many at once, and adds headers for browsers.
 
     `token` is given as `Authorization: Bearer TOKEN`, or, for browsers, as the password of any user name.
@@ -155,9 +155,9 @@ def _carries(token: str, headers: Headers) -> bool:
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def application(nodes: Nodes, token: str | None) -> ASGIApp:
+def application(nodes: NodeWatch, token: str | None) -> ASGIApp:
     """The ASGI application."""
-    pages = Pages(nodes)
+    pages = PageService(nodes)
     endpoints: dict[str, Endpoint] = {
         "/": pages.overview,
         "/node": pages.node,
@@ -167,7 +167,9 @@ def application(nodes: Nodes, token: str | None) -> ASGIApp:
         **{f"/{name}": pages.file for name in _FILES},
     }
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
-    return Starlette(routes=routes, middleware=[Middleware(Door, token=token)], exception_handlers={OSError: _no_room})
+    return Starlette(
+        routes=routes, middleware=[Middleware(AccessControl, token=token)], exception_handlers={OSError: _no_room}
+    )
 
 
 async def _no_room(_: Request, error: Exception) -> Response:

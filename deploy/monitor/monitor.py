@@ -15,7 +15,7 @@ import click
 import trio
 
 from deploy.monitor.extra import need
-from deploy.monitor.nodes import Nodes
+from deploy.monitor.nodes import NodeWatch
 from deploy.node.supervisor import heed_signals
 from deploy.terminal.output import command, log, print_json, warn
 from pgm.errors import TransportError, UsageError
@@ -88,7 +88,7 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(nodes: Nodes, sock: socket.socket, token: str | None, say: Callable[[], None]) -> None:
+async def serve(nodes: NodeWatch, sock: socket.socket, token: str | None, say: Callable[[], None]) -> None:
     """Answer until a signal; `say` is called as soon as it does."""
     from hypercorn.config import Config
     from hypercorn.trio import serve as serve_http
@@ -158,7 +158,7 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, token_file: Path 
     """
     need("pgm monitor", "hypercorn", "starlette", "prometheus_client")
     token = read_token(token_file)
-    nodes = Nodes(topologies)
+    nodes = NodeWatch(topologies)
     with listen(host, port) as sock:
         address = ipaddress.ip_address(sock.getsockname()[0])
         warn_of_others(address, token)

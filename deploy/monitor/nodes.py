@@ -32,7 +32,7 @@ _MOST_NAMES = 10  # in a message
 _ROLES = ("source", "aggregator", "repairer", "receiver")  # down the tree
 
 
-class State(enum.Enum):
+class NodeState(enum.Enum):
     """How a node stands."""
 
     UP = "up"
@@ -42,7 +42,7 @@ class State(enum.Enum):
 
 
 @attrs.frozen
-class Place:
+class NodeAddress:
     """A node's place on one segment. `side` is up, down or both, as the segment lies for the node; `address` may not be known."""
 
     segment: str
@@ -51,30 +51,30 @@ class Place:
 
 
 @attrs.define
-class Seen:
+class NodeRecord:
     """One node. `since_s` is when it came to its state, on the monotonic clock; `snapshot` the last that it gave."""
 
     topology: str
     name: str
     role: str = ""  # empty until it has answered, or a file has told
-    state: State = State.ABSENT
+    state: NodeState = NodeState.ABSENT
     since_s: float = 0.0
     snapshot: Snapshot | None = None
     planned_parents: tuple[str, ...] = ()  # addresses, where a file tells
-    planned_places: tuple[Place, ...] = ()
+    planned_places: tuple[NodeAddress, ...] = ()
 
     @property
     def is_up(self) -> bool:
         """Whether `snapshot` is of now."""
-        return self.state is State.UP
+        return self.state is NodeState.UP
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[NodeAddress, ...]:
         """Where it sits, on each of its segments."""
         if self.snapshot is None:
             return self.planned_places
         rows = self.snapshot["segments"]
-        return tuple(Place(one["segment"], one.get("side", "both"), one["address"]) for one in rows)
+        return tuple(NodeAddress(one["segment"], one.get("side", "both"), one["address"]) for one in rows)
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -84,10 +84,10 @@ class Seen:
 
 
 @attrs.frozen
-class View:
+class TreeView:
     """All nodes at one moment, by topology and name. `left_out` were found and not asked, over `MOST_NODES`."""
 
-    nodes: tuple[Seen, ...]
+    nodes: tuple[NodeRecord, ...]
     at_s: float
     took_s: float
     left_out: int = 0
@@ -98,7 +98,7 @@ class View:
         return [one.snapshot for one in self.nodes if one.is_up and one.snapshot is not None]
 
 
-class Nodes:
+class NodeWatch:
     """The nodes of some topologies, or of all that run here; `look` asks them.
 
     `wanted` are topology files, or names of topologies that run. Raises `TopologyError` for a wrong file, `UsageError` for a
@@ -108,7 +108,7 @@ class Nodes:
     def __init__(self, wanted: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._folders: list[Path] | None = [] if wanted else None
-        self._seen: dict[Path, Seen] = {}  # by socket
+        self._seen: dict[Path, NodeRecord] = {}  # by socket
         self._expected: set[Path] = set()
         for one in wanted:
             self._want(one)
@@ -121,13 +121,13 @@ class Nodes:
             for name, plan in plan_all(topology).items():
                 path = _socket(folder, name)
                 self._expected.add(path)
-                self._seen[path] = Seen(
+                self._seen[path] = NodeRecord(
                     topology.name,
                     name,
                     plan.role.value,
                     since_s=self._clock(),
                     planned_parents=plan.parents,
-                    planned_places=tuple(Place(one.name, one.side, one.address) for one in plan.segments),
+                    planned_places=tuple(NodeAddress(one.name, one.side, one.address) for one in plan.segments),
                 )
         else:
             folder = folder_of(wanted, _SOCKETS)
@@ -139,7 +139,7 @@ class Nodes:
                 )
         self._folders.append(folder)
 
-    def look(self) -> View:
+    def look(self) -> TreeView:
         """Ask every node; returns when all have answered, or two seconds were too short for the last of them.
 
         Raises `OSError` where this process has no room for more files and sockets.
@@ -154,26 +154,26 @@ class Nodes:
         for path, answer in answers.items():
             self._note(path, answer, now)
         for path, node in self._seen.items():
-            if path not in answers and node.state in (State.UP, State.STUCK):
-                node.state, node.since_s = State.GONE, now
+            if path not in answers and node.state in (NodeState.UP, NodeState.STUCK):
+                node.state, node.since_s = NodeState.GONE, now
         self._forget(now)
         nodes = sorted(map(attrs.evolve, self._seen.values()), key=_order)
-        return View(tuple(nodes), now, now - began, left_out=len(found) - len(asked))
+        return TreeView(tuple(nodes), now, now - began, left_out=len(found) - len(asked))
 
-    def _note(self, path: Path, answer: Snapshot | State, now: float) -> None:
+    def _note(self, path: Path, answer: Snapshot | NodeState, now: float) -> None:
         node = self._seen.get(path)
-        if isinstance(answer, State):
-            if node is None and answer is State.GONE:
+        if isinstance(answer, NodeState):
+            if node is None and answer is NodeState.GONE:
                 return  # a socket that a process left behind long ago
             if node is None:
-                node = self._seen[path] = Seen(path.parent.name, path.stem, since_s=now)
-            state = State.ABSENT if answer is State.GONE and node.snapshot is None else answer
+                node = self._seen[path] = NodeRecord(path.parent.name, path.stem, since_s=now)
+            state = NodeState.ABSENT if answer is NodeState.GONE and node.snapshot is None else answer
         else:
             if node is None:
-                node = self._seen[path] = Seen(answer["topology"], answer["node"], since_s=now)
+                node = self._seen[path] = NodeRecord(answer["topology"], answer["node"], since_s=now)
             node.topology, node.name, node.role = answer["topology"], answer["node"], answer["role"]
             node.snapshot = answer
-            state = State.UP
+            state = NodeState.UP
         if state is not node.state:
             node.state, node.since_s = state, now
 
@@ -186,7 +186,7 @@ class Nodes:
             node = self._seen[path]
             # Who is stuck has a socket still, and would be found again as somebody new.
             is_over = (node.topology, node.name) in up or now - node.since_s > GONE_KEPT_S  # it runs again, elsewhere
-            if at < excess or (is_over and node.state is not State.STUCK):
+            if at < excess or (is_over and node.state is not NodeState.STUCK):
                 del self._seen[path]
 
 
@@ -195,7 +195,7 @@ def _most_askers() -> int:
     return _ASKERS if soft == resource.RLIM_INFINITY else min(_ASKERS, soft // _SHARE)
 
 
-def _order(node: Seen) -> tuple[str, int, list[tuple[int, str]]]:
+def _order(node: NodeRecord) -> tuple[str, int, list[tuple[int, str]]]:
     """By topology and role, and by name so that 10 stands behind 9."""
     role = _ROLES.index(node.role) if node.role in _ROLES else len(_ROLES)
     parts = re.split(r"([0-9]+)", node.name)
@@ -206,11 +206,11 @@ def _socket(folder: Path, node: str) -> Path:
     return folder / f"{node.replace('/', '_')}.sock"
 
 
-def _ask(path: Path) -> Snapshot | State:
+def _ask(path: Path) -> Snapshot | NodeState:
     try:
         snapshot = ask_status(path)
     except ProcessError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in OWN_LIMITS:
             raise error.__cause__ from None  # it says nothing of the node
-        return State.STUCK if isinstance(error.__cause__, TimeoutError) else State.GONE
-    return snapshot if isinstance(snapshot, dict) and {"topology", "node", "role"} <= set(snapshot) else State.STUCK
+        return NodeState.STUCK if isinstance(error.__cause__, TimeoutError) else NodeState.GONE
+    return snapshot if isinstance(snapshot, dict) and {"topology", "node", "role"} <= set(snapshot) else NodeState.STUCK

@@ -15,7 +15,7 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from deploy.monitor.nodes import Seen, State, View
+from deploy.monitor.nodes import NodeRecord, NodeState, TreeView
 from pgm.core.counters import ROWS
 from pgm.core.session.counts import SESSION_COUNTERS
 from pgm.wire.rejects import REASONS
@@ -59,20 +59,20 @@ class Metrics:
     def __init__(self) -> None:
         self._streams: dict[tuple[str, str], _Streams] = {}
 
-    def render(self, view: View, accept: str = "") -> tuple[bytes, str]:
+    def render(self, view: TreeView, accept: str = "") -> tuple[bytes, str]:
         """The text and its content type: OpenMetrics for who accepts it, else Prometheus's own."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Families(self._families(_without_namesakes(view))))
         encoder, content_type = choose_encoder(accept)
         return encoder(registry), content_type
 
-    def _families(self, view: View) -> list[Metric]:
+    def _families(self, view: TreeView) -> list[Metric]:
         up = [node for node in view.nodes if node.is_up]
         by_stream = self._by_stream(view.nodes)
         families = [*_states(view), *_processes(up), *_counters(up), *_stream_gauges(up), *_buffers(up)]
         return [*families, *_stream_counters(by_stream)]
 
-    def _by_stream(self, nodes: Iterable[Seen]) -> dict[_Labels, Counter[str]]:
+    def _by_stream(self, nodes: Iterable[NodeRecord]) -> dict[_Labels, Counter[str]]:
         kept, self._streams = self._streams, {}
         found: dict[_Labels, Counter[str]] = {}
         for node in nodes:
@@ -100,12 +100,12 @@ class _Families(Collector):
         return self._families
 
 
-def _without_namesakes(view: View) -> View:
+def _without_namesakes(view: TreeView) -> TreeView:
     """A node for each name, since two samples with the same labels are none: a demo may have ended and run again, elsewhere.
 
     The first that is up; others that are, are left out.
     """
-    chosen: dict[tuple[str, str], Seen] = {}
+    chosen: dict[tuple[str, str], NodeRecord] = {}
     left_out = view.left_out
     for node in view.nodes:
         known = chosen.setdefault((node.topology, node.name), node)
@@ -116,23 +116,23 @@ def _without_namesakes(view: View) -> View:
     return attrs.evolve(view, nodes=tuple(chosen.values()), left_out=left_out)
 
 
-def _labels(node: Seen) -> _Labels:
+def _labels(node: NodeRecord) -> _Labels:
     return node.topology, node.name, node.role
 
 
-def _snapshots(up: Iterable[Seen]) -> Iterator[tuple[_Labels, dict[str, Any]]]:
+def _snapshots(up: Iterable[NodeRecord]) -> Iterator[tuple[_Labels, dict[str, Any]]]:
     for node in up:
         assert node.snapshot is not None
         yield _labels(node), node.snapshot
 
 
-def _states(view: View) -> Iterator[Metric]:
+def _states(view: TreeView) -> Iterator[Metric]:
     family = GaugeMetricFamily("pgm_up", "1 for a node that answers, 0 for one that does not any more.", labels=_NODE)
     for node in view.nodes:
         family.add_metric(_labels(node), float(node.is_up))
     yield family
     family = GaugeMetricFamily("pgm_monitor_nodes", "Nodes that the monitor knows of.", labels=("state",))
-    for state in State:
+    for state in NodeState:
         family.add_metric((state.value,), sum(node.state is state for node in view.nodes))
     family.add_metric(("left out",), view.left_out)
     yield family
@@ -140,7 +140,7 @@ def _states(view: View) -> Iterator[Metric]:
     yield GaugeMetricFamily("pgm_monitor_look_seconds", took, value=view.took_s)
 
 
-def _processes(up: Iterable[Seen]) -> Iterator[Metric]:
+def _processes(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
         "uptime_s": GaugeMetricFamily("pgm_uptime_seconds", "Since the node started.", labels=_NODE),
         "rss_bytes": GaugeMetricFamily("pgm_resident_memory_bytes", "Memory of the node's process.", labels=_NODE),
@@ -159,7 +159,7 @@ def _family(name: str, unit: str, doc: str, labels: _Labels) -> CounterMetricFam
     return (GaugeMetricFamily if is_gauge else CounterMetricFamily)(name, text, labels=labels)
 
 
-def _counters(up: list[Seen]) -> Iterator[Metric]:
+def _counters(up: list[NodeRecord]) -> Iterator[Metric]:
     snapshots = list(_snapshots(up))
     for row in ROWS:
         family = _family(f"pgm_{row.name}", row.metadata["unit"], row.metadata["doc"], _NODE)
@@ -186,7 +186,7 @@ def _stream_counters(by_stream: dict[_Labels, Counter[str]]) -> Iterator[Metric]
         yield family
 
 
-def _stream_gauges(up: Iterable[Seen]) -> Iterator[Metric]:
+def _stream_gauges(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     sums: dict[_Labels, Counter[str]] = defaultdict(Counter)
     for labels, snapshot in _snapshots(up):
         for one in snapshot["sessions"]:
@@ -198,7 +198,7 @@ def _stream_gauges(up: Iterable[Seen]) -> Iterator[Metric]:
         yield family
 
 
-def _buffers(up: Iterable[Seen]) -> Iterator[Metric]:
+def _buffers(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     family = GaugeMetricFamily(
         "pgm_receive_buffer_bytes", "Receive buffer that the kernel granted.", labels=(*_NODE, "segment")
     )

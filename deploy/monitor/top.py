@@ -8,7 +8,7 @@ import sys
 import click
 
 from deploy.monitor.extra import need
-from deploy.monitor.nodes import Nodes
+from deploy.monitor.nodes import NodeWatch
 from deploy.terminal.output import command, print_json
 from pgm.errors import ProcessError, UsageError
 
@@ -33,7 +33,7 @@ def top(topologies: tuple[str, ...], as_json: bool) -> None:
     object per running node and line, as `pgm status FILE --json` gives it, once. It needs pip install
     'pgm-repair-network[monitor]' and a terminal; elsewhere there is `pgm status FILE --watch`.
     """
-    nodes = Nodes(topologies)
+    nodes = NodeWatch(topologies)
     if as_json:
         snapshots = nodes.look().snapshots
         if not snapshots:

@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from deploy.monitor.columns import FIGURES, Value, lost_of, span
 from deploy.monitor.listen_commands import command_lines
-from deploy.monitor.nodes import Nodes, Seen, State, View
+from deploy.monitor.nodes import NodeRecord, NodeState, NodeWatch, TreeView
 from deploy.status.detail import details
 from deploy.terminal.output import refused
 from pgm.errors import PgmError
@@ -29,10 +29,10 @@ _LINES = 3  # of the screen besides the rows: headline, headings, keys
 _ASKING = "asking the nodes"
 _BAR = 2  # characters of the scroll bar
 _LEAST_EVENT = 24  # characters of the last event, or it is left out
-_STYLES = {State.UP: "", State.STUCK: "yellow", State.GONE: "dim red", State.ABSENT: "dim"}
+_STYLES = {NodeState.UP: "", NodeState.STUCK: "yellow", NodeState.GONE: "dim red", NodeState.ABSENT: "dim"}
 
 
-def chosen_columns(nodes: Sequence[Seen], width: int) -> dict[str, int]:
+def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
     """The columns for which there is room, with the width of each: what ranks highest is left out first."""
     widths = {
         key: max([len(figure.heading) + 1, *(len(figure.text(node)) for node in nodes)])
@@ -50,11 +50,11 @@ def chosen_columns(nodes: Sequence[Seen], width: int) -> dict[str, int]:
     return widths
 
 
-def in_order(nodes: Sequence[Seen], key: str, *, falling: bool) -> list[Seen]:
+def in_order(nodes: Sequence[NodeRecord], key: str, *, falling: bool) -> list[NodeRecord]:
     """Sorted by a column; what has no number stands last. Nodes come in the tree's order, which holds among equals."""
     value = FIGURES[key].value
 
-    def number(node: Seen) -> tuple[bool, Value]:
+    def number(node: NodeRecord) -> tuple[bool, Value]:
         found = value(node)
         return (found is None) is not falling, ("" if FIGURES[key].is_text else 0.0) if found is None else found
 
@@ -84,12 +84,12 @@ class NodeScreen(Screen[None]):
         """Make the tables as wide as the terminal now is."""
         self.show(cast("TopApp", self.app).view)
 
-    def show(self, view: View | None) -> None:
+    def show(self, view: TreeView | None) -> None:
         """Show the node as it stands in a view."""
         node = next((one for one in view.nodes if (one.topology, one.name) == self.key), None) if view else None
         self.query_one("#detail", Static).update(Group(*self._parts(node)))
 
-    def _parts(self, node: Seen | None) -> list[RenderableType]:
+    def _parts(self, node: NodeRecord | None) -> list[RenderableType]:
         if node is None:
             return [Text(f"{self.key[1]} is gone and forgotten", "red")]
         if node.snapshot is None:
@@ -131,9 +131,9 @@ class TopApp(App[None]):
         Binding("space", "pause", "pause"),
     ]
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: NodeWatch) -> None:
         super().__init__()
-        self.view: View | None = None
+        self.view: TreeView | None = None
         self._refusal: PgmError | None = None  # why nobody could be asked just now
         self._watched = nodes
         self._sorted_by: str | None = None  # None: the order of the tree
@@ -185,7 +185,7 @@ class TopApp(App[None]):
             return _ASKING
         if not view.nodes:
             return "no node runs on this machine as this user; start one: pgm run FILE --node NAME, or pgm up FILE"
-        counts = {state: sum(node.state is state for node in view.nodes) for state in State}
+        counts = {state: sum(node.state is state for node in view.nodes) for state in NodeState}
         said = [f"{count} {state.value}" for state, count in counts.items() if count]
         lost = sum(lost_of(node) for node in view.nodes)
         said += [f"{lost:,.0f} packets lost", f"asked at {time.strftime('%H:%M:%S')}"]
@@ -197,7 +197,7 @@ class TopApp(App[None]):
     def _table(self) -> _Table:
         return self.screen_stack[0].query_one(_Table)
 
-    def _show_rows(self, found: Sequence[Seen]) -> None:
+    def _show_rows(self, found: Sequence[NodeRecord]) -> None:
         table = self._table
         picked = self._picked()
         has_bar = len(found) > self.size.height - _LINES
@@ -289,7 +289,7 @@ class TopApp(App[None]):
         return not (is_above and action in ("sort", "reverse", "tree"))
 
 
-def _style(key: str, node: Seen) -> str:
+def _style(key: str, node: NodeRecord) -> str:
     if key == "lost" and lost_of(node):
         return "bold red"
     return _STYLES[node.state]

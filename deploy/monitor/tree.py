@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from deploy.monitor.nodes import Seen
+from deploy.monitor.nodes import NodeRecord
 
 
-def in_tree(nodes: Sequence[Seen]) -> Iterator[tuple[int, Seen]]:
+def in_tree(nodes: Sequence[NodeRecord]) -> Iterator[tuple[int, NodeRecord]]:
     """Every node once, behind the one above it, with its depth. Whoever has nobody above on this machine has depth 0.
 
     Nodes come in `View`'s order, and those below one node keep it.
     """
     above = {id(node): _parent(node, nodes) for node in nodes}
-    below: dict[int, list[Seen]] = defaultdict(list)
+    below: dict[int, list[NodeRecord]] = defaultdict(list)
     for node in nodes:
         parent = above[id(node)]
         if parent is not None:
@@ -24,7 +24,9 @@ def in_tree(nodes: Sequence[Seen]) -> Iterator[tuple[int, Seen]]:
         yield from _walk(node, 0, below, shown)
 
 
-def _walk(node: Seen, depth: int, below: dict[int, list[Seen]], shown: set[int]) -> Iterator[tuple[int, Seen]]:
+def _walk(
+    node: NodeRecord, depth: int, below: dict[int, list[NodeRecord]], shown: set[int]
+) -> Iterator[tuple[int, NodeRecord]]:
     waiting = [(depth, node)]
     while waiting:
         depth, node = waiting.pop()
@@ -34,7 +36,7 @@ def _walk(node: Seen, depth: int, below: dict[int, list[Seen]], shown: set[int])
             waiting += [(depth + 1, one) for one in reversed(below[id(node)])]
 
 
-def _parent(node: Seen, nodes: Sequence[Seen]) -> Seen | None:
+def _parent(node: NodeRecord, nodes: Sequence[NodeRecord]) -> NodeRecord | None:
     """Whom it asks, of those on a segment above it, since an aggregator also asks repairers below; else who carries its segment."""
     if node.role == "source":
         return None

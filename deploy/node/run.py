@@ -19,7 +19,7 @@ import repairer.process
 from deploy.node.sample_messages import Account, generate, payloads_of
 from deploy.node.sigterm import LAST_WORD
 from deploy.node.supervisor import end_with_supervisor
-from deploy.terminal.event_log import Happenings
+from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.output import command, log, print_json, warn
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import PayloadTooLarge, UsageError
@@ -40,7 +40,7 @@ FAULTS = ("lost", "duplicates", "out_of_order", "damaged")  # of a receiver's ac
 
 
 @attrs.frozen
-class Work:
+class TestWork:
     """What a source sends or a receiver expects in a test: `messages` of `size` octets, made from `data_seed`."""
 
     messages: int = 0
@@ -71,10 +71,10 @@ async def _answering(plan: NodePlan, node: Source | Receiver) -> AsyncIterator[C
         nursery.cancel_scope.cancel()
 
 
-async def run_source(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+async def run_source(plan: NodePlan, stream: str | None, work: TestWork, seed: str | None) -> dict[str, Any]:
     """Send test messages, or the lines of standard input; returns the account."""
     started = trio.current_time()
-    events = Happenings()
+    events = EventPrinter()
     async with open_source(plan, stream=stream, seed=seed, on_notice=events.say) as source:
         async with _answering(plan, source) as snapshot:
             if work.hold:
@@ -161,10 +161,10 @@ async def send_lines(
     return sent, octets
 
 
-async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+async def run_receiver(plan: NodePlan, stream: str | None, work: TestWork, seed: str | None) -> dict[str, Any]:
     """Receive, log what befalls the streams, check test messages; returns the account."""
     account = Account(work.size, work.data_seed)
-    lost, events = 0, Happenings()
+    lost, events = 0, EventPrinter()
     async with open_receiver(plan, stream=stream, seed=seed, on_notice=events.say) as receiver:
         async with _answering(plan, receiver) as snapshot:
             async for item in receiver.batches():
@@ -182,7 +182,7 @@ async def run_receiver(plan: NodePlan, stream: str | None, work: Work, seed: str
     return row
 
 
-def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: int, work: Work) -> dict[str, Any]:
+def _receiver_row(plan: NodePlan, receiver: Receiver, account: Account, lost: int, work: TestWork) -> dict[str, Any]:
     counters = receiver.counters
     row: dict[str, Any] = {
         "node": plan.name,
@@ -213,14 +213,14 @@ def account_text(row: Mapping[str, Any]) -> str:
     return f"{sent}, {counters.get('nak_sqns_in', 0):,} sqns asked for"
 
 
-async def run_node(plan: NodePlan, stream: str | None, work: Work, seed: str | None) -> dict[str, Any]:
+async def run_node(plan: NodePlan, stream: str | None, work: TestWork, seed: str | None) -> dict[str, Any]:
     """Run one node until it is done or told to stop; returns its account."""
     if plan.role is Role.SOURCE:
         return await run_source(plan, stream, work, seed)
     if plan.role is Role.RECEIVER:
         return await run_receiver(plan, stream, work, seed)
     run = aggregator.process.run if plan.role is Role.AGGREGATOR else repairer.process.run
-    events = Happenings()
+    events = EventPrinter()
     snapshot = await run(plan, events.log, seed)
     return {"node": plan.name, "role": plan.role.value, "events": events.rows(), "snapshot": snapshot}
 
@@ -268,7 +268,7 @@ def run(
     plan = plan_node(load_checked(file), node)
     if telemetry is not None:
         plan = attrs.evolve(plan, telemetry=str(telemetry))
-    todo = Work(**work)
+    todo = TestWork(**work)
     if plan.role is Role.SOURCE and (todo.hold or not (todo.messages or todo.idle)):
         require_stdin()
     end_with_supervisor()

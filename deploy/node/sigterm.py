@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class LastWord:
+class SigtermHandler:
     """A handler of SIGTERM that ends the process, as the default does, until `has_ended` is set."""
 
     def __init__(self) -> None:
@@ -34,4 +34,4 @@ class LastWord:
             os.kill(os.getpid(), number)
 
 
-LAST_WORD = LastWord()  # of this process
+LAST_WORD = SigtermHandler()  # of this process

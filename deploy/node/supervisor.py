@@ -28,7 +28,7 @@ _STOP_S = 15.0  # a source serves repairs for a while before it leaves
 
 
 @attrs.define(eq=False)
-class Child:
+class ChildProcess:
     """One node's process."""
 
     node: str
@@ -68,11 +68,11 @@ class Supervisor:
         # Nobody writes here: it ends when this process does, in whatever way, and the nodes with it.
         self._life, self._own_life = os.pipe()
         self._environment[LIFE] = str(self._life)
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, ChildProcess] = {}
 
     async def start(
         self, node: str, options: Sequence[str] = (), *, has_stdin: bool = False, verb: str = "run"
-    ) -> Child:
+    ) -> ChildProcess:
         """Start a node, by `pgm run` or another command, and wait until it runs. Raises `ProcessError` with what it said if it does not."""
         command = [sys.executable, "-m", "deploy", verb, str(self._file), "--node", node, "--json", *options]
         process = await trio.lowlevel.open_process(
@@ -84,7 +84,7 @@ class Supervisor:
             pass_fds=(self._life,),
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops its children in order
         )
-        child = self.children[node] = Child(node, process)
+        child = self.children[node] = ChildProcess(node, process)
         self._nursery.start_soon(self._watch, child)
         with trio.move_on_after(_START_S):
             await child.ready.wait()
@@ -102,7 +102,7 @@ class Supervisor:
             for node in nodes:
                 nursery.start_soon(partial(self.start, node, options, verb=verb))
 
-    async def _watch(self, child: Child) -> None:
+    async def _watch(self, child: ChildProcess) -> None:
         async with open_plain_nursery() as nursery:
             nursery.start_soon(self._read_log, child)
             nursery.start_soon(self._read_result, child)
@@ -112,7 +112,7 @@ class Supervisor:
         child.done.set()
         child.ready.set()  # nobody waits for a node that has ended
 
-    async def _read_log(self, child: Child) -> None:
+    async def _read_log(self, child: ChildProcess) -> None:
         assert child.process.stderr is not None
         async for line in lines_of(child.process.stderr):
             child.tail.append(line)
@@ -120,7 +120,7 @@ class Supervisor:
             if line.startswith("ready:"):
                 child.ready.set()
 
-    async def _read_result(self, child: Child) -> None:
+    async def _read_result(self, child: ChildProcess) -> None:
         assert child.process.stdout is not None
         async for line in lines_of(child.process.stdout):
             value = object_in(line)
@@ -131,7 +131,7 @@ class Supervisor:
             else:
                 child.result = value
 
-    async def stop(self, child: Child) -> None:
+    async def stop(self, child: ChildProcess) -> None:
         """Ask a node to end, wait, and insist."""
         if child.process.returncode is None:
             child.process.send_signal(signal.SIGTERM)

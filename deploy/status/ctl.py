@@ -10,13 +10,13 @@ import click
 
 from deploy.node.runtime_folders import folder_of, is_file, sockets_in
 from deploy.terminal.output import command, print_json
-from deploy.terminal.tables import Column, console, table
+from deploy.terminal.tables import TableColumn, console, table
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.control_socket import Request, ask_control
 from pgm.topology.check import load_checked
 
 _SOCKETS = "*.ctl"
-_COLUMNS = (Column("setting"), Column("segment", 1), Column("in force"), Column("at the start", 2))
+_COLUMNS = (TableColumn("setting"), TableColumn("segment", 1), TableColumn("in force"), TableColumn("at the start", 2))
 
 
 def sockets_of(where: str) -> dict[str, Path]:

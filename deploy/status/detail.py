@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 from rich.console import RenderableType
 from rich.text import Text
 
-from deploy.terminal.tables import Column, console, table
+from deploy.terminal.tables import TableColumn, console, table
 from pgm.core.counters import ROWS
 
-DetailTable: TypeAlias = tuple[str, list[Column], list[list[str]]]
+DetailTable: TypeAlias = tuple[str, list[TableColumn], list[list[str]]]
 
 
 def print_details(rows: list[dict[str, Any]], *, clear: bool) -> None:
@@ -61,8 +61,8 @@ def _name(session: dict[str, Any]) -> str:
     return f"{known or session['tsi']}"
 
 
-def _headed(first: str, *others: str) -> list[Column]:
-    return [Column(first), *(Column(heading) for heading in others)]
+def _headed(first: str, *others: str) -> list[TableColumn]:
+    return [TableColumn(first), *(TableColumn(heading) for heading in others)]
 
 
 def _sessions(sessions: Iterable[dict[str, Any]]) -> DetailTable:
@@ -81,7 +81,7 @@ def _sessions(sessions: Iterable[dict[str, Any]]) -> DetailTable:
         for one in sessions
     ]
     ranks = {"tsi": 5, "state": 0, "window": 0, "missing": 0, "owed": 2, "held octets": 4, "asks": 1, "silent for": 3}
-    return "sessions", [Column("stream"), *(Column(heading, rank) for heading, rank in ranks.items())], cells
+    return "sessions", [TableColumn("stream"), *(TableColumn(heading, rank) for heading, rank in ranks.items())], cells
 
 
 def _shares(sessions: Iterable[dict[str, Any]]) -> DetailTable:
@@ -161,4 +161,8 @@ def _counters(counters: dict[str, Any]) -> DetailTable:
     docs = {row.name: (row.metadata["unit"], row.metadata["doc"]) for row in ROWS}
     cells = [[key, f"{value:,}", docs[key][0], docs[key][1]] for key, value in counters.items() if key in docs]
     cells += [[f"rejects: {key}", f"{value:,}", "packets", ""] for key, value in counters.get("rejects", {}).items()]
-    return "counters", [Column("counter"), Column("count"), Column("unit", 1), Column("what", 2)], cells
+    return (
+        "counters",
+        [TableColumn("counter"), TableColumn("count"), TableColumn("unit", 1), TableColumn("what", 2)],
+        cells,
+    )

@@ -12,7 +12,7 @@ import click
 from deploy.node.runtime_folders import folder_of, is_file, sockets_in
 from deploy.status.detail import print_details
 from deploy.terminal.output import command, print_json, warn
-from deploy.terminal.tables import Column, console, table
+from deploy.terminal.tables import TableColumn, console, table
 from pgm.errors import ProcessError
 from pgm.net.control.status_socket import ask_status, status_path
 from pgm.topology.check import load_checked
@@ -55,7 +55,7 @@ _COUNTERS = {
         "duplicate_packets": 4,
     },
 }
-_COLUMNS = (Column("missing now"), Column("memory", 5), Column("up", 6))
+_COLUMNS = (TableColumn("missing now"), TableColumn("memory", 5), TableColumn("up", 6))
 _MOST_NAMES = 10  # in a message
 
 
@@ -169,11 +169,11 @@ def _print(rows: list[dict[str, Any]], *, clear: bool) -> None:
         chosen = [row for row in rows if row["role"] == role]
         if not chosen:
             continue
-        headings = (Column(key.replace("_", " "), rank) for key, rank in counters.items())
-        polled = [Column("children", 1)] if any(_children(row) for row in chosen) else []
-        acked = [Column("acknowledged", 1)] if any(_acked(row) for row in chosen) else []
-        lines = [Column("lines", 1)] if any(_lines(row) for row in chosen) else []
-        columns = (Column("node"), Column("sessions", 1), *polled, *acked, *lines, *headings, *_COLUMNS)
+        headings = (TableColumn(key.replace("_", " "), rank) for key, rank in counters.items())
+        polled = [TableColumn("children", 1)] if any(_children(row) for row in chosen) else []
+        acked = [TableColumn("acknowledged", 1)] if any(_acked(row) for row in chosen) else []
+        lines = [TableColumn("lines", 1)] if any(_lines(row) for row in chosen) else []
+        columns = (TableColumn("node"), TableColumn("sessions", 1), *polled, *acked, *lines, *headings, *_COLUMNS)
         cells = [
             [
                 row["node"],

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import trio
 
-from deploy.terminal.event_log import Happenings
+from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.output import warn
 from pgm.core.effects import CloseCause
 from pgm.errors import ProcessError, UsageError
@@ -76,7 +76,7 @@ async def send_files(
     """Send files and folders; returns the account."""
     began = trio.current_time()
     gc.freeze()  # what was loaded stays: looking through it again and again takes a twentieth of the time
-    events = Happenings()
+    events = EventPrinter()
     async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
         _complain(source.links)
         # Receivers that wait already hear the first SPMs now, and miss nothing from the first packet on.

@@ -22,7 +22,7 @@ from pgm.messages.objects import ARROW, CBOR
 FORMATS = ("octets", "lines", "json", "cbor", "arrow")
 
 
-class Input:
+class InputReader:
     """Standard input for those who read from a file. From the descriptor: a thread that is left behind in there holds no lock."""
 
     closed = False
@@ -92,7 +92,7 @@ def arrow_messages() -> Iterator[bytes]:
     """The messages that carry the record batches of an Arrow IPC stream on standard input. Raises `UsageError`."""
     pa = pyarrow()
     try:
-        with pa.ipc.open_stream(pa.PythonFile(Input(), mode="r")) as stream:
+        with pa.ipc.open_stream(pa.PythonFile(InputReader(), mode="r")) as stream:
             for batch in stream:
                 yield ARROW.encode(batch)
     except (pa.ArrowException, OSError) as error:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from deploy.stream.formats import Writer
-from deploy.terminal.event_log import Happenings
+from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.output import warn
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Lost, Notice, Opened
@@ -23,7 +23,7 @@ from pgm.wire.formats import tsi_text
 _SHOW_S = 0.5
 
 
-class Meter:
+class ProgressLine:
     """A line on a terminal that says how far it is."""
 
     def __init__(self, verb: str) -> None:
@@ -55,14 +55,14 @@ class Meter:
 
 
 @attrs.define
-class Reception:
+class ReceiveOutput:
     """Writes what is received to standard output, tells the rest, and keeps the account."""
 
     form: str
     keeps_on: bool
     writer: Writer | None = None
     unreadable: int = 0  # messages that were not in the format
-    meter: Meter = attrs.field(factory=lambda: Meter("received"))
+    meter: ProgressLine = attrs.field(factory=lambda: ProgressLine("received"))
     octets: int = 0
     messages: int = 0
     lost: int = 0
@@ -70,7 +70,7 @@ class Reception:
     open: set[bytes] = attrs.field(factory=set)
     has_closed: bool = False
     counters: Counters = attrs.field(factory=Counters)
-    events: Happenings = attrs.field(factory=Happenings)
+    events: EventPrinter = attrs.field(factory=EventPrinter)
 
     def take(self, items: Iterable[BatchItem]) -> bool:
         """Write or tell what came, in order; returns whether to go on."""

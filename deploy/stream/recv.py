@@ -19,7 +19,7 @@ import trio
 from deploy.node.supervisor import heed_signals
 from deploy.stream.files import FileWish, receive_files
 from deploy.stream.formats import FORMATS, writer_of
-from deploy.stream.receive_output import Reception
+from deploy.stream.receive_output import ReceiveOutput
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.output import data_command, print_json, warn
 from deploy.terminal.target import require_node
@@ -65,7 +65,7 @@ class _Wish:
     slow: str
 
 
-async def _receive(target: str, wish: _Wish, reception: Reception) -> None:
+async def _receive(target: str, wish: _Wish, reception: ReceiveOutput) -> None:
     prefixes = [os.fsencode(prefix) for prefix in wish.subscribe] or None
     async with open_receiver(
         target,
@@ -117,7 +117,7 @@ def _octets_of(item: BatchItem) -> int:
     return item.octets.size if isinstance(item, PackedBatch) else 0
 
 
-async def _first(receiver: Receiver, reception: Reception, wait_s: float) -> None:
+async def _first(receiver: Receiver, reception: ReceiveOutput, wait_s: float) -> None:
     """Wait for a sign of a source. Raises `ProcessError` when none comes."""
     item = await receiver.next_batch(wait_s)
     if item is not None:
@@ -226,7 +226,7 @@ def recv(
     if sys.stdout is None:
         raise UsageError("standard output is closed", remedy="send it somewhere: pgm recv ... > data")
     form = _form(form, lines)
-    reception = Reception(form, follow, writer_of(form))
+    reception = ReceiveOutput(form, follow, writer_of(form))
     code: Any = 0
     try:
         wish = _Wish(node, stream, subscribe, subjects, start, wait_s, on_loss, slow)

@@ -13,9 +13,9 @@ import trio
 from deploy.node.run import has_stdin, read_stdin, require_stdin, send_lines
 from deploy.stream.files import FileOffer, offer_of, send_files, tell_sent
 from deploy.stream.formats import FORMATS, CborSequence, arrow_messages, json_message
-from deploy.stream.receive_output import Meter
+from deploy.stream.receive_output import ProgressLine
 from deploy.stream.recv import _form, _until_signalled
-from deploy.terminal.event_log import Happenings
+from deploy.terminal.event_log import EventPrinter
 from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.output import command, print_json, warn
 from deploy.terminal.target import require_node
@@ -37,8 +37,8 @@ class _Offer:
 
 
 async def _send(target: str, node: str | None, stream: str | None, offer: _Offer, settle_s: float) -> dict[str, Any]:
-    meter = Meter("sent")
-    events = Happenings(meter.leave)
+    meter = ProgressLine("sent")
+    events = EventPrinter(meter.leave)
     async with open_source(target, node=node, stream=stream, on_notice=events.say, answer="if-free") as source:
         for link in source.links:
             if link.sockets.buffers.complaint:
@@ -60,7 +60,7 @@ async def _send(target: str, node: str | None, stream: str | None, offer: _Offer
     }
 
 
-async def _send_all(source: Source, offer: _Offer, meter: Meter) -> tuple[int, int]:
+async def _send_all(source: Source, offer: _Offer, meter: ProgressLine) -> tuple[int, int]:
     """Send standard input; returns messages and octets. Raises `UsageError` for what is not in the format."""
     if offer.form in ("lines", "json"):
         convert = json_message if offer.form == "json" else None
@@ -89,7 +89,7 @@ async def _arrow() -> AsyncIterator[list[bytes]]:
         yield [message]
 
 
-async def _send_octets(source: Source, offer: _Offer, meter: Meter) -> tuple[int, int]:
+async def _send_octets(source: Source, offer: _Offer, meter: ProgressLine) -> tuple[int, int]:
     """Send standard input in full packets; what does not fill one waits for more only while more is there already."""
     size = source.max_tpdu - DATA_HEADER_OCTETS - (_BATCH_OCTETS if source.has_batches else 0)
     messages = octets = 0

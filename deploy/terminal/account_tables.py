@@ -7,20 +7,20 @@ from typing import Any
 
 from rich.table import Table
 
-from deploy.terminal.tables import Column, table
+from deploy.terminal.tables import TableColumn, table
 
 Row = Mapping[str, Any]
 
 TRAFFIC = (
-    Column("node"), Column("ODATA out"), Column("NAKed sqns in"), Column("NAKed sqns out"), Column("NCFs", 2),
-    Column("RDATA out"), Column("RDATA passed on", 1),
+    TableColumn("node"), TableColumn("ODATA out"), TableColumn("NAKed sqns in"), TableColumn("NAKed sqns out"), TableColumn("NCFs", 2),
+    TableColumn("RDATA out"), TableColumn("RDATA passed on", 1),
 )  # fmt: skip
 _RECEIVED = (
-    Column("node"), Column("delivered"), Column("repaired locally"), Column("repaired from above"), Column("late", 2),
-    Column("lost"), Column("NAKed sqns"), Column("checksum", 1),
+    TableColumn("node"), TableColumn("delivered"), TableColumn("repaired locally"), TableColumn("repaired from above"), TableColumn("late", 2),
+    TableColumn("lost"), TableColumn("NAKed sqns"), TableColumn("checksum", 1),
 )  # fmt: skip
 _CHECKED_AS = {True: "equal", False: "DIFFERS", None: ""}
-_RESOURCES = (Column("memory", 3), Column("CPU", 4))
+_RESOURCES = (TableColumn("memory", 3), TableColumn("CPU", 4))
 
 
 def received_table(rows: Sequence[Row], width: int) -> Table:

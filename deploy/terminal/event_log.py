@@ -21,7 +21,7 @@ class _Count:
 
 
 @attrs.define
-class Happenings:
+class EventPrinter:
     """Events by id; as many as the table has, however long it goes on. `before` is called before each line."""
 
     before: Callable[[], None] = lambda: None

@@ -19,7 +19,7 @@ _GAP = 2  # columns of the terminal between two columns of a table
 
 
 @attrs.frozen
-class Column:
+class TableColumn:
     """A column: its heading, and when it is left out for want of room: the highest rank first, rank 0 never."""
 
     heading: str
@@ -32,7 +32,7 @@ def console(file: IO[str] | None = None) -> Console:
     return Console(file=file, highlight=False, soft_wrap=False, width=None if file.isatty() else _WIDTH)
 
 
-def table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> Table:
+def table(title: str, columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], width: int) -> Table:
     """A table at most `width` wide. The first column and bars stand on the left, numbers on the right."""
     widths = {at: _least_width(column, [row[at] for row in rows]) for at, column in enumerate(columns)}
     while sum(widths.values()) + _GAP * (len(widths) - 1) > width:
@@ -52,13 +52,13 @@ def table(title: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]],
     return made
 
 
-def _least_width(column: Column, cells: Sequence[Cell]) -> int:
+def _least_width(column: TableColumn, cells: Sequence[Cell]) -> int:
     """The least width that breaks no word of the heading and no cell."""
     words = [len(word) for word in column.heading.split()]
     return max([0, *words, *(len(cell) if isinstance(cell, str) else cell.width or 0 for cell in cells)])
 
 
-def _widen(widths: dict[int, int], columns: Sequence[Column], room: int) -> None:
+def _widen(widths: dict[int, int], columns: Sequence[TableColumn], room: int) -> None:
     """Give headings a single line where there is room."""
     for at, width in widths.items():
         more = len(columns[at].heading) - width

@@ -17,9 +17,9 @@ from deploy.report.command import spark_session
 from deploy.simulation.command import parse_counts
 from deploy.terminal import svg as pictures
 from deploy.terminal.output import command, print_json, warn
-from deploy.terminal.tables import Column, console, table
-from deploy.tune.space import Knob, knobs, overrides_of
-from deploy.tune.trial import Candidate, Outcome, Place, Trial, run
+from deploy.terminal.tables import TableColumn, console, table
+from deploy.tune.space import TunableParameter, knobs, overrides_of
+from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, run
 from deploy.tune.tuned_file import require_tables, tuned_text
 from pgm.errors import UnitError, UsageError
 from pgm.impairments import Impairment
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.table import Table
 
-    from deploy.tune.search import Found, Score
+    from deploy.tune.search import Score, SearchResult
 
 _LEAST_MISSED = 60  # packets in one run: fewer say nothing
 _TELL_S = 15.0  # between lines about a step that takes long, where there is no terminal: a log stays short
@@ -170,8 +170,8 @@ def _tuned(
     other: Topology | None,
     how: dict[str, Any],
     say: Callable[[str], None],
-) -> tuple[Found, Place, list[Knob], Any]:
-    from deploy.tune.search import Search
+) -> tuple[SearchResult, TrialSetting, list[TunableParameter], Any]:
+    from deploy.tune.search import TimerSearch
     from pgm.spark.jobs.parallel_runs import Sweep
 
     losses: dict[tuple[str, str], Impairment] = {}
@@ -183,7 +183,7 @@ def _tuned(
         losses, trips = summary.measured(events.read(spark, telemetry))
     delays = delays_of(topology, trips, how["delays"])
     text = file.read_text()
-    place = Place(text, str(file), how["messages"] or 500, how["size"], tuple(delays.items()), tuple(losses.items()), tuple(parse_counts(how["counts"]).items()))  # fmt: skip
+    place = TrialSetting(text, str(file), how["messages"] or 500, how["size"], tuple(delays.items()), tuple(losses.items()), tuple(parse_counts(how["counts"]).items()))  # fmt: skip
     place, seconds = _calibrated(place, how["messages"], say)
     all_knobs = knobs(topology, delays)
     known: list[Candidate] = []
@@ -197,17 +197,17 @@ def _tuned(
         say(text)
 
     sweep = Sweep(spark, run, seconds, lambda done, of: say(f"{what[0]}: {done:,} of {of:,} simulations"))
-    search = Search(sweep, place, all_knobs, topology, how["seed"], how["runs"], told)
+    search = TimerSearch(sweep, place, all_knobs, topology, how["seed"], how["runs"], told)
     return search.go(shapes_of(topology), known), place, all_knobs, sweep.usage
 
 
-def _calibrated(place: Place, messages: int, say: Callable[[str], None]) -> tuple[Place, float]:
+def _calibrated(place: TrialSetting, messages: int, say: Callable[[str], None]) -> tuple[TrialSetting, float]:
     """With so many messages that a run says something; and how long such a run takes. Raises `UsageError` where nothing is lost."""
     say("a first simulation")
-    run(Trial(attrs.evolve(place, messages=50), Candidate(), 0))  # imports and compiles
+    run(TuneTrial(attrs.evolve(place, messages=50), Candidate(), 0))  # imports and compiles
     while True:
         began = time.process_time()
-        outcome = run(Trial(place, Candidate(), 0))
+        outcome = run(TuneTrial(place, Candidate(), 0))
         seconds = time.process_time() - began
         if outcome.missed and (messages or outcome.missed >= _LEAST_MISSED or place.messages >= _MOST_MESSAGES):
             return place, seconds
@@ -256,7 +256,7 @@ def shapes_of(topology: Topology) -> list[str]:
     return found
 
 
-def with_timers_of(other: Topology, all_knobs: list[Knob]) -> tuple[list[Knob], Candidate]:
+def with_timers_of(other: Topology, all_knobs: list[TunableParameter]) -> tuple[list[TunableParameter], Candidate]:
     """What another file says of the same knobs, as a candidate; the knobs know its values then."""
     values: dict[tuple[str, str], int] = {}
     for node in other.nodes.values():
@@ -275,7 +275,7 @@ def with_timers_of(other: Topology, all_knobs: list[Knob]) -> tuple[list[Knob], 
     return wider, Candidate(overrides_of(chosen))
 
 
-def _reasons(found: Found, all_knobs: list[Knob]) -> dict[tuple[str, str], str]:
+def _reasons(found: SearchResult, all_knobs: list[TunableParameter]) -> dict[tuple[str, str], str]:
     was = {(knob.segment, knob.key): knob.now for knob in all_knobs}
     reasons = {}
     for segment, values in found.best.candidate.overrides:
@@ -312,7 +312,7 @@ def gain(ours: float, theirs: float) -> str:
     return f"{change:+.0f} %"
 
 
-def _compared(best: Outcome, file: Outcome) -> list[str]:
+def _compared(best: RunMeasures, file: RunMeasures) -> list[str]:
     return [
         f"mean wait for a repair {file.mean_ms:.1f} -> {best.mean_ms:.1f} ms ({gain(best.mean_ms, file.mean_ms)})",
         f"99 % of the repairs within {file.p99_ms:.0f} -> {best.p99_ms:.0f} ms ({gain(best.p99_ms, file.p99_ms)})",
@@ -321,7 +321,7 @@ def _compared(best: Outcome, file: Outcome) -> list[str]:
     ]
 
 
-def _shape_lines(found: Found) -> list[str]:
+def _shape_lines(found: SearchResult) -> list[str]:
     return [
         f"one more repairer on segment {segment}: mean wait {score.outcome.mean_ms:.1f} ms, 99 % within {score.outcome.p99_ms:.0f} ms, "
         f"{score.outcome.source_naks:.3f} NAKs at the source; score {_spelled(score)} of that without"
@@ -329,7 +329,7 @@ def _shape_lines(found: Found) -> list[str]:
     ]
 
 
-def cache_lines(found: Found) -> list[str]:
+def cache_lines(found: SearchResult) -> list[str]:
     """What was found out about the caches of repairers."""
     if not found.caches:
         return []
@@ -343,7 +343,7 @@ def cache_lines(found: Found) -> list[str]:
     ]
 
 
-def with_caches(found: Found, topology: Topology) -> tuple[Candidate, dict[tuple[str, str], str]]:
+def with_caches(found: SearchResult, topology: Topology) -> tuple[Candidate, dict[tuple[str, str], str]]:
     """The best, with shorter caches of repairers whose own tables do not say how long they keep packets; and why."""
     wanted = max(_LEAST_CACHE, _CACHE_MARGIN * found.least_cache)
     if not found.least_cache:
@@ -367,7 +367,9 @@ def with_caches(found: Found, topology: Topology) -> tuple[Candidate, dict[tuple
     return attrs.evolve(found.best.candidate, overrides=overrides), {(segment, "cache_secs"): why for segment in chosen}
 
 
-def _head(found: Found, file: Path, telemetry: Path | None, runs: int, seed: int, beside: Path | None) -> list[str]:
+def _head(
+    found: SearchResult, file: Path, telemetry: Path | None, runs: int, seed: int, beside: Path | None
+) -> list[str]:
     losses = f"the losses seen in {telemetry}" if telemetry is not None else "the losses that the file injects"
     best = found.best
     return [
@@ -381,7 +383,7 @@ def _head(found: Found, file: Path, telemetry: Path | None, runs: int, seed: int
     ]
 
 
-def _picture(found: Found) -> str:
+def _picture(found: SearchResult) -> str:
     """All candidates by p99 and traffic, the front, the file, the best."""
     from deploy.tune.search import front
 
@@ -419,12 +421,12 @@ def _spelled(score: Score) -> str:
 
 
 _ROWS = (
-    Column("timers"), Column("mean wait"), Column("99 % within"), Column("packets per missed"),
-    Column("NAKs at source", 1), Column("lost", 2), Column("score"),
+    TableColumn("timers"), TableColumn("mean wait"), TableColumn("99 % within"), TableColumn("packets per missed"),
+    TableColumn("NAKs at source", 1), TableColumn("lost", 2), TableColumn("score"),
 )  # fmt: skip
 
 
-def comparison(found: Found, file: Path, beside: Path, width: int) -> Table:
+def comparison(found: SearchResult, file: Path, beside: Path, width: int) -> Table:
     """The file, the one beside it and what was chosen, all over the same seeds."""
     rows = []
     for name, score in ((f"{file}", found.file), *((f"{beside}", one) for one in found.known), ("chosen", found.best)):
@@ -442,7 +444,7 @@ def _score_json(score: Score) -> dict[str, Any]:
     return {"score": value, "runs": score.runs, **attrs.asdict(score.outcome), "parameters": chosen}
 
 
-def _as_json(found: Found, usage: Any, seconds: float, out: Path) -> dict[str, Any]:
+def _as_json(found: SearchResult, usage: Any, seconds: float, out: Path) -> dict[str, Any]:
     return {
         "file": _score_json(found.file),
         "best": _score_json(found.best),
@@ -461,7 +463,9 @@ def _as_json(found: Found, usage: Any, seconds: float, out: Path) -> dict[str, A
     }
 
 
-def _print(found: Found, usage: Any, seconds: float, out: Path, picture: Path, file: Path, beside: Path | None) -> None:
+def _print(
+    found: SearchResult, usage: Any, seconds: float, out: Path, picture: Path, file: Path, beside: Path | None
+) -> None:
     if beside is not None:
         terminal = console()
         terminal.print(comparison(found, file, beside, terminal.width))

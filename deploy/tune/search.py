@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from deploy.tune.space import Knob, child_of, draw, rounded, sound
-from deploy.tune.trial import Candidate, Outcome, Place, Trial
+from deploy.tune.space import TunableParameter, child_of, draw, rounded, sound
+from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial
 from pgm.parameters import ROWS
 from pgm.spark.jobs.parallel_runs import Sweep
 from pgm.topology.model import Topology
@@ -37,13 +37,13 @@ class Score:
     """A candidate's mean outcome over the seeds of a round, and its score: 1 is the file as it is, less is better."""
 
     candidate: Candidate
-    outcome: Outcome
+    outcome: RunMeasures
     value: float
     runs: int
 
 
 @attrs.define
-class Found:
+class SearchResult:
     """What a search came to. `tried` is everything of the first rounds, `finals` are comparable among themselves.
 
     `caches` are scored against the best with the caches of the file, the largest first. `known` are those of the finals that were
@@ -69,14 +69,14 @@ class Found:
         return enough
 
 
-def mean(outcomes: Sequence[Outcome]) -> Outcome:
+def mean(outcomes: Sequence[RunMeasures]) -> RunMeasures:
     """One outcome of many; of losses the sum, of the worst wait the worst."""
     count, missed = len(outcomes), max(1, sum(one.missed for one in outcomes))
 
     def of_missed(name: str) -> float:
         return float(sum(getattr(one, name) * one.missed for one in outcomes) / missed)
 
-    return Outcome(
+    return RunMeasures(
         mean_ms=of_missed("mean_ms"),
         p99_ms=sum(one.p99_ms for one in outcomes) / count,
         worst_ms=max(one.worst_ms for one in outcomes),
@@ -87,7 +87,7 @@ def mean(outcomes: Sequence[Outcome]) -> Outcome:
     )
 
 
-def value_of(one: Outcome, file: Outcome) -> float:
+def value_of(one: RunMeasures, file: RunMeasures) -> float:
     """How good, against the file: a weighted geometric mean of ratios. Infinite for what loses more or costs far more."""
     if one.lost > file.lost or one.traffic > _WORST_TRAFFIC * file.traffic:
         return math.inf
@@ -102,18 +102,18 @@ def value_of(one: Outcome, file: Outcome) -> float:
 
 
 @attrs.define
-class Search:
+class TimerSearch:
     """A search of about `runs` simulations. `say` is told what it is about."""
 
     sweep: Sweep
-    place: Place
-    knobs: list[Knob]
+    place: TrialSetting
+    knobs: list[TunableParameter]
     topology: Topology
     seed: int
     runs: int
     say: Callable[[str], None] = lambda _: None
 
-    def go(self, shapes: Sequence[str], known: Sequence[Candidate] = ()) -> Found:
+    def go(self, shapes: Sequence[str], known: Sequence[Candidate] = ()) -> SearchResult:
         """Look for the best timers, then for where one more repairer, on one of the segments `shapes`, would help most.
 
         `known` are candidates that must be among the first and among the last.
@@ -143,7 +143,9 @@ class Search:
         best = min(finals, key=lambda one: one.value)
         beside = [one for one in finals if one.candidate in known]
         caches = self._caches(best) if has_caches else []
-        return Found(finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches, beside)
+        return SearchResult(
+            finals[0], best, finals, [*tried, *better], self._shapes(shapes, best.candidate), caches, beside
+        )
 
     def _sound(self, make: Callable[[], Candidate]) -> Candidate:
         return sound(make, self.topology)
@@ -176,11 +178,11 @@ class Search:
         wanted = list(dict.fromkeys(candidates))
         rng = random.Random(f"{self.seed}:{number}")
         drawn = [rng.getrandbits(31) for _ in range(seeds)]
-        trials = [Trial(self.place, candidate, seed) for candidate in wanted for seed in drawn]
+        trials = [TuneTrial(self.place, candidate, seed) for candidate in wanted for seed in drawn]
         # Neighbouring trials are alike; spread over the tasks, none of them has only the slow ones.
         order = list(range(len(trials)))
         rng.shuffle(order)
-        results: list[Outcome | None] = [None] * len(trials)
+        results: list[RunMeasures | None] = [None] * len(trials)
         for index, outcome in zip(order, self.sweep.run([trials[index] for index in order]), strict=True):
             results[index] = outcome
         means = []

@@ -11,7 +11,7 @@ import attrs
 from deploy.tune.trial import Candidate, Choices, applied
 from pgm.parameters import ROWS
 from pgm.topology.check import check
-from pgm.topology.model import Node, Topology
+from pgm.topology.model import NodeTable, Topology
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import settings_of, value_of
 from pgm.units import MICROSECOND, MILLISECOND
@@ -33,7 +33,7 @@ _MUTATED = 0.4  # share of the knobs that differ between a good candidate and it
 
 
 @attrs.frozen
-class Knob:
+class TunableParameter:
     """One parameter on one segment: its value in the file and those to try, in ns."""
 
     segment: str
@@ -42,9 +42,9 @@ class Knob:
     values: tuple[int, ...]
 
 
-def knobs(topology: Topology, delays: dict[str, int]) -> list[Knob]:
+def knobs(topology: Topology, delays: dict[str, int]) -> list[TunableParameter]:
     """Everything that may be changed. `delays` are in ns from a segment to a node."""
-    found: dict[tuple[str, str], Knob] = {}
+    found: dict[tuple[str, str], TunableParameter] = {}
     for node in topology.nodes.values():
         settings = settings_of(topology, node)
         for segment, key in _said_by(node):
@@ -54,11 +54,11 @@ def knobs(topology: Topology, delays: dict[str, int]) -> list[Knob]:
             answered = rounded_up(2 * delays[segment] * _LEAST_TRIPS[key])
             least = max(_LEAST[key], answered, int(ROWS[key].low))
             values = {max(least, rounded(now * factor)) for factor in _FACTORS} | {now}
-            found[segment, key] = Knob(segment, key, now, tuple(sorted(values)))
+            found[segment, key] = TunableParameter(segment, key, now, tuple(sorted(values)))
     return list(found.values())
 
 
-def _said_by(node: Node) -> Iterator[tuple[str, str]]:
+def _said_by(node: NodeTable) -> Iterator[tuple[str, str]]:
     """The segments and keys that decide about a node, as `pgm.topology.precedence` has it."""
     if node.role in (Role.RECEIVER, Role.REPAIRER) and node.up is not None:
         yield from ((node.up.segment, key) for key in _ASKING)
@@ -85,12 +85,12 @@ def _step_of(value: float) -> int:
     return step
 
 
-def draw(rng: random.Random, all_knobs: list[Knob]) -> Candidate:
+def draw(rng: random.Random, all_knobs: list[TunableParameter]) -> Candidate:
     """Any value for every knob."""
     return _candidate({(knob.segment, knob.key): rng.choice(knob.values) for knob in all_knobs})
 
 
-def child_of(rng: random.Random, parent: Candidate, all_knobs: list[Knob]) -> Candidate:
+def child_of(rng: random.Random, parent: Candidate, all_knobs: list[TunableParameter]) -> Candidate:
     """A neighbour: some knobs one step up or down."""
     known = {(segment, key): value for segment, values in parent.overrides for key, value in values}
     chosen: dict[tuple[str, str], int] = {}

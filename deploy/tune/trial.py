@@ -10,12 +10,12 @@ import attrs
 
 from deploy.node.roles import build_core
 from pgm.impairments import Impairment
-from pgm.sim.checks.repair_latency import RepairMeter
+from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.sim.links import LinkSetup
 from pgm.sim.report import simulate
 from pgm.sim.world import Wiring
 from pgm.topology.load import loads
-from pgm.topology.model import Host, Node, Overrides, Topology
+from pgm.topology.model import Host, NodeTable, Overrides, Topology
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
 from pgm.units import MILLISECOND
@@ -25,7 +25,7 @@ Choices = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 
 @attrs.frozen
-class Place:
+class TrialSetting:
     """Everything about the tree that all candidates share. Delays in ns by segment; losses by segment and node."""
 
     text: str  # the topology file
@@ -47,16 +47,16 @@ class Candidate:
 
 
 @attrs.frozen
-class Trial:
+class TuneTrial:
     """One run. The seed decides losses and back-offs, and is the same for all candidates that are compared."""
 
-    place: Place
+    place: TrialSetting
     candidate: Candidate
     seed: int
 
 
 @attrs.frozen
-class Outcome:
+class RunMeasures:
     """What a run came to. Times in ms; traffic is what repairing cost, in packets for each packet that was missed."""
 
     mean_ms: float
@@ -101,11 +101,11 @@ def with_repairer(topology: Topology, segment: str) -> Topology:
     """The tree with one more repairer on a segment, which its receivers ask first."""
     receivers = [one for one in topology.nodes.values() if one.role is Role.RECEIVER and one.segment == segment]
     name, parents = f"{segment}-extra-repairer", receivers[0].parents
-    extra = Node(
+    extra = NodeTable(
         role=Role.REPAIRER, segment=segment, address=Host(free_address(topology, segment)), parents=parents,
         streams=(), name=name,
     )  # fmt: skip
-    nodes: dict[str, Node] = {name: extra}
+    nodes: dict[str, NodeTable] = {name: extra}
     for key, node in topology.nodes.items():
         nodes[key] = attrs.evolve(node, parents=(name, *node.parents)) if node in receivers else node
     return attrs.evolve(topology, nodes=nodes)
@@ -133,7 +133,7 @@ def losses_of(plan: NodePlan, losses: Mapping[tuple[str, str], Impairment]) -> N
     return attrs.evolve(plan, segments=segments)
 
 
-def run(trial: Trial) -> Outcome:
+def run(trial: TuneTrial) -> RunMeasures:
     """Simulate. Raises `TopologyError` for a candidate that makes no sense, `InvariantBroken` never unless the product is wrong."""
     place = trial.place
     topology = applied(_topology(place.text, place.path), trial.candidate)
@@ -144,18 +144,18 @@ def run(trial: Trial) -> Outcome:
         name: {one.name: Wiring(ingress=LinkSetup(delay=delays[one.name])) for one in plan.segments}
         for name, plan in plans.items()
     }
-    meter = RepairMeter()
+    meter = RepairLatency()
     report = simulate(
         plans, build_core, seed=trial.seed, messages=place.messages, size=place.size, wiring=wiring, checkers=(meter,)
     )
     return _outcome(report, meter)
 
 
-def _outcome(report: dict[str, Any], meter: RepairMeter) -> Outcome:
+def _outcome(report: dict[str, Any], meter: RepairLatency) -> RunMeasures:
     elements = [*report["sources"], *report["aggregators"], *report["repairers"]]
     sent = sum(row["rdata"] + row["rdata_forwarded"] + row["ncfs"] + row["nak_packets"] for row in elements)
     missed = max(1, meter.packets)
-    return Outcome(
+    return RunMeasures(
         mean_ms=meter.mean_ns / MILLISECOND,
         p99_ms=meter.quantile_ns(0.99) / MILLISECOND,
         worst_ms=meter.quantile_ns(1.0) / MILLISECOND,

@@ -21,7 +21,7 @@ ACTION_PUBLISHED = "published"
 
 
 @attrs.frozen
-class Holding:
+class SessionExtent:
     """What an archive holds of one session: the sqns `oldest` to `next_sqn - 1`, every one of them in a row."""
 
     tsi: str
@@ -43,7 +43,7 @@ class Holding:
         return attrs.asdict(self)
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Holding:
+    def from_json(cls, value: dict[str, Any]) -> SessionExtent:
         """Read what `as_json` wrote; keys of a newer version are passed over."""
         return cls(**{field.name: value[field.name] for field in attrs.fields(cls)})
 

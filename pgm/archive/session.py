@@ -6,7 +6,7 @@ import attrs
 
 
 @attrs.frozen
-class Session:
+class RecordedSession:
     """One session as its rows name it: the columns that are the same for all of them."""
 
     tsi: str

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from pgm.core.loss_observer import Watch
+from pgm.core.loss_observer import LossObserver
 
 
 def _count(unit: str, doc: str) -> Any:
@@ -199,7 +199,9 @@ class Counters:
     socket_drops: int = _count("packets", "Packets the kernel dropped since a receive buffer was full.")
 
     rejects: collections.Counter[str] = attrs.field(factory=collections.Counter)  # by reason, see pgm.wire.rejects
-    watch: Watch | None = attrs.field(default=None, repr=False, eq=False)  # told which, where counters say how many
+    watch: LossObserver | None = attrs.field(
+        default=None, repr=False, eq=False
+    )  # told which, where counters say how many
 
     def snapshot(self) -> dict[str, int | dict[str, int]]:
         """All rows that are not 0, and the rejects by reason."""

@@ -12,8 +12,8 @@ from typing import Protocol
 from pgm.wire.formats import Nla, PacketType, Tsi
 
 
-class Wait(Protocol):
-    """A range of missing sqns as `pgm.core.recovery.missing_range.Missing` has it: the sqns `first` to `end - 1`. Times in ns."""
+class MissingView(Protocol):
+    """A range of missing sqns as `pgm.core.recovery.missing_range.MissingRange` has it: the sqns `first` to `end - 1`. Times in ns."""
 
     first: int
     end: int
@@ -27,13 +27,13 @@ class Wait(Protocol):
         """The name of its `RepairState`."""
 
 
-class Watch(Protocol):
+class LossObserver(Protocol):
     """Told of losses and of what becomes of them. Hangs at `Counters.watch`, which reaches every part of a core."""
 
     def missing(self, tsi: Tsi, first: int, end: int, now_ns: int) -> None:
         """The sqns `first` to `end - 1` are found missing."""
 
-    def arrived(self, tsi: Tsi, found: Sequence[Wait], now_ns: int) -> None:
+    def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
         """These have come; `filled` says next by what."""
 
     def filled(self, kind: PacketType, peer: Nla) -> None:
@@ -42,16 +42,16 @@ class Watch(Protocol):
     def skipped(self, tsi: Tsi, first: int, end: int) -> None:
         """Of what was found missing, these were never sent: a group of parity ended before them."""
 
-    def gave_up(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def gave_up(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """These will not be asked for any more."""
 
-    def confirmed(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def confirmed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """An NCF answers the own NAK for these."""
 
-    def suppressed(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def suppressed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Somebody else asked for these before the back-off was over."""
 
-    def timed_out(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def timed_out(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """The wait for an NCF or for RDATA, as the state says, was in vain."""
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:

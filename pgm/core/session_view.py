@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 from pgm.core.receiver.feedback import Feedback
-from pgm.core.receiver.phase import SessionState
-from pgm.core.recovery.nak_sender import Asker
+from pgm.core.receiver.phase import SessionPhase
+from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.recovery.redundant_lines import Lines
-from pgm.core.session.state import Path
+from pgm.core.recovery.redundant_lines import RedundantLines
+from pgm.core.session.state import SessionState
 from pgm.core.status import SessionStatus
 from pgm.core.window.receive_window import ReceiveWindow
 from pgm.wire.formats import tsi_text
 
 
 class SessionView:
-    """The read-only side of `pgm.core.receiver.session.Session`."""
+    """The read-only side of `pgm.core.receiver.session.ReceiverSession`."""
 
-    path: Path
+    path: SessionState
     window: ReceiveWindow
     feedback: Feedback
-    lines: Lines | None
-    _state: SessionState
+    lines: RedundantLines | None
+    _state: SessionPhase
     _recovery: Recovery
-    _asker: Asker
+    _asker: NakSender
 
     @property
     def is_over(self) -> bool:
         """Whether the application has been told of the end."""
-        return self._state is SessionState.CLOSED
+        return self._state is SessionPhase.CLOSED
 
     @property
     def is_running(self) -> bool:
         """Whether the application has been told of its beginning, and its end has not come."""
-        return self._state in (SessionState.OPEN, SessionState.SILENT)
+        return self._state in (SessionPhase.OPEN, SessionPhase.SILENT)
 
     @property
     def is_quiet(self) -> bool:
         """Whether it has ended or fallen silent."""
-        return self._state in (SessionState.CLOSED, SessionState.SILENT)
+        return self._state in (SessionPhase.CLOSED, SessionPhase.SILENT)
 
     @property
     def missing_sqns(self) -> int:

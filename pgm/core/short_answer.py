@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
-from pgm.core.pacing.adaptive_rate import Yielding
+from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.repair.nak_limits import Brakes
-from pgm.core.repair.ncf_sender import Confirmer, Key
+from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.repair.ncf_sender import Key, NcfSender
 from pgm.core.repair.responder import Responder
 from pgm.core.segment import Channel
 from pgm.core.source.setup import SourceSetup
@@ -37,10 +37,10 @@ class ShortAnswer:
         setup: SourceSetup,
         window: TransmitWindow,
         pacer: Pacer,
-        yielding: Yielding,
+        yielding: AdaptiveRate,
         schedule: SpmSchedule,
-        brakes: Brakes,
-        confirmer: Confirmer,
+        brakes: NakLimits,
+        confirmer: NcfSender,
         responder: Responder,
         counters: Counters,
     ) -> None:

@@ -80,7 +80,7 @@ def encode(parts: Sequence[Run], group: int, size: int, indexes: Sequence[int], 
 
 
 @attrs.frozen
-class Shape:
+class ParityShape:
     """What all parity packets of a group have in common; one that differs is not of this group."""
 
     width: int
@@ -88,7 +88,7 @@ class Shape:
     has_fragments: bool
 
     @classmethod
-    def of(cls, packet: ParityPacket) -> Shape:
+    def of(cls, packet: ParityPacket) -> ParityShape:
         """That of a packet."""
         return cls(len(packet.payload), packet.is_variable, packet.fragment is not None)
 
@@ -115,7 +115,7 @@ def decode(
     `parity` are as many different packets of one shape as are missing. None when what comes out cannot have gone in:
     somebody's packet is not what it says it is.
     """
-    shape = Shape.of(parity[0])
+    shape = ParityShape.of(parity[0])
     if not shape.fits(parts):
         return None
     width = shape.width - (LENGTH_OCTETS if shape.is_variable else 0)

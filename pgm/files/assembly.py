@@ -18,7 +18,7 @@ from pgm.files.packets import few
 from pgm.wire.train import Octets
 
 
-class Blocks(Protocol):
+class BlockSink(Protocol):
     """Where whole blocks go."""
 
     def write(self, block: int, first: int, octets: Octets) -> None:
@@ -37,10 +37,10 @@ class _Stage:
     lacks: int
 
 
-class Assembly:
+class FileAssembly:
     """All blocks of one transfer. At most `most` are in the making."""
 
-    def __init__(self, manifest: Manifest, store: Blocks, most: int) -> None:
+    def __init__(self, manifest: Manifest, store: BlockSink, most: int) -> None:
         self._manifest = manifest
         self._store = store
         self._most = most

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import attrs
 
-from pgm.files.packets import Answer, State, few
+from pgm.files.packets import TransferAnswer, TransferState, few
 
 
 @attrs.define
 class _Known:
-    answer: Answer
+    answer: TransferAnswer
     heard_at_ns: int
 
 
@@ -23,7 +23,7 @@ class Census:
         self._known: dict[str, _Known] = {}
         self.rejects = 0
 
-    def take(self, answer: Answer, now_ns: int) -> None:
+    def take(self, answer: TransferAnswer, now_ns: int) -> None:
         """Take an answer in. What is not about this transfer, or of one receiver too many, is counted."""
         if answer.ident != self._ident or (answer.who not in self._known and len(self._known) >= self._most):
             self.rejects += 1
@@ -33,7 +33,8 @@ class Census:
     def is_settled(self, since_question: int) -> bool:
         """Whether everybody known has answered a question since then, and nobody is busy."""
         return all(
-            one.answer.question >= since_question and one.answer.state is not State.BUSY for one in self._known.values()
+            one.answer.question >= since_question and one.answer.state is not TransferState.BUSY
+            for one in self._known.values()
         )
 
     def answered(self, since_question: int) -> int:
@@ -43,7 +44,8 @@ class Census:
     def is_busy(self, now_ns: int) -> bool:
         """Whether somebody who was heard not long ago needs time."""
         return any(
-            one.answer.state is State.BUSY and now_ns - one.heard_at_ns < self._patience for one in self._known.values()
+            one.answer.state is TransferState.BUSY and now_ns - one.heard_at_ns < self._patience
+            for one in self._known.values()
         )
 
     def missing(self, since_question: int) -> tuple[bool, list[tuple[int, int]]]:
@@ -51,7 +53,7 @@ class Census:
         lacking = [
             one.answer
             for one in self._known.values()
-            if one.answer.question >= since_question and one.answer.state is State.LACKS
+            if one.answer.question >= since_question and one.answer.state is TransferState.LACKS
         ]
         ranges = few([one for answer in lacking for one in answer.ranges], most=None)
         return any(answer.lacks_manifest for answer in lacking), ranges
@@ -64,7 +66,7 @@ class Census:
     @property
     def done(self) -> int:
         """Receivers that have everything."""
-        return sum(one.answer.state is State.DONE for one in self._known.values())
+        return sum(one.answer.state is TransferState.DONE for one in self._known.values())
 
     def account(self) -> dict[str, dict[str, object]]:
         """Each receiver's state and how many octets it lacks."""

@@ -67,7 +67,7 @@ class FileEntry:
 
 
 @attrs.frozen
-class Piece:
+class FilePiece:
     """A part of one file that lies in one row in the transfer: `at` is where, counted from where was asked."""
 
     file: int
@@ -120,7 +120,7 @@ class Manifest:
         """First octet of a block, and the one behind its last."""
         return block * self.block, min(self.octets, (block + 1) * self.block)
 
-    def pieces(self, first: int, end: int) -> Iterator[Piece]:
+    def pieces(self, first: int, end: int) -> Iterator[FilePiece]:
         """What lies from octet `first` to `end - 1` of the transfer."""
         begins, files, offsets = self._extents
         at = int(np.searchsorted(begins, first, "right")) - 1
@@ -128,7 +128,7 @@ class Manifest:
         while place < end:
             until = min(end, int(begins[at + 1]))
             offset = int(offsets[at]) + place - int(begins[at])
-            yield Piece(int(files[at]), offset, until - place, place - first)
+            yield FilePiece(int(files[at]), offset, until - place, place - first)
             place, at = until, at + 1
 
     def files_in(self, first_block: int, end_block: int) -> range:

@@ -21,7 +21,7 @@ class BadManifest(PgmError):
 
 
 @attrs.frozen
-class Parts:
+class NameParts:
     """A name, part by part: folders, and the last one."""
 
     folders: tuple[bytes, ...]
@@ -57,10 +57,10 @@ def problem_of(name: object) -> str | None:
     return None
 
 
-def split(name: bytes) -> Parts:
+def split(name: bytes) -> NameParts:
     """The parts of a name that has no problem."""
     *folders, last = name.split(b"/")
-    return Parts(tuple(folders), last)
+    return NameParts(tuple(folders), last)
 
 
 def check(files: Iterable[object], folders: Iterable[object]) -> None:

@@ -29,7 +29,7 @@ _MOST_PLACE = 1 << 60
 _MOST_WHO = 80
 
 
-class Kind(enum.IntEnum):
+class FilePacketKind(enum.IntEnum):
     """What a packet carries, and what its place counts."""
 
     ANNOUNCE = 1  # CBOR: what is sent; and a question, if its place is not 0
@@ -78,7 +78,7 @@ class Announcement:
         return cls(digest, manifest_octets, size, host, port, question)
 
 
-class State(enum.IntEnum):
+class TransferState(enum.IntEnum):
     """How far a receiver is."""
 
     LACKS = 0  # something, which its answer says
@@ -88,13 +88,13 @@ class State(enum.IntEnum):
 
 
 @attrs.frozen
-class Answer:
+class TransferAnswer:
     """What a receiver says to a question. `ranges` of octets of the transfer that it lacks."""
 
     ident: bytes
     who: str
     question: int
-    state: State
+    state: TransferState
     lacks_manifest: bool = False
     missing: int = 0  # octets
     ranges: tuple[tuple[int, int], ...] = ()
@@ -107,19 +107,22 @@ class Answer:
         )
 
     @classmethod
-    def decode(cls, octets: bytes) -> Answer:
+    def decode(cls, octets: bytes) -> TransferAnswer:
         """Raises `BadPacket`."""
         ident, who, question, state, lacks_manifest, missing, places = _fields(octets, 7)
         if type(ident) is not bytes or len(ident) != ID_OCTETS or type(who) is not str or len(who) > _MOST_WHO:
             raise BadPacket("whose it is")
         if not who.isprintable() or type(lacks_manifest) is not bool or type(places) is not list:
             raise BadPacket("a field")
-        if not all(map(_is_place, (question, missing, state, *places))) or state not in State._value2member_map_:
+        if (
+            not all(map(_is_place, (question, missing, state, *places)))
+            or state not in TransferState._value2member_map_
+        ):
             raise BadPacket("a number")
         if len(places) % 2 or len(places) > 2 * MOST_RANGES or any(a >= b for a, b in pairwise(places)):
             raise BadPacket("ranges")
         ranges = tuple(zip(places[::2], places[1::2], strict=True))
-        return cls(ident, who, question, State(state), lacks_manifest, missing, ranges)
+        return cls(ident, who, question, TransferState(state), lacks_manifest, missing, ranges)
 
 
 def _is_place(value: object) -> bool:
@@ -138,22 +141,22 @@ def _fields(octets: bytes, count: int) -> list[Any]:
     return fields
 
 
-def head_word(kind: Kind, ident: bytes) -> int:
+def head_word(kind: FilePacketKind, ident: bytes) -> int:
     """The first eight octets of every packet of a kind, as a little-endian number."""
     return int.from_bytes(bytes((VERSION, kind)) + ident, "little")
 
 
-def packet(kind: Kind, ident: bytes, place: int, octets: bytes) -> bytes:
+def packet(kind: FilePacketKind, ident: bytes, place: int, octets: bytes) -> bytes:
     """One packet's payload."""
     return bytes((VERSION, kind)) + ident + place.to_bytes(_WORD, "little") + octets
 
 
-def packets(kind: Kind, ident: bytes, octets: bytes, unit: int) -> list[bytes]:
+def packets(kind: FilePacketKind, ident: bytes, octets: bytes, unit: int) -> list[bytes]:
     """Octets in as many packets as they need; their places count octets."""
     return [packet(kind, ident, at, octets[at : at + unit]) for at in range(0, len(octets), unit)]
 
 
-def rows(kind: Kind, ident: bytes, place: int, octets: Octets, unit: int, room: Octets) -> list[Octets]:
+def rows(kind: FilePacketKind, ident: bytes, place: int, octets: Octets, unit: int, room: Octets) -> list[Octets]:
     """Packets of octets in a row: a (count, size) array of full ones, and one of the rest if there is one.
 
     `room` is a row of octets that has room for them all; they are built there.
@@ -171,7 +174,7 @@ def rows(kind: Kind, ident: bytes, place: int, octets: Octets, unit: int, room: 
     return found
 
 
-def _rows(kind: Kind, ident: bytes, places: npt.NDArray[np.int64], payloads: Octets, room: Octets) -> Octets:
+def _rows(kind: FilePacketKind, ident: bytes, places: npt.NDArray[np.int64], payloads: Octets, room: Octets) -> Octets:
     made = room.reshape(len(payloads), HEAD_OCTETS + payloads.shape[1])
     made[:, :_WORD] = np.frombuffer(head_word(kind, ident).to_bytes(_WORD, "little"), np.uint8)
     made[:, _WORD:HEAD_OCTETS] = places.astype("<i8").view(np.uint8).reshape(-1, _WORD)
@@ -180,7 +183,7 @@ def _rows(kind: Kind, ident: bytes, places: npt.NDArray[np.int64], payloads: Oct
 
 
 @attrs.frozen(eq=False)
-class Found:
+class FilePackets:
     """Packets of one kind whose places follow each other: `payloads` is a (count, size) view."""
 
     kind: int
@@ -189,7 +192,7 @@ class Found:
     payloads: Octets
 
 
-def read(payloads: Octets) -> Sequence[Found]:
+def read(payloads: Octets) -> Sequence[FilePackets]:
     """What packets of equal size carry, in order. What is no packet of a transfer is left out."""
     if payloads.shape[1] < HEAD_OCTETS or not len(payloads):
         return ()
@@ -203,7 +206,7 @@ def read(payloads: Octets) -> Sequence[Found]:
         head = int(heads[first]).to_bytes(_WORD, "little")
         place = int(places[first])
         if head[0] == VERSION and place < _MOST_PLACE:
-            found.append(Found(head[1], head[2:], place, payloads[first:end, HEAD_OCTETS:]))
+            found.append(FilePackets(head[1], head[2:], place, payloads[first:end, HEAD_OCTETS:]))
         first = end
     return found
 

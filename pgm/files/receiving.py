@@ -15,11 +15,20 @@ import trio
 
 from pgm.core.effects import CloseCause, Closed, Lost, Opened
 from pgm.errors import ProcessError
-from pgm.files.assembly import Assembly
+from pgm.files.assembly import FileAssembly
 from pgm.files.manifest import Manifest, digest_of
 from pgm.files.names import BadManifest, shown
-from pgm.files.packets import Announcement, Answer, BadPacket, Found, Kind, State, few, read
-from pgm.files.storing import Store, kept_manifest
+from pgm.files.packets import (
+    Announcement,
+    BadPacket,
+    FilePacketKind,
+    FilePackets,
+    TransferAnswer,
+    TransferState,
+    few,
+    read,
+)
+from pgm.files.storing import FileStore, kept_manifest
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import Batch, BatchItem
@@ -43,8 +52,8 @@ class Intake:
     replace: bool
     announcement: Announcement | None = None
     manifest: Manifest | None = None
-    store: Store | None = None
-    assembly: Assembly | None = None
+    store: FileStore | None = None
+    assembly: FileAssembly | None = None
     resumed_octets: int = 0
     foreign: int = 0  # packets of other transfers
     rejects: int = 0  # packets that are none
@@ -69,25 +78,25 @@ class Intake:
                     asked.append(question)
         return asked
 
-    def _take(self, found: Found) -> Announcement | None:
-        if found.kind == Kind.ANNOUNCE:
+    def _take(self, found: FilePackets) -> Announcement | None:
+        if found.kind == FilePacketKind.ANNOUNCE:
             return self._announced(found)
         if self.announcement is None or found.ident != self.announcement.ident:
             self.foreign += len(found.payloads)
             return None
-        if found.kind == Kind.MANIFEST:
+        if found.kind == FilePacketKind.MANIFEST:
             self._list(found)
         elif self.assembly is None:
             self.early += len(found.payloads)
-        elif found.kind == Kind.DATA:
+        elif found.kind == FilePacketKind.DATA:
             self._finish(self.assembly.add(found.place, found.payloads))
-        elif found.kind == Kind.DIGESTS and len(found.payloads) == 1:
+        elif found.kind == FilePacketKind.DIGESTS and len(found.payloads) == 1:
             self._finish(self.assembly.add_digests(found.place, found.payloads[0]))
         else:
             self.rejects += len(found.payloads)
         return None
 
-    def _announced(self, found: Found) -> Announcement | None:
+    def _announced(self, found: FilePackets) -> Announcement | None:
         try:
             said = Announcement.decode(found.payloads[0].tobytes())
         except BadPacket:
@@ -104,7 +113,7 @@ class Intake:
             return None
         return said if said.question else None
 
-    def _list(self, found: Found) -> None:
+    def _list(self, found: FilePackets) -> None:
         """Gather the list of files, which begins again now and then, until it is whole."""
         assert self.announcement is not None
         wanted = self.announcement.manifest_octets
@@ -137,9 +146,9 @@ class Intake:
             raise ProcessError(
                 f"nothing is written: {error.message}", remedy="find out who sends this, and send other names"
             ) from error
-        self.store = Store(self.into, self.manifest, encoded, replace=self.replace)
+        self.store = FileStore(self.into, self.manifest, encoded, replace=self.replace)
         self._finished = self.store.finished
-        self.assembly = Assembly(self.manifest, self.store, self.parameters.file_blocks)
+        self.assembly = FileAssembly(self.manifest, self.store, self.parameters.file_blocks)
         self._read_kept(self.store.kept_blocks())
         self.store.make_folders()
         for file, entry in enumerate(self.manifest.files):
@@ -186,18 +195,18 @@ class Intake:
             self.store.end()
             self.is_done = True
 
-    def answer(self, who: str, question: int) -> Answer:
+    def answer(self, who: str, question: int) -> TransferAnswer:
         """What to say to a question."""
         assert self.announcement is not None
         ident, octets = self.announcement.ident, self.announcement.octets
         if self.is_done:
-            return Answer(ident, who, question, State.DONE)
+            return TransferAnswer(ident, who, question, TransferState.DONE)
         if self.assembly is None:
             ranges = [(0, octets)] if octets else []
-            return Answer(ident, who, question, State.LACKS, True, octets, tuple(ranges))
+            return TransferAnswer(ident, who, question, TransferState.LACKS, True, octets, tuple(ranges))
         missing = self.assembly.missing()
         lacks = sum(end - first for first, end in missing)
-        return Answer(ident, who, question, State.LACKS, False, lacks, tuple(few(missing)))
+        return TransferAnswer(ident, who, question, TransferState.LACKS, False, lacks, tuple(few(missing)))
 
     def progress(self) -> tuple[str, int, int]:
         """What to show."""
@@ -261,7 +270,7 @@ class FileReceiver:
                 nursery.cancel_scope.cancel()
             return self.intake.account()
         except ProcessError:
-            self._say(State.FAILED)
+            self._say(TransferState.FAILED)
             raise
         finally:
             self.intake.close()
@@ -306,14 +315,14 @@ class FileReceiver:
             free = self._free
             await trio.sleep(self.intake.parameters.file_ask_ivl / SECOND)
             if self._free is free and not free.is_set():
-                self._say(State.BUSY)
+                self._say(TransferState.BUSY)
 
-    def _say(self, state: State) -> None:
+    def _say(self, state: TransferState) -> None:
         announcement = self.intake.announcement
         if announcement is not None:
-            self._send(Answer(announcement.ident, self._who, announcement.question, state))
+            self._send(TransferAnswer(announcement.ident, self._who, announcement.question, state))
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: TransferAnswer) -> None:
         announcement = self.intake.announcement
         assert announcement is not None
         try:

@@ -21,7 +21,7 @@ _MOST_EXTENTS = 10_000  # of one file; one with more is sent with its holes
 
 
 @attrs.frozen
-class Offering:
+class FileOffering:
     """What is sent. `paths` of the manifest's files, in the same order; `skipped` are links and devices."""
 
     manifest: Manifest
@@ -44,7 +44,7 @@ def scan(
     block_octets: int,
     most_entries: int,
     digest_name: str = "sha256",
-) -> Offering:
+) -> FileOffering:
     """Look at files, each sent by its own name, and at folders, sent with what is in them below theirs.
 
     Links in folders are not followed, and devices not read. Raises `UsageError` for two of one name and for more than
@@ -76,7 +76,7 @@ def scan(
         raise UsageError(error.message, remedy="rename it, or send it by itself") from error
     block = unit * max(1, block_octets // unit)
     manifest = Manifest(entries, tuple(sorted(found.folders)), block, unit, digest_name)
-    return Offering(manifest, tuple(path for _, path in found.files), tuple(found.skipped))
+    return FileOffering(manifest, tuple(path for _, path in found.files), tuple(found.skipped))
 
 
 def _walk(path: Path, name: bytes, found: _Found, most: int) -> None:
@@ -143,10 +143,10 @@ def _extents(descriptor: int, size: int) -> Iterator[Extent]:
         yield first, end
 
 
-class Reader:
+class FileReader:
     """Reads an offering's octets by their place in the transfer. Keeps one file open, and notices one that changes."""
 
-    def __init__(self, offering: Offering) -> None:
+    def __init__(self, offering: FileOffering) -> None:
         self._offering = offering
         self._file = -1
         self._descriptor = -1

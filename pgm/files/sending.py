@@ -21,8 +21,18 @@ import trio
 from pgm.errors import TransportError, UsageError
 from pgm.files.census import Census
 from pgm.files.manifest import MOST_DIGEST_OCTETS, Extent, digest_of
-from pgm.files.packets import HEAD_OCTETS, Announcement, Answer, BadPacket, Kind, few, packet, packets, rows
-from pgm.files.scanning import Offering, Reader, scan
+from pgm.files.packets import (
+    HEAD_OCTETS,
+    Announcement,
+    BadPacket,
+    FilePacketKind,
+    TransferAnswer,
+    few,
+    packet,
+    packets,
+    rows,
+)
+from pgm.files.scanning import FileOffering, FileReader, scan
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.net.endpoint.source import Source
 from pgm.parameters import Parameters
@@ -69,7 +79,7 @@ async def send(
     """
     unit, limits = unit_of(source), source.parameters
 
-    def look() -> Offering:
+    def look() -> FileOffering:
         block, most = limits.file_block_bytes, limits.file_entries
         return scan(files, folders, unit=unit, block_octets=block, most_entries=most, digest_name=limits.file_digest)
 
@@ -100,7 +110,7 @@ class _Room:
 class FileSender:
     """One transfer over one source."""
 
-    def __init__(self, source: Source, offering: Offering, *, progress: Progress | None = None) -> None:
+    def __init__(self, source: Source, offering: FileOffering, *, progress: Progress | None = None) -> None:
         self._source = source
         self._offering = offering
         self._manifest = offering.manifest
@@ -169,11 +179,11 @@ class FileSender:
 
     async def _announce(self, question: int = 0) -> None:
         octets = attrs.evolve(self._announcement, question=question).encode()
-        await self._source.send(packet(Kind.ANNOUNCE, self._announcement.ident, question, octets))
+        await self._source.send(packet(FilePacketKind.ANNOUNCE, self._announcement.ident, question, octets))
 
     async def _send_list(self) -> None:
         await self._announce()
-        listed = packets(Kind.MANIFEST, self._announcement.ident, self._encoded, self._manifest.unit)
+        listed = packets(FilePacketKind.MANIFEST, self._announcement.ident, self._encoded, self._manifest.unit)
         for at in range(0, len(listed), 64):
             await self._source.send_batch(listed[at : at + 64])
         self._since_repeat = 0
@@ -220,7 +230,7 @@ class FileSender:
                 first = until
 
     async def _read_ahead(self, jobs: Iterator[_Job], ahead: trio.MemorySendChannel[list[_Read]]) -> None:
-        reader, rooms = Reader(self._offering), itertools.cycle(self._rooms)
+        reader, rooms = FileReader(self._offering), itertools.cycle(self._rooms)
 
         def read_some() -> list[_Read]:
             some = itertools.islice(jobs, self._blocks_at_once)
@@ -231,7 +241,7 @@ class FileSender:
                 await ahead.send(group)
         reader.close()
 
-    def _packets_of(self, reader: Reader, job: _Job, room: _Room) -> list[Octets]:
+    def _packets_of(self, reader: FileReader, job: _Job, room: _Room) -> list[Octets]:
         """Read what a job sends, with the block's digest if that is not known yet."""
         first, end = self._manifest.span(job.block)
         if job.block in self._digests:
@@ -241,7 +251,7 @@ class FileSender:
         if job.block not in self._digests:
             self._digests[job.block] = self._manifest.digest.of(octets)
         part = octets[job.first - first : job.end - first]
-        return rows(Kind.DATA, self._announcement.ident, job.first, part, self._manifest.unit, room.packets)
+        return rows(FilePacketKind.DATA, self._announcement.ident, job.first, part, self._manifest.unit, room.packets)
 
     async def _send_digests(self, digests: dict[int, bytes]) -> None:
         """Send some blocks' digests, those of blocks in a row together."""
@@ -251,12 +261,12 @@ class FileSender:
             while until < len(blocks) and blocks[until] == blocks[at] + until - at and until - at < most:
                 until += 1
             octets = b"".join(digests[block] for block in blocks[at:until])
-            await self._source.send(packet(Kind.DIGESTS, self._announcement.ident, blocks[at], octets))
+            await self._source.send(packet(FilePacketKind.DIGESTS, self._announcement.ident, blocks[at], octets))
             at = until
 
     async def _send_all_digests(self) -> None:
         """Send the digests of everything, which is read for them: so receivers find out whether what they have is right."""
-        reader, blocks = Reader(self._offering), self._manifest.blocks
+        reader, blocks = FileReader(self._offering), self._manifest.blocks
         for block in range(blocks):
             if block not in self._digests:
                 first, end = self._manifest.span(block)
@@ -303,7 +313,7 @@ class FileSender:
         while True:
             octets = await self._socket.recv(_MOST_DATAGRAM)
             try:
-                answer = Answer.decode(octets)
+                answer = TransferAnswer.decode(octets)
             except BadPacket:
                 self._census.rejects += 1
                 continue

@@ -58,7 +58,7 @@ def _told(what: str, remedy: str = "check the path, its permissions and the spac
         raise ProcessError(f"{what}: {error.strerror or error}", remedy=remedy) from error
 
 
-class Store:
+class FileStore:
     """What is on the disk of one transfer. Every call may raise `ProcessError`, which tells the file and the remedy."""
 
     def __init__(self, into: Path, manifest: Manifest, encoded: bytes, *, replace: bool) -> None:

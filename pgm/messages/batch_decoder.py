@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from pgm.messages.batch_format import BadBatch, Layout, alike, columns_of, read_layout, times_of
+from pgm.messages.batch_format import BadBatch, BatchLayout, alike, columns_of, read_layout, times_of
 from pgm.messages.columns import Columns, Octets, joined
 from pgm.messages.subjects import SubjectFilter
 
@@ -28,7 +28,7 @@ def _new(octets: int) -> Octets:
 
 
 @attrs.define(eq=False)
-class Unpacked:
+class DecodedBatch:
     """Messages of successive packets: packet i has the sqn `sqns[i]` and gave `counts[i]` of them."""
 
     columns: Columns
@@ -39,7 +39,7 @@ class Unpacked:
 
 
 @attrs.frozen
-class Unreadable:
+class BadPackets:
     """Packets that arrived and are no batches."""
 
     first: int
@@ -56,13 +56,13 @@ class BatchDecoder:
     def __init__(self, node: str | None, subjects: SubjectFilter, take: Take = _new) -> None:
         self._node = node
         self._subjects = subjects
-        self._layouts: dict[tuple[int, bytes], Layout] = {}  # of batches seen before
-        self._last: Layout | None = None  # of the last: the next one's, as a rule
+        self._layouts: dict[tuple[int, bytes], BatchLayout] = {}  # of batches seen before
+        self._last: BatchLayout | None = None  # of the last: the next one's, as a rule
         self._take = take
 
-    def add(self, first: int, packets: Octets) -> Iterator[Unpacked | Unreadable]:
+    def add(self, first: int, packets: Octets) -> Iterator[DecodedBatch | BadPackets]:
         """Take packets `first`, `first + 1` and so on, a (count, octets) array; gives what came of them, in order."""
-        found: list[Unpacked] = []
+        found: list[DecodedBatch] = []
         at = 0
         while at < len(packets):
             rows = packets[at:]
@@ -75,19 +75,19 @@ class BatchDecoder:
             if unpacked is None:
                 yield from _merged(found)
                 found = []
-                yield Unreadable(first + at, 1)
+                yield BadPackets(first + at, 1)
                 count = 1
             else:
                 found.append(unpacked)
             at += count
         yield from _merged(found)
 
-    def _layout_of(self, octets: Octets) -> Layout | None:
+    def _layout_of(self, octets: Octets) -> BatchLayout | None:
         if self._last is None or self._last.octets != len(octets) or not self._last.fits(octets):
             self._last = self._known_or_read(octets)
         return self._last
 
-    def _known_or_read(self, octets: Octets) -> Layout | None:
+    def _known_or_read(self, octets: Octets) -> BatchLayout | None:
         key = len(octets), octets[:_BEGINNING].tobytes()
         layout = self._layouts.get(key)
         if layout is not None and layout.fits(octets):
@@ -101,7 +101,7 @@ class BatchDecoder:
         self._layouts[key] = layout
         return layout
 
-    def _unpack(self, layout: Layout, first: int, rows: Octets) -> Unpacked | None:
+    def _unpack(self, layout: BatchLayout, first: int, rows: Octets) -> DecodedBatch | None:
         try:
             columns, sent_us = columns_of(rows, layout, self._take), times_of(rows, layout)
         except BadBatch:
@@ -110,13 +110,13 @@ class BatchDecoder:
         counts = np.full(len(rows), layout.count, np.int64)
         wanted = self._wanted(columns)
         if wanted is None:
-            return Unpacked(columns, sqns, counts, sent_us=sent_us)
+            return DecodedBatch(columns, sqns, counts, sent_us=sent_us)
         places = np.flatnonzero(wanted)
         skipped = columns.count - len(places)
         if skipped:
             counts = wanted.reshape(len(rows), layout.count).sum(axis=1, dtype=np.int64)
             columns = columns.select(places)
-        return Unpacked(columns, sqns, counts, skipped, sent_us)
+        return DecodedBatch(columns, sqns, counts, skipped, sent_us)
 
     def _wanted(self, columns: Columns) -> npt.NDArray[np.bool_] | None:
         """Which of the messages are for this node and of a subject that is wanted; None for all."""
@@ -143,9 +143,9 @@ def _looked_up(
     return chosen
 
 
-def _merged(found: list[Unpacked]) -> Iterator[Unpacked]:
+def _merged(found: list[DecodedBatch]) -> Iterator[DecodedBatch]:
     """Small ones as one. Of large ones there are few: to put them together would cost more than they do."""
-    small: list[Unpacked] = []
+    small: list[DecodedBatch] = []
     for one in found:
         if one.columns.octets < _LARGE_OCTETS:
             small.append(one)
@@ -156,11 +156,11 @@ def _merged(found: list[Unpacked]) -> Iterator[Unpacked]:
     yield from _joined(small)
 
 
-def _joined(found: list[Unpacked]) -> Iterator[Unpacked]:
+def _joined(found: list[DecodedBatch]) -> Iterator[DecodedBatch]:
     if len(found) == 1:
         yield found[0]
     elif found:
-        yield Unpacked(
+        yield DecodedBatch(
             joined([one.columns for one in found]),
             np.concatenate([one.sqns for one in found]),
             np.concatenate([one.counts for one in found]),
@@ -169,7 +169,7 @@ def _joined(found: list[Unpacked]) -> Iterator[Unpacked]:
         )
 
 
-def _merged_times(found: list[Unpacked]) -> Sqns | None:
+def _merged_times(found: list[DecodedBatch]) -> Sqns | None:
     if all(one.sent_us is None for one in found):
         return None
     each = (np.full(len(one.sqns), NO_TIME) if one.sent_us is None else one.sent_us for one in found)

@@ -11,7 +11,7 @@ import numpy as np
 from pgm.messages.batch_format import (
     MOST_MESSAGES,
     TIME_OCTETS,
-    Layout,
+    BatchLayout,
     as_items,
     compose,
     head,
@@ -34,7 +34,7 @@ _TABLE_KEYS_OCTETS = {"subjects": 24, "nodes": 20}  # at most, of both keys and 
 class FullBatches:
     """`count` batches of `octets` each that look alike. They are not built yet: `write` does so where they are to lie."""
 
-    layout: Layout
+    layout: BatchLayout
     count: int
     columns: Columns  # the messages that fill all of them but `last`
     last: bytes  # one more behind them that is ready, or empty
@@ -82,7 +82,7 @@ def pack(columns: Columns, room: int, at_us: int | None = None) -> Iterator[Full
         yield from _pack_equal(columns, layout, at_us)
 
 
-def _fullest_of(columns: Columns, room: int, at_us: int | None) -> Layout | None:
+def _fullest_of(columns: Columns, room: int, at_us: int | None) -> BatchLayout | None:
     subject, to = columns.subject, columns.to
     return _fullest(
         columns.size,
@@ -112,7 +112,7 @@ def _index_width(indexes: Indexes | int, names: Sequence[str]) -> int:
     return 0 if isinstance(indexes, int) else width_of(len(names))
 
 
-def _pack_equal(columns: Columns, layout: Layout, at_us: int | None) -> Iterator[FullBatches | list[bytes]]:
+def _pack_equal(columns: Columns, layout: BatchLayout, at_us: int | None) -> Iterator[FullBatches | list[bytes]]:
     """Messages of one size with tables that every packet repeats: all full packets look alike."""
     count = layout.count
     full = columns.count // count if columns.count // count > 1 else 0
@@ -137,7 +137,7 @@ def _fullest(
     to: int | None,
     room: int,
     has_time: bool,
-) -> Layout | None:
+) -> BatchLayout | None:
     """How the batch is built that has as many messages of one size as `room` takes. None stands for one index for each message.
 
     None where the tables are too large for that.
@@ -258,7 +258,7 @@ def _octets_of(name: str) -> int:
     return octets + len(head(0, octets)) + 2
 
 
-class Filling:
+class OpenBatch:
     """One packet that is being filled message by message; `has_time` leaves room for when it is taken."""
 
     def __init__(self, room: int, *, has_time: bool = False) -> None:

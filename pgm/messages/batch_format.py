@@ -122,7 +122,7 @@ def _filling(room: int) -> int:
 
 
 @attrs.frozen
-class Place:
+class BatchField:
     """Where octets or a typed array lie in a batch."""
 
     begin: int
@@ -136,26 +136,26 @@ class Place:
 
 
 @attrs.frozen
-class Layout:
+class BatchLayout:
     """How a batch is built: all of it but what its arrays hold."""
 
     octets: int
     count: int
     size: int  # 0 if there are offsets
-    offsets: Place | None
+    offsets: BatchField | None
     subjects: tuple[str, ...]
-    subject: Place | int
+    subject: BatchField | int
     nodes: tuple[str, ...]
-    to: Place | int
-    data: Place
+    to: BatchField | int
+    data: BatchField
     sample: Octets = attrs.field(eq=False, repr=False)  # one such batch
-    at: Place | None = None  # when it was filled
+    at: BatchField | None = None  # when it was filled
 
     @functools.cached_property
     def fixed(self) -> tuple[tuple[int, int], ...]:
         """The stretches in which batches of this layout are the same, octet by octet."""
         places = (self.offsets, self.subject, self.to, self.at, self.data)
-        free = sorted((place.begin, place.end) for place in places if isinstance(place, Place))
+        free = sorted((place.begin, place.end) for place in places if isinstance(place, BatchField))
         begins = (0, *(end for _, end in free))
         ends = (*(begin for begin, _ in free), self.octets)
         return tuple((begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end)
@@ -218,14 +218,14 @@ class _Reader:
             raise BadBatch("more names than octets")
         return tuple(self.text() for _ in range(count))
 
-    def typed(self, tag: int) -> Place:
+    def typed(self, tag: int) -> BatchField:
         dtype = DTYPES.get(tag)
         begin, end = self.stretch(self.expect(_OCTETS))
         if dtype is None or (end - begin) % int(dtype[2:]):
             raise BadBatch(f"an array of tag {tag}")
-        return Place(begin, end, dtype)
+        return BatchField(begin, end, dtype)
 
-    def number_or_array(self) -> Place | int:
+    def number_or_array(self) -> BatchField | int:
         major, value = self.item()
         if major == _UNSIGNED:
             return value
@@ -246,13 +246,13 @@ class _Reader:
             begin = self.at
             if self.item()[0] != _UNSIGNED or self.at - begin != 1 + _WIDTHS[_LONG]:
                 raise BadBatch("a time that is no number of 64 bits")
-            return Place(begin + 1, self.at, ">u8")
+            return BatchField(begin + 1, self.at, ">u8")
         if key == "data":
-            return Place(*self.stretch(self.expect(_OCTETS)))
+            return BatchField(*self.stretch(self.expect(_OCTETS)))
         raise BadBatch(f"unknown key {key!r}")
 
 
-def read_layout(octets: bytes) -> Layout:
+def read_layout(octets: bytes) -> BatchLayout:
     """How a batch is built. Raises `BadBatch` for anything else; the arrays' values are not looked at."""
     reader = _Reader(octets)
     found: dict[str, Any] = {}
@@ -271,7 +271,7 @@ def read_layout(octets: bytes) -> Layout:
     return _checked(found, np.frombuffer(octets, np.uint8))
 
 
-def _checked(found: dict[str, Any], octets: Octets) -> Layout:
+def _checked(found: dict[str, Any], octets: Octets) -> BatchLayout:
     count, data = found.get("n", 0), found.get("data")
     offsets, size = found.get("offsets"), found.get("size", 0)
     if data is None or not 1 <= count <= MOST_MESSAGES or (offsets is None) != (size > 0):
@@ -284,14 +284,14 @@ def _checked(found: dict[str, Any], octets: Octets) -> Layout:
     nodes, to = _table(found, "nodes", "to", count)
     if not all(map(is_absolute, subjects)):
         raise BadBatch("a subject that is none")
-    return Layout(len(octets), count, size, offsets, subjects, subject, nodes, to, data, octets, found.get("at"))
+    return BatchLayout(len(octets), count, size, offsets, subjects, subject, nodes, to, data, octets, found.get("at"))
 
 
-def _table(found: dict[str, Any], names_key: str, key: str, count: int) -> tuple[tuple[str, ...], Place | int]:
+def _table(found: dict[str, Any], names_key: str, key: str, count: int) -> tuple[tuple[str, ...], BatchField | int]:
     names, indexes = found.get(names_key, ()), found.get(key, 0)
     if (key in found) != (names_key in found):
         raise BadBatch(f"{key} without {names_key}, or the reverse")
-    if isinstance(indexes, Place):
+    if isinstance(indexes, BatchField):
         if _items(indexes) != count:
             raise BadBatch(f"{key} not for each of its messages")
     elif indexes > len(names):
@@ -299,11 +299,11 @@ def _table(found: dict[str, Any], names_key: str, key: str, count: int) -> tuple
     return names, indexes
 
 
-def _items(place: Place) -> int:
+def _items(place: BatchField) -> int:
     return (place.end - place.begin) // int(place.dtype[2:])
 
 
-def alike(rows: Octets, layout: Layout) -> int:
+def alike(rows: Octets, layout: BatchLayout) -> int:
     """How many of the first rows, each a batch, look like row 0, which has this layout."""
     if len(rows) == 1 or not layout.fits(rows[1]):
         return 1
@@ -316,7 +316,7 @@ def alike(rows: Octets, layout: Layout) -> int:
     return count
 
 
-def columns_of(rows: Octets, layout: Layout, take: Callable[[int], Octets]) -> Columns:
+def columns_of(rows: Octets, layout: BatchLayout, take: Callable[[int], Octets]) -> Columns:
     """The messages of batches of one layout, a (batches, octets) array, in memory that `take` gives. Raises `BadBatch`."""
     count = len(rows) * layout.count
     subject = _indexes(rows, layout.subject, len(layout.subjects))
@@ -337,7 +337,7 @@ def columns_of(rows: Octets, layout: Layout, take: Callable[[int], Octets]) -> C
     return Columns.of_sizes(data, sizes.reshape(-1), **names)
 
 
-def times_of(rows: Octets, layout: Layout) -> npt.NDArray[np.int64] | None:
+def times_of(rows: Octets, layout: BatchLayout) -> npt.NDArray[np.int64] | None:
     """When batches of one layout were filled, in microseconds since 1970; None if they do not say. Raises `BadBatch`."""
     if layout.at is None:
         return None
@@ -353,7 +353,7 @@ def as_items(rows: Octets) -> npt.NDArray[np.void]:
     return items[..., 0]
 
 
-def _indexes(rows: Octets, place: Place | int, names: int) -> Indexes | int:
+def _indexes(rows: Octets, place: BatchField | int, names: int) -> Indexes | int:
     if isinstance(place, int):
         return place
     indexes = place.of(rows).flatten()

@@ -16,7 +16,7 @@ Octets = npt.NDArray[np.uint8]
 
 
 @attrs.define
-class Decoded:
+class DecodedMessages:
     """Whole messages, and for each the sqn of the packet it began in."""
 
     messages: list[Parts]
@@ -24,7 +24,7 @@ class Decoded:
 
 
 @attrs.frozen
-class Skipped:
+class UnusedPackets:
     """Packets that arrived and gave nothing to any message: what they belong to is incomplete, or cannot be read."""
 
     first: int
@@ -51,7 +51,7 @@ class Decoder:
         self._owned = 0  # first sqn that holds nothing else than the message under way
         self._end = 0  # sqn behind the last packet taken
 
-    def lost(self) -> list[Skipped]:
+    def lost(self) -> list[UnusedPackets]:
         """Something is missing, or the session ends: what was begun cannot be ended."""
         is_under_way = self._is_joined and bool(self._rest or self._parts)
         owned, count = self._owned, self._end - self._owned
@@ -59,32 +59,32 @@ class Decoder:
         self._rest.clear()
         self._parts.clear()
         self._need = self._octets = 0
-        return [Skipped(owned, count)] if is_under_way and count > 0 else []
+        return [UnusedPackets(owned, count)] if is_under_way and count > 0 else []
 
-    def add(self, first: int, packets: Octets) -> list[Decoded | Skipped]:
+    def add(self, first: int, packets: Octets) -> list[DecodedMessages | UnusedPackets]:
         """Take packets `first`, `first + 1` and so on, a (count, size) array; returns what came of them, in order."""
-        found: list[Decoded | Skipped] = []
+        found: list[DecodedMessages | UnusedPackets] = []
         end = first + len(packets)
         if packets.shape[1] < OFFSET.size:
-            found += [*self.lost(), Skipped(first, len(packets), is_malformed=True)]
+            found += [*self.lost(), UnusedPackets(first, len(packets), is_malformed=True)]
         else:
             while first < end:
                 first = self._take(first, packets[first - end :], found)
         self._end = end
         return found
 
-    def _take(self, first: int, packets: Octets, found: list[Decoded | Skipped]) -> int:
+    def _take(self, first: int, packets: Octets, found: list[DecodedMessages | UnusedPackets]) -> int:
         """Join if need be, then read as far as it goes; returns the sqn to go on from."""
         begin = 0
         if not self._is_joined:
             row, begin = _place_to_join(packets)
             if row and self._has_been_joined:
-                found.append(Skipped(first, row))
+                found.append(UnusedPackets(first, row))
             first, packets = first + row, packets[row:]
             if not len(packets):
                 return first
             if begin > packets.shape[1] - OFFSET.size:
-                found.append(Skipped(first, 1, is_malformed=True))
+                found.append(UnusedPackets(first, 1, is_malformed=True))
                 return first + 1
             self._is_joined = self._has_been_joined = True
         carries_octets = packets.shape[1] > OFFSET.size
@@ -92,10 +92,12 @@ class Decoder:
         if bad is None:
             return first + len(packets)
         self._end = first + bad
-        found += [*self.lost(), Skipped(self._end, 1, is_malformed=True)]
+        found += [*self.lost(), UnusedPackets(self._end, 1, is_malformed=True)]
         return self._end + 1
 
-    def _read(self, first: int, packets: Octets, begin: int, found: list[Decoded | Skipped]) -> int | None:
+    def _read(
+        self, first: int, packets: Octets, begin: int, found: list[DecodedMessages | UnusedPackets]
+    ) -> int | None:
         """Read the stream that the packets carry; returns the row of a packet that cannot be read, if there is one."""
         stream = packets[:, OFFSET.size :].tobytes()
         base = len(self._rest)
@@ -113,7 +115,7 @@ class Decoder:
             sqns = [first + (one - base) // room for one in starts]
             if not is_new:
                 sqns[0] = self._begun
-            found.append(Decoded(messages, sqns))
+            found.append(DecodedMessages(messages, sqns))
         if messages or is_new:
             row, inside = divmod(start - base, room)
             self._begun = first + row

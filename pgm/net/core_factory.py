@@ -10,8 +10,8 @@ from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
-from pgm.core.session.source_filter import Allowed
-from pgm.core.source.multi_line import TwinSourceCore
+from pgm.core.session.source_filter import SourceFilter
+from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
 from pgm.errors import UsageError
@@ -70,7 +70,7 @@ def source_core(
         tsi, segments[0], stream.data_port, started_at_ns=started_at_ns, flow=stream.flow, lines=tuple(segments[1:])
     )
     parameters = plan.parameters_of(stream)
-    return (TwinSourceCore if setup.lines else SourceCore)(setup, parameters, now_ns, rng)
+    return (MultiLineSource if setup.lines else SourceCore)(setup, parameters, now_ns, rng)
 
 
 def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ...]:
@@ -79,7 +79,7 @@ def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ..
     return tuple(LineSetup(by_name[line.segment], line.parents, line.repairers) for line in plan.lines)
 
 
-def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> Allowed:
+def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> SourceFilter:
     """Who may bring streams: whoever their lists allow, and whom the node asks."""
     return {one.data_port: one.allowed.union(plan.parents) for one in streams if one.allowed is not None}
 

@@ -16,8 +16,8 @@ from pgm.core.structures.arena import READING_OCTETS, Arena
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.driver.rest_settings import rests_of_element
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.rest_settings import element_moderation_settings
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.link.link import close_links, closed_on_error, open_links
 from pgm.telemetry.observer import observing
 from pgm.telemetry.snapshot import Snapshot
@@ -61,7 +61,7 @@ async def run_element(
     links = open_links(plan, arena, seed)
     with closed_on_error(links):
         core = build(plan, [link.segment for link in links])
-        driver = Driver(core, links, _Element(log, record), **rests_of_element(plan.parameters))
+        driver = TrioDriver(core, links, _Element(log, record), **element_moderation_settings(plan.parameters))
     driver.claim_process()
     # What was loaded stays: looking through it in a full collection takes 25 ms, in which 17 MB come at 700 MB/s.
     gc.freeze()

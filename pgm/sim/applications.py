@@ -1,7 +1,7 @@
 """What uses the cores in a simulation: applications that offer messages, and applications that take them.
 
-A source's application writes down what it offers in a `Ledger`; a receiver's keeps an account of every
-session as a `Stream`, which complains when what comes is not what was offered.
+A source's application writes down what it offers in a `SentMessages`; a receiver's keeps an account of every
+session as a `DeliveryCheck`, which complains when what comes is not what was offered.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pgm.core.effects import Closed, Deliver, Effect, Effects, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
-from pgm.sim.checks.delivery_check import LooseStream, Stream
-from pgm.sim.checks.sent_messages import Ledger
+from pgm.sim.checks.delivery_check import DeliveryCheck, UnorderedDeliveryCheck
+from pgm.sim.checks.sent_messages import SentMessages
 from pgm.sim.network import Action
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, Tsi
 from pgm.wire.train import Octets
 
 
-class Host(Protocol):
+class ApplicationHost(Protocol):
     """What an application needs of the node it runs on."""
 
     @property
@@ -36,7 +36,7 @@ class Host(Protocol):
         """The node's parameters."""
 
     @property
-    def ledgers(self) -> dict[Tsi, Ledger]:
+    def ledgers(self) -> dict[Tsi, SentMessages]:
         """The truth of all sessions."""
 
     def later(self, at_ns: int, action: Action) -> None:
@@ -68,21 +68,21 @@ class Traffic:
 class SourceApplication:
     """Offers messages to a source, waits while it has no room, closes it."""
 
-    def __init__(self, host: Host, traffic: Traffic, generator: np.random.Generator) -> None:
+    def __init__(self, host: ApplicationHost, traffic: Traffic, generator: np.random.Generator) -> None:
         self._host = host
         self.traffic = traffic
         self._generator = generator
         self._left = traffic.messages
         self._planned_ns = 0
         self._core: SourceCore | None = None
-        self._ledger = Ledger(0, 0)
+        self._ledger = SentMessages(0, 0)
         self.is_waiting = False  # for room
 
     def started(self, core: object) -> None:
         """A new source, after a restart a new session, for the messages that are left."""
         assert isinstance(core, SourceCore)
         self._core = core
-        self._ledger = self._host.ledgers[core.setup.tsi] = Ledger(core.window.end, core.setup.data_port)
+        self._ledger = self._host.ledgers[core.setup.tsi] = SentMessages(core.window.end, core.setup.data_port)
         self.is_waiting = False
         self._planned_ns = max(self._host.now_ns, self.traffic.start_ns)
         self._host.later(self._planned_ns, self._offer)
@@ -160,7 +160,7 @@ class SourceApplication:
 
 
 @attrs.frozen
-class Appetite:
+class ConsumptionRate:
     """How a receiver's application takes what is delivered. At once, unless told otherwise."""
 
     octets_per_s: int = 0  # 0: at once
@@ -171,13 +171,15 @@ class Appetite:
 class ReceiverApplication:
     """Takes deliveries at its own speed and keeps the accounts."""
 
-    def __init__(self, host: Host, appetite: Appetite, unordered_ports: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, host: ApplicationHost, appetite: ConsumptionRate, unordered_ports: frozenset[int] = frozenset()
+    ) -> None:
         self._host = host
         self._unordered_ports = unordered_ports
         self._appetite = appetite
         self._core: ReceiverCore | None = None
-        self.streams: dict[Tsi, Stream] = {}  # the present session of each source
-        self.past: list[Stream] = []  # sessions of earlier cores, and sessions that were opened again
+        self.streams: dict[Tsi, DeliveryCheck] = {}  # the present session of each source
+        self.past: list[DeliveryCheck] = []  # sessions of earlier cores, and sessions that were opened again
         self._granted = 0  # octets taken and not yet told to the core
         self._queue: deque[int] = deque()  # octets of each delivery that waits to be taken
         self._queued = 0
@@ -195,7 +197,7 @@ class ReceiverApplication:
         self._is_eating = self.is_waiting = False
 
     @property
-    def all_streams(self) -> list[Stream]:
+    def all_streams(self) -> list[DeliveryCheck]:
         """Every session that ever was."""
         return [*self.past, *self.streams.values()]
 
@@ -211,7 +213,7 @@ class ReceiverApplication:
         elif isinstance(effect, Closed):
             self._stream(effect).ended(effect)
 
-    def _stream(self, effect: Deliver | Lost | Closed) -> Stream:
+    def _stream(self, effect: Deliver | Lost | Closed) -> DeliveryCheck:
         stream = self.streams.get(effect.tsi)
         if stream is None:
             self._host.fail(f"{effect} of a session that was not opened")
@@ -229,7 +231,7 @@ class ReceiverApplication:
         if opened.resumed:
             self._host.fail(f"{opened} resumes a session that never was")
         ledger = self._host.ledgers.get(opened.tsi)
-        kind = LooseStream if opened.data_port in self._unordered_ports else Stream
+        kind = UnorderedDeliveryCheck if opened.data_port in self._unordered_ports else DeliveryCheck
         self.streams[opened.tsi] = kind(opened, ledger, self._host.parameters.max_apdu, self._host.fail)
 
     def _eat(self, octets: int, packet: int) -> None:
@@ -278,7 +280,7 @@ class NoApplication:
 
     is_waiting = False
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ApplicationHost) -> None:
         self._host = host
 
     def started(self, core: object) -> None:

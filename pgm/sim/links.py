@@ -29,7 +29,7 @@ class LinkSetup:
     impairment: Impairment = Impairment()
 
 
-class Link:
+class SimulatedLink:
     """One direction of one attachment. Counts what it does to packets."""
 
     def __init__(self, setup: LinkSetup, seed: str) -> None:

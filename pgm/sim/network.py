@@ -17,7 +17,7 @@ import attrs
 from pgm.core.effects import Send
 from pgm.core.segment import Channel, Segment
 from pgm.errors import UsageError
-from pgm.sim.links import Link
+from pgm.sim.links import SimulatedLink
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 
@@ -44,8 +44,8 @@ class Attachment:
 
     station: Station
     segment: Segment
-    egress: Link
-    ingress: Link
+    egress: SimulatedLink
+    ingress: SimulatedLink
     by_group: Channel = attrs.field(init=False)
     by_unicast: Channel = attrs.field(init=False)
     _cuts: int = attrs.field(default=0, init=False)  # that last: faults may overlap

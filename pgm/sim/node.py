@@ -20,7 +20,7 @@ from pgm.core.segment import Channel
 from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
 from pgm.sim.applications import Application
-from pgm.sim.checks.sent_messages import Ledger
+from pgm.sim.checks.sent_messages import SentMessages
 from pgm.sim.network import Action, Attachment, targets_of
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import NEVER
@@ -66,7 +66,7 @@ class _Unread:
     octets: int = 0
 
 
-class Node:
+class SimulatedNode:
     """A node of the simulated tree."""
 
     def __init__(self, world: World, index: int, plan: NodePlan) -> None:
@@ -110,7 +110,7 @@ class Node:
         return self.plan.parameters
 
     @property
-    def ledgers(self) -> dict[Tsi, Ledger]:
+    def ledgers(self) -> dict[Tsi, SentMessages]:
         """The truth of all sessions."""
         return self.world.ledgers
 

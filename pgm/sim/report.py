@@ -15,7 +15,7 @@ from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.faults import Fault, Faults
 from pgm.sim.links import LinkSetup
-from pgm.sim.node import STREAM_MARK, Node
+from pgm.sim.node import STREAM_MARK, SimulatedNode
 from pgm.sim.telemetry import TelemetryChecker
 from pgm.sim.world import CoreFactory, Wiring, World
 from pgm.topology.node_plan import NodePlan, Role
@@ -141,12 +141,12 @@ def _run(
             world.fail("-", f"no rest within {limit_ns / SECOND:g} s of virtual time")
 
 
-def _offers(node: Node) -> SourceApplication:
+def _offers(node: SimulatedNode) -> SourceApplication:
     assert isinstance(node.application, SourceApplication)
     return node.application
 
 
-def _takes(node: Node) -> ReceiverApplication:
+def _takes(node: SimulatedNode) -> ReceiverApplication:
     assert isinstance(node.application, ReceiverApplication)
     return node.application
 
@@ -162,7 +162,7 @@ def _progress(world: World) -> Progress:
     )
 
 
-def _expected(world: World, node: Node) -> int:
+def _expected(world: World, node: SimulatedNode) -> int:
     ports = {stream.data_port for stream in node.plan.streams}
     return sum(ledger.end - ledger.first for ledger in world.ledgers.values() if ledger.data_port in ports)
 
@@ -215,11 +215,11 @@ _RECEIVER_KEYS = (
 )  # fmt: skip
 
 
-def _element_row(node: Node) -> Report:
+def _element_row(node: SimulatedNode) -> Report:
     return {"node": node.name} | {key: node.total(counter) for key, counter in _ELEMENT_KEYS.items()}
 
 
-def _receiver_row(world: World, node: Node) -> Report:
+def _receiver_row(world: World, node: SimulatedNode) -> Report:
     """One receiver. Duplicates, disorder and damage end a run by `InvariantBroken`, so their counts are 0 here."""
     streams = _takes(node).all_streams
     ports = {stream.data_port for stream in node.plan.streams}

@@ -14,10 +14,10 @@ import attrs
 from pgm.core.effects import LossCause
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters, ProfileInputs, lan, lossy
-from pgm.sim.applications import Appetite, Traffic
+from pgm.sim.applications import ConsumptionRate, Traffic
 from pgm.sim.faults import Fault
 from pgm.sim.links import LinkSetup
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import KIB, MIB, MICROSECOND, MILLISECOND, SECOND
@@ -37,7 +37,7 @@ class Scenario:
     seed: int
     plans: dict[str, NodePlan]
     traffic: dict[str, Traffic]
-    appetites: dict[str, Appetite]
+    appetites: dict[str, ConsumptionRate]
     wirings: dict[str, dict[str, Wiring]]
     first_sqns: dict[str, int]
     faults: list[Fault]
@@ -60,10 +60,10 @@ class Scenario:
 
 def scenario(seed: int, *, parity: bool = False) -> Scenario:
     """Draw a scenario. The same seed gives the same one; with `parity` its streams have parity of some kind."""
-    return _Artist(seed, parity=parity).draw()
+    return ScenarioGenerator(seed, parity=parity).draw()
 
 
-class _Artist:
+class ScenarioGenerator:
     """Draws one scenario, step by step."""
 
     def __init__(self, seed: int, *, parity: bool = False) -> None:
@@ -71,7 +71,7 @@ class _Artist:
         self._rng = random.Random(f"scenario:{seed}")
         self._worst = self._rng.choice([0.0, 0.02, 0.02, 0.1, 0.1, 0.3])
         self._parameters = attrs.evolve(self._draw_parameters(), **(self._draw_parity() if parity else {}))
-        self._tree = Tree(self._parameters, legs=self._some_segments("legs"), ipv6=self._some_segments("ipv6"))
+        self._tree = TreeBuilder(self._parameters, legs=self._some_segments("legs"), ipv6=self._some_segments("ipv6"))
         self._sources: list[str] = []
         self._receivers: list[str] = []
         self._on_lan: list[str] = []
@@ -257,18 +257,20 @@ class _Artist:
         rng = self._rng
         return rng.choice([0, (1 << 32) - rng.randint(1, 300), (1 << 32) - 1, (1 << 31) - rng.randint(0, 99), 1 << 20])
 
-    def _draw_appetites(self) -> dict[str, Appetite]:
+    def _draw_appetites(self) -> dict[str, ConsumptionRate]:
         appetites = {}
         for name in self._receivers:
             if self._chance(0.05):
-                appetites[name] = Appetite(octets_per_s=self._rng.choice([5_000, 50_000]))
+                appetites[name] = ConsumptionRate(octets_per_s=self._rng.choice([5_000, 50_000]))
             elif self._chance(0.04):
                 stops = START_NS + self._rng.randint(0, 2 * SECOND)
-                appetites[name] = Appetite(stops_at_ns=stops, resumes_at_ns=stops + self._rng.randint(1, 8) * SECOND)
+                appetites[name] = ConsumptionRate(
+                    stops_at_ns=stops, resumes_at_ns=stops + self._rng.randint(1, 8) * SECOND
+                )
         return appetites
 
     @staticmethod
-    def _with_appetite(plan: NodePlan, appetites: dict[str, Appetite]) -> NodePlan:
+    def _with_appetite(plan: NodePlan, appetites: dict[str, ConsumptionRate]) -> NodePlan:
         """Slow applications get small queues, so that they are felt."""
         if plan.name not in appetites:
             return plan

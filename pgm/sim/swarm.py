@@ -25,7 +25,7 @@ _CALM_NS = 3 * SECOND  # quiet for this long is quiet
 
 
 @attrs.define
-class Outcome:
+class SwarmOutcome:
     """What a run came to."""
 
     seed: int
@@ -81,7 +81,7 @@ def build(drawn: Scenario, factory: CoreFactory) -> World:
     return world
 
 
-def run(seed: int, factory: CoreFactory, *, drawn: Scenario | None = None) -> Outcome:
+def run(seed: int, factory: CoreFactory, *, drawn: Scenario | None = None) -> SwarmOutcome:
     """Draw, build, run and check one scenario. Raises `InvariantBroken`.
 
     First everything that was drawn happens; then the sources close, and all must come to rest and be complete.
@@ -96,7 +96,7 @@ def run(seed: int, factory: CoreFactory, *, drawn: Scenario | None = None) -> Ou
     return _outcome(world)
 
 
-def _outcome(world: World) -> Outcome:
+def _outcome(world: World) -> SwarmOutcome:
     causes: dict[LossCause, int] = {}
     delivered = 0
     for node in world.receivers:
@@ -105,7 +105,7 @@ def _outcome(world: World) -> Outcome:
             delivered += stream.delivered_sqns
             for cause, sqns in stream.lost.items():
                 causes[cause] = causes.get(cause, 0) + sqns
-    return Outcome(
+    return SwarmOutcome(
         seed=world.seed,
         digest=world.digest(),
         events=world.events,

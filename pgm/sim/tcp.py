@@ -10,7 +10,7 @@ import functools
 
 import numpy as np
 
-from pgm.sim.links import Link
+from pgm.sim.links import SimulatedLink
 from pgm.sim.world import World
 from pgm.units import SECOND
 from pgm.wire.train import Train
@@ -22,7 +22,9 @@ _LEAST_RTO_NS = SECOND // 2
 class TcpFlow:
     """One flow through `link`; `back_ns` is the delay of acks."""
 
-    def __init__(self, world: World, link: Link, *, packet: int = 1400, back_ns: int, starts_ns: int = 0) -> None:
+    def __init__(
+        self, world: World, link: SimulatedLink, *, packet: int = 1400, back_ns: int, starts_ns: int = 0
+    ) -> None:
         self._world = world
         self._link = link
         self._train = Train.of(np.zeros(packet, np.uint8), packet)

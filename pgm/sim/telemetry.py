@@ -8,7 +8,7 @@ from pgm.core.effects import Effects
 from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
-from pgm.sim.node import Node
+from pgm.sim.node import SimulatedNode
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.observer import Observer
 from pgm.units import SECOND
@@ -25,7 +25,7 @@ class TelemetryChecker(Checker):
         self.log = EventLog(folder, "simulated", parameters, in_background=False)
         self._observers: dict[str, Observer] = {}
 
-    def started(self, node: Node) -> None:
+    def started(self, node: SimulatedNode) -> None:
         """Watch the node's new core."""
         old = self._observers.pop(node.name, None)
         if old is not None:
@@ -34,11 +34,11 @@ class TelemetryChecker(Checker):
         observer = Observer(node.plan, self.log, self.world.now_ns, START_OF_DAY_NS)
         node.core.counters.watch = self._observers[node.name] = observer
 
-    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+    def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
         """What a core is about to take."""
         self._observers[node.name].received(train, channel, peer, self.world.now_ns)
 
-    def performs(self, node: Node, effects: Effects) -> None:
+    def performs(self, node: SimulatedNode, effects: Effects) -> None:
         """What a core wants done."""
         self._observers[node.name].performed(effects, self.world.now_ns)
 

@@ -36,7 +36,7 @@ class _Wish:
         return (*above, *(down for down in self.downs if down not in above))
 
 
-class Tree:
+class TreeBuilder:
     """A tree in the making. Name nodes in any order, then take `plans`."""
 
     def __init__(

@@ -24,7 +24,7 @@ from pgm.core.interface import Core
 from pgm.core.segment import Segment
 from pgm.impairments import Impairment, seeded
 from pgm.sim.applications import (
-    Appetite,
+    ConsumptionRate,
     NoApplication,
     ReceiverApplication,
     SourceApplication,
@@ -32,10 +32,10 @@ from pgm.sim.applications import (
 )
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.invariant_broken import InvariantBroken
-from pgm.sim.checks.sent_messages import Ledger
-from pgm.sim.links import Link, LinkSetup
+from pgm.sim.checks.sent_messages import SentMessages
+from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.network import Action, Attachment, Network
-from pgm.sim.node import Node
+from pgm.sim.node import SimulatedNode
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
 from pgm.wire.control_packets import Ack, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, Tsi
@@ -70,8 +70,8 @@ class World:
         self.events = 0
         self.last_activity_ns = 0  # anything but SPMs, SPMRs, polls and acks
         self.last_delivery_ns = 0
-        self.nodes: dict[str, Node] = {}
-        self.ledgers: dict[Tsi, Ledger] = {}
+        self.nodes: dict[str, SimulatedNode] = {}
+        self.ledgers: dict[Tsi, SentMessages] = {}
         self.notices: list[tuple[int, str, Notice]] = []
         self.network = Network(self.at)
         self.reserved: set[tuple[str, Nla]] = set()  # segments and addresses of nodes that are still to be added
@@ -104,16 +104,16 @@ class World:
         *,
         wiring: Wiring | dict[str, Wiring] | None = None,
         traffic: Traffic | None = None,
-        appetite: Appetite | None = None,
+        appetite: ConsumptionRate | None = None,
         starts_at_ns: int = 0,
-    ) -> Node:
+    ) -> SimulatedNode:
         """Put a node in the tree and start it; a source sends its first stream. `wiring` may differ by segment.
 
         What the plan does to packets comes on top of it unless it has losses of its own.
         """
         if plan.role is Role.SOURCE:
             plan = attrs.evolve(plan, parameters=plan.parameters_of(plan.streams[0]))
-        node = Node(self, len(self.nodes), self._with_addresses(plan))
+        node = SimulatedNode(self, len(self.nodes), self._with_addresses(plan))
         for index, segment in enumerate(node.plan.segments):
             own = wiring.get(segment.name) if isinstance(wiring, dict) else wiring
             node.attachments.append(self._attachment(node, index, segment, own or Wiring()))
@@ -123,7 +123,7 @@ class World:
             node.application = SourceApplication(node, traffic or Traffic(0), generator)
         elif plan.role is Role.RECEIVER:
             loose = frozenset(stream.data_port for stream in plan.streams if stream.order != "ordered")
-            node.application = ReceiverApplication(node, appetite or Appetite(), loose)
+            node.application = ReceiverApplication(node, appetite or ConsumptionRate(), loose)
         else:
             node.application = NoApplication(node)
         self.nodes[plan.name] = node
@@ -147,14 +147,16 @@ class World:
     def _is_taken(self, segment: str, address: Nla) -> bool:
         return (segment, address) in self.reserved or self.network.has(segment, address)
 
-    def _attachment(self, node: Node, index: int, plan: SegmentPlan, wiring: Wiring) -> Attachment:
+    def _attachment(self, node: SimulatedNode, index: int, plan: SegmentPlan, wiring: Wiring) -> Attachment:
         ingress = wiring.ingress
         if ingress.impairment.is_lossless and plan.impairment != Impairment():
             ingress = attrs.evolve(ingress, impairment=plan.impairment)
         assert plan.address is not None
         segment = Segment(index, plan.name, plan.address, plan.group, plan.upstream, plan.downstream, plan.peers)
         seed = f"{self.seed}:{node.name}:{plan.name}"
-        return Attachment(node, segment, Link(wiring.egress, f"{seed}:out"), Link(ingress, f"{seed}:in"))
+        return Attachment(
+            node, segment, SimulatedLink(wiring.egress, f"{seed}:out"), SimulatedLink(ingress, f"{seed}:in")
+        )
 
     # Life of nodes
 
@@ -171,12 +173,12 @@ class World:
         return core
 
     @property
-    def sources(self) -> list[Node]:
+    def sources(self) -> list[SimulatedNode]:
         """All sources, in order."""
         return [node for node in self.nodes.values() if node.plan.role is Role.SOURCE]
 
     @property
-    def receivers(self) -> list[Node]:
+    def receivers(self) -> list[SimulatedNode]:
         """All receivers, in order."""
         return [node for node in self.nodes.values() if node.is_receiver]
 
@@ -217,7 +219,7 @@ class World:
         """A hash of everything sent, delivered and reported so far: equal for equal runs."""
         return self._digest.hexdigest()
 
-    def note_send(self, node: Node, send: Send, train: Train) -> None:
+    def note_send(self, node: SimulatedNode, send: Send, train: Train) -> None:
         """Put a packet or train into the digest; tell heartbeats from activity."""
         self._digest.update(
             _SEND.pack(1, self.now_ns, node.index, send.segment.index, zlib.crc32(train.buffer.data), train.count & 255)
@@ -225,7 +227,7 @@ class World:
         if send.is_data or not _is_heartbeat(train):
             self.last_activity_ns = self.now_ns
 
-    def note_effect(self, node: Node, effect: Effect) -> None:
+    def note_effect(self, node: SimulatedNode, effect: Effect) -> None:
         """Put what an application is told into the digest."""
         first, count = _extent(effect)
         self._digest.update(_EFFECT.pack(2, self.now_ns, node.index, _KINDS[type(effect)], first, count))

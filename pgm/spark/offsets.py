@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
-from pgm.spark.options import EARLIEST, LATEST, Offsets, Options
-from pgm.spark.ranges import Span
+from pgm.spark.options import EARLIEST, LATEST, Offsets, SourceOptions
+from pgm.spark.ranges import SessionSpan
 from pgm.spark.recorders import sqns_at
-from pgm.spark.sessions import Session
+from pgm.spark.sessions import ArchivedSession
 
-Sessions = Mapping[str, Session]
+Sessions = Mapping[str, ArchivedSession]
 
 
-def starts_of(sessions: Sessions, options: Options) -> dict[str, int]:
+def starts_of(sessions: Sessions, options: SourceOptions) -> dict[str, int]:
     """Where each session begins. Raises `BadOption`, `DataLoss`."""
     if options.starting_us is not None:
         return _at_time(sessions, options, options.starting_us)
     return _resolved(sessions, options.starting, "startingOffsets", options, EARLIEST)
 
 
-def ends_of(sessions: Sessions, options: Options) -> dict[str, int]:
+def ends_of(sessions: Sessions, options: SourceOptions) -> dict[str, int]:
     """Where each session ends, in a batch. Raises `BadOption`, `DataLoss`."""
     if options.ending_us is not None:
         return _at_time(sessions, options, options.ending_us)
     return _resolved(sessions, options.ending, "endingOffsets", options, LATEST)
 
 
-def spans_of(sessions: Sessions, options: Options) -> list[Span]:
+def spans_of(sessions: Sessions, options: SourceOptions) -> list[SessionSpan]:
     """What a batch reads. Raises `BadOption`, `DataLoss`."""
     starts, ends = starts_of(sessions, options), ends_of(sessions, options)
     for key, first in starts.items():
         if ends[key] < first and isinstance(options.starting, dict) and isinstance(options.ending, dict):
             raise BadOption(f"session {key} ends at {ends[key]}, before it begins at {first}", remedy="turn them round")
-    return [Span(session, starts[key], ends[key]) for key, session in sessions.items()]
+    return [SessionSpan(session, starts[key], ends[key]) for key, session in sessions.items()]
 
 
-def _resolved(sessions: Sessions, given: Offsets, name: str, options: Options, other: int) -> dict[str, int]:
+def _resolved(sessions: Sessions, given: Offsets, name: str, options: SourceOptions, other: int) -> dict[str, int]:
     """What an option says about every session; `other` for those that it does not name."""
     if isinstance(given, int):
         return {key: _sqn(session, given) for key, session in sessions.items()}
@@ -55,11 +55,11 @@ def _resolved(sessions: Sessions, given: Offsets, name: str, options: Options, o
     return found
 
 
-def _sqn(session: Session, given: int) -> int:
+def _sqn(session: ArchivedSession, given: int) -> int:
     return session.oldest if given == EARLIEST else session.next_sqn if given == LATEST else given
 
 
-def _checked(session: Session, sqn: int, name: str, options: Options) -> int:
+def _checked(session: ArchivedSession, sqn: int, name: str, options: SourceOptions) -> int:
     """An sqn that is there; the nearest one without failOnDataLoss."""
     if session.oldest <= sqn <= session.next_sqn:
         return sqn
@@ -71,7 +71,7 @@ def _checked(session: Session, sqn: int, name: str, options: Options) -> int:
     return min(max(sqn, session.oldest), session.next_sqn)
 
 
-def _at_time(sessions: Sessions, options: Options, time_us: int) -> dict[str, int]:
+def _at_time(sessions: Sessions, options: SourceOptions, time_us: int) -> dict[str, int]:
     """The first sqn that any recorder received at a time or later."""
     sqns = sqns_at(options, time_us)
     found = {}

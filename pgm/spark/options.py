@@ -128,8 +128,8 @@ def _token(text: str) -> str:
 
 
 @attrs.frozen
-class Option:
-    """One option. `field` is where `Options` keeps what `read` makes of its text."""
+class SourceOption:
+    """One option. `field` is where `SourceOptions` keeps what `read` makes of its text."""
 
     name: str
     field: str
@@ -141,28 +141,28 @@ class Option:
 
 # fmt: off
 TABLE = (
-    Option("recorders", "groups", (READ, WRITE), _groups, "required", "Range services: `grpc://HOST:PORT`, or `grpc+tls://`. Those separated by commas hold different sessions, and each must answer; those separated by `|` stand in for each other, and one is enough. `load(\"grpc://...\")` names them as well."),
-    Option("tlsRootCerts", "root_certificates", (READ, WRITE), _pem, "those of gRPC", "File of the certificates that sign those of the services, as PEM. It is read where the driver runs."),
-    Option("tokenFile", "token", (READ, WRITE), _token, "none", "File with the token that the services ask for. It is read where the driver runs; executors get the token, not the file."),
-    Option("copies", "each_copy", (READ,), _copies, "join", "What several nodes recorded of one session: `join` takes them as replicas, of which each row comes once, from whoever has it; with `each` the rows of every node count."),
-    Option("tsi", "tsis", (READ,), _names, "all", "Only sessions of these TSIs."),
-    Option("stream", "streams", (READ,), _names, "all", "Only sessions of these streams."),
-    Option("node", "nodes", (READ,), _names, "all", "Only what these nodes recorded."),
-    Option("subjects", "subjects", (READ,), _names, "all", "Only messages with these subjects, `*` at the end of one for any rest. The services choose; losses come all the same."),
-    Option("columns", "columns", (READ,), _columns, "all", "Columns in the order wanted. What is not named is not sent."),
-    Option("payload", "payload", (READ,), _bool, "true", "`false` leaves out the column `value`."),
-    Option("startingOffsets", "starting", (READ,), _offsets, "earliest", "Where a batch or a new stream begins: `earliest`, `latest`, or JSON by TSI with sqns, -2 for earliest and -1 for latest. Sessions that the JSON does not name, and those that appear later, begin with the oldest sqn held."),
-    Option("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Instead: the first row received at that time or later; milliseconds since 1970, or as in ISO 8601."),
-    Option("endingOffsets", "ending", (READ,), _offsets, "latest", "Where a batch ends, sqns not included; as above. Sessions that the JSON does not name end with the newest."),
-    Option("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Instead: the batch ends before the first row received at that time or later."),
-    Option("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether a query ends with an error when rows that it asks for are held no longer, or are damaged; otherwise it goes on behind them, and the log says so."),
-    Option("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "How many sqns, which are packets, a micro-batch has at most, if that is one for each session; sessions share it by how much they have."),
-    Option("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Cut sessions into so many partitions at least."),
-    Option("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Cut sessions into partitions of about so many octets on disk."),
-    Option("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files, where the service says that they are. What they read is checked; where anything differs, the service sends the rows."),
-    Option("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "How long a service that does not answer, or has too many readers, is tried again, when no other one has the rows."),
-    Option("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
-    Option("writerId", "writer", (WRITE,), _text, "the query's id", "Under which name batches are told apart. The id of a streaming query stays with its checkpoint."),
+    SourceOption("recorders", "groups", (READ, WRITE), _groups, "required", "Range services: `grpc://HOST:PORT`, or `grpc+tls://`. Those separated by commas hold different sessions, and each must answer; those separated by `|` stand in for each other, and one is enough. `load(\"grpc://...\")` names them as well."),
+    SourceOption("tlsRootCerts", "root_certificates", (READ, WRITE), _pem, "those of gRPC", "File of the certificates that sign those of the services, as PEM. It is read where the driver runs."),
+    SourceOption("tokenFile", "token", (READ, WRITE), _token, "none", "File with the token that the services ask for. It is read where the driver runs; executors get the token, not the file."),
+    SourceOption("copies", "each_copy", (READ,), _copies, "join", "What several nodes recorded of one session: `join` takes them as replicas, of which each row comes once, from whoever has it; with `each` the rows of every node count."),
+    SourceOption("tsi", "tsis", (READ,), _names, "all", "Only sessions of these TSIs."),
+    SourceOption("stream", "streams", (READ,), _names, "all", "Only sessions of these streams."),
+    SourceOption("node", "nodes", (READ,), _names, "all", "Only what these nodes recorded."),
+    SourceOption("subjects", "subjects", (READ,), _names, "all", "Only messages with these subjects, `*` at the end of one for any rest. The services choose; losses come all the same."),
+    SourceOption("columns", "columns", (READ,), _columns, "all", "Columns in the order wanted. What is not named is not sent."),
+    SourceOption("payload", "payload", (READ,), _bool, "true", "`false` leaves out the column `value`."),
+    SourceOption("startingOffsets", "starting", (READ,), _offsets, "earliest", "Where a batch or a new stream begins: `earliest`, `latest`, or JSON by TSI with sqns, -2 for earliest and -1 for latest. Sessions that the JSON does not name, and those that appear later, begin with the oldest sqn held."),
+    SourceOption("startingTimestamp", "starting_us", (READ,), _time_us, "none", "Instead: the first row received at that time or later; milliseconds since 1970, or as in ISO 8601."),
+    SourceOption("endingOffsets", "ending", (READ,), _offsets, "latest", "Where a batch ends, sqns not included; as above. Sessions that the JSON does not name end with the newest."),
+    SourceOption("endingTimestamp", "ending_us", (READ,), _time_us, "none", "Instead: the batch ends before the first row received at that time or later."),
+    SourceOption("failOnDataLoss", "fail_on_loss", (READ,), _bool, "true", "Whether a query ends with an error when rows that it asks for are held no longer, or are damaged; otherwise it goes on behind them, and the log says so."),
+    SourceOption("maxOffsetsPerTrigger", "most_offsets", (READ,), _count, "all", "How many sqns, which are packets, a micro-batch has at most, if that is one for each session; sessions share it by how much they have."),
+    SourceOption("minPartitions", "least_partitions", (READ,), _count, "one for each session", "Cut sessions into so many partitions at least."),
+    SourceOption("maxPartitionBytes", "partition_octets", (READ,), _count, "67108864", "Cut sessions into partitions of about so many octets on disk."),
+    SourceOption("localFiles", "local_files", (READ,), _bool, "true", "Whether executors that see the directory of a range service read the rows from its files, where the service says that they are. What they read is checked; where anything differs, the service sends the rows."),
+    SourceOption("retrySeconds", "retry_s", (READ, WRITE), _seconds, "10", "How long a service that does not answer, or has too many readers, is tried again, when no other one has the rows."),
+    SourceOption("publishStream", "publish_stream", (WRITE,), _text, "the only one", "Stream of the source that publishes."),
+    SourceOption("writerId", "writer", (WRITE,), _text, "the query's id", "Under which name batches are told apart. The id of a streaming query stays with its checkpoint."),
 )
 # fmt: on
 
@@ -171,7 +171,7 @@ _SPARKS_OWN = frozenset({"path", "checkpointlocation", "querynames", "queryname"
 
 
 @attrs.frozen
-class Options:
+class SourceOptions:
     """What was asked for, read and checked."""
 
     groups: tuple[tuple[str, ...], ...]
@@ -203,7 +203,7 @@ class Options:
         return tuple(one for group in self.groups for one in group)
 
 
-def read_options(given: Mapping[str, str], used: str) -> Options:
+def read_options(given: Mapping[str, str], used: str) -> SourceOptions:
     """Read the options of a `READ` or a `WRITE`; keys in any case. Raises `BadOption`."""
     found: dict[str, Any] = {}
     options = {key.lower(): value for key, value in given.items()}
@@ -231,14 +231,14 @@ def read_options(given: Mapping[str, str], used: str) -> Options:
             raise BadOption(f"{first}Offsets and {first}Timestamp are both given", remedy="give one of them")
     if found.get("ending") == EARLIEST or EARLIEST in _values(found.get("ending")):
         raise BadOption("endingOffsets cannot be earliest (-2)", remedy="a batch ends at latest (-1) or at an sqn")
-    return _with_columns(Options(**found))
+    return _with_columns(SourceOptions(**found))
 
 
 def _values(offsets: Offsets | None) -> list[int]:
     return list(offsets.values()) if isinstance(offsets, dict) else []
 
 
-def _with_columns(options: Options) -> Options:
+def _with_columns(options: SourceOptions) -> SourceOptions:
     if options.payload:
         return options
     columns = tuple(name for name in options.columns if name != "value")

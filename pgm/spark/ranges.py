@@ -18,9 +18,9 @@ from pgm.archive.requests import ACTION_FILES, RangeRequest
 from pgm.archive.service.local_reads import read_spots
 from pgm.archive.store.schema import check_version, plain
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
-from pgm.spark.options import Options
-from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, Patience, ask, open_range, told_by
-from pgm.spark.sessions import Place, Session
+from pgm.spark.options import SourceOptions
+from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, RetrySchedule, ask, open_range, told_by
+from pgm.spark.sessions import ArchivedSession, SessionReplica
 
 _log = logging.getLogger("pgm.spark")
 _MOST_MENDED = 16_384  # sqns of a loss that are asked of another recorder at once
@@ -28,10 +28,10 @@ _NEEDED = ("sqn", "count", "lost")  # to know where to go on, and what another o
 _OLDEST = re.compile(r"\b(?:oldest|first)=(\d+)")
 
 
-class Piece(InputPartition):
+class RangePiece(InputPartition):
     """The sqns `first` to `end` - 1 of one session, and who holds the session: first those who have all of them."""
 
-    def __init__(self, session: Session, first: int, end: int, places: tuple[Place, ...]) -> None:
+    def __init__(self, session: ArchivedSession, first: int, end: int, places: tuple[SessionReplica, ...]) -> None:
         super().__init__((session.key, first, end))
         self.key = session.key
         self.tsi = session.tsi
@@ -42,19 +42,19 @@ class Piece(InputPartition):
 
 
 @attrs.frozen
-class Span:
+class SessionSpan:
     """What a batch reads of one session."""
 
-    session: Session
+    session: ArchivedSession
     first: int
     end: int
 
 
-def pieces_of(spans: list[Span], options: Options) -> list[Piece]:
+def pieces_of(spans: list[SessionSpan], options: SourceOptions) -> list[RangePiece]:
     """Partitions: at least `minPartitions` where there are so many sqns, each of about `maxPartitionBytes` at most. Raises `DataLoss`."""
     spans = [one for one in spans if one.end > one.first]
     total = sum(one.end - one.first for one in spans)
-    found: list[Piece] = []
+    found: list[RangePiece] = []
     for span in spans:
         sqns = span.end - span.first
         parts = max(
@@ -69,7 +69,7 @@ def pieces_of(spans: list[Span], options: Options) -> list[Piece]:
     return found
 
 
-def _placed(session: Session, first: int, end: int, options: Options, turn: int) -> Iterator[Piece]:
+def _placed(session: ArchivedSession, first: int, end: int, options: SourceOptions, turn: int) -> Iterator[RangePiece]:
     """Cut where nobody has all of it; take turns among those who have."""
     at = first
     while at < end:
@@ -84,11 +84,11 @@ def _placed(session: Session, first: int, end: int, options: Options, turn: int)
         whole = [one for one in having if one.next_sqn >= to]
         start = turn % len(whole)
         rest = (one for one in session.places if one not in whole)
-        yield Piece(session, at, to, (*whole[start:], *whole[:start], *rest))
+        yield RangePiece(session, at, to, (*whole[start:], *whole[:start], *rest))
         at = to
 
 
-def _lose(key: str, first: int, end: int, options: Options, why: str) -> None:
+def _lose(key: str, first: int, end: int, options: SourceOptions, why: str) -> None:
     """Raise `DataLoss`, or say so and go on."""
     if options.fail_on_loss:
         raise DataLoss(
@@ -101,7 +101,7 @@ def _lose(key: str, first: int, end: int, options: Options, why: str) -> None:
 class RangeReader:
     """Reads one piece: from the first place that has it, from the next where that one fails, and goes on where it was."""
 
-    def __init__(self, piece: Piece, options: Options) -> None:
+    def __init__(self, piece: RangePiece, options: SourceOptions) -> None:
         self._piece = piece
         self._options = options
         self._at = piece.first
@@ -109,13 +109,13 @@ class RangeReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches of the columns asked for. Raises `DataLoss`, `RecorderDown`, `RecorderRefused`, `SchemaTooNew`."""
-        patience = Patience(self._options.retry_s)
+        patience = RetrySchedule(self._options.retry_s)
         while self._at < self._piece.end:
             problems: dict[str, RecorderDown | RecorderRefused] = {}
             for place in self._having(self._at, self._piece.end):
                 try:
                     for batch in self._read(place):
-                        patience = Patience(self._options.retry_s)
+                        patience = RetrySchedule(self._options.retry_s)
                         yield batch
                     self._at = self._piece.end
                     return
@@ -123,18 +123,18 @@ class RangeReader:
                     problems[f"{place.location} {place.node}"] = told_by(place.location, error)
             self._after(problems, patience)
 
-    def _having(self, first: int, end: int) -> list[Place]:
+    def _having(self, first: int, end: int) -> list[SessionReplica]:
         """Who has all of a range, best first."""
         return [one for one in self._piece.places if one.oldest <= first and end <= one.next_sqn]
 
-    def _read(self, place: Place) -> Iterator[pa.RecordBatch]:
+    def _read(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """The rows from `_at` on: from the files where this process sees them, else from the service."""
         if self._options.local_files:
             yield from self._given(self._in_files(place), place)
         if self._at < self._piece.end:
             yield from self._given(self._sent(place), place)
 
-    def _given(self, batches: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.RecordBatch]:
+    def _given(self, batches: Iterator[pa.RecordBatch], place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """Batches as Spark wants them, mended; keeps `_at`."""
         names = list(self._options.columns)
         for batch in batches:
@@ -142,7 +142,7 @@ class RangeReader:
                 yield pa.RecordBatch.from_arrays([plain(part.column(name)) for name in names], names)
             self._at = _behind(batch)
 
-    def _in_files(self, place: Place) -> Iterator[pa.RecordBatch]:
+    def _in_files(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """As far as there are files here that are what the service says of them; nothing where there are none."""
         request = attrs.evolve(self._request(place, self._at), encoded=True)
         try:
@@ -156,7 +156,7 @@ class RangeReader:
         except (RecorderRefused, RecorderDown, ArchiveError, OSError, KeyError, TypeError) as error:
             _log.debug("%s is read through its service: %s", place.location, error)
 
-    def _sent(self, place: Place) -> Iterator[pa.RecordBatch]:
+    def _sent(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """What the service sends. Raises `pa.ArrowException`, OSError."""
         request = attrs.evolve(self._request(place, self._at), encoded=True)
         reader = open_range(self._options, place.location, request.to_bytes())
@@ -172,7 +172,7 @@ class RangeReader:
         finally:
             reader.cancel()
 
-    def _request(self, place: Place, first: int, end: int | None = None) -> RangeRequest:
+    def _request(self, place: SessionReplica, first: int, end: int | None = None) -> RangeRequest:
         return RangeRequest(
             self._piece.tsi,
             epoch_us=self._piece.epoch_us,
@@ -185,7 +185,7 @@ class RangeReader:
 
     # What one recorder lost, another may have
 
-    def _filled(self, batch: pa.RecordBatch, place: Place) -> Iterator[pa.RecordBatch]:
+    def _filled(self, batch: pa.RecordBatch, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """The batch, its losses replaced by what another place has of them."""
         lost = batch.column("lost")
         if len(self._piece.places) == 1 or _is_all_null(lost):
@@ -202,7 +202,7 @@ class RangeReader:
         if done < batch.num_rows:
             yield batch.slice(done)
 
-    def _mended(self, loss: pa.RecordBatch, place: Place) -> Iterator[pa.RecordBatch]:
+    def _mended(self, loss: pa.RecordBatch, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """A loss, a bounded part at a time: what another place has of it, or the row of the loss, cut to what is lost."""
         first: int = loss.column("sqn")[0].as_py()
         end = first + loss.column("count")[0].as_py()
@@ -219,7 +219,7 @@ class RangeReader:
         if end > lost_from:
             yield _cut(loss, lost_from, end)
 
-    def _from_others(self, others: list[Place], first: int, end: int) -> list[pa.RecordBatch] | None:
+    def _from_others(self, others: list[SessionReplica], first: int, end: int) -> list[pa.RecordBatch] | None:
         """The rows of whoever has most of a range; None if nobody has any of it."""
         least, best = end - first, None
         for place in others:
@@ -235,7 +235,7 @@ class RangeReader:
                 break
         return best
 
-    def _chosen(self, place: Place, first: int, end: int, table: pa.Table) -> pa.Table:
+    def _chosen(self, place: SessionReplica, first: int, end: int, table: pa.Table) -> pa.Table:
         """With subjects: what the service chooses of them."""
         if self._options.subjects is None:
             return table
@@ -244,7 +244,7 @@ class RangeReader:
 
     # What can go wrong
 
-    def _after(self, problems: dict[str, RecorderDown | RecorderRefused], patience: Patience) -> None:
+    def _after(self, problems: dict[str, RecorderDown | RecorderRefused], patience: RetrySchedule) -> None:
         """Nobody has given the rest: wait, go on behind it, or raise."""
         all_told = "; ".join(error.message for error in problems.values())
         if any(isinstance(error, RecorderDown) or error.told == BUSY for error in problems.values()):

@@ -15,9 +15,9 @@ import attrs
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, Holding
+from pgm.archive.requests import ACTION_HOLDINGS, ACTION_SQN_AT, SessionExtent
 from pgm.spark.errors import RecorderDown, RecorderRefused
-from pgm.spark.options import Options
+from pgm.spark.options import SourceOptions
 
 CORRUPT, DROPPED, BUSY = "PGM-ARCHIVE-CORRUPT", "PGM-ARCHIVE-DROPPED", "PGM-ARCHIVE-BUSY"
 _ACTION_S = 10.0  # that a service may take to say what it holds
@@ -41,23 +41,23 @@ _down: dict[str, tuple[float, str]] = {}  # location -> when it may be asked aga
 
 
 @attrs.frozen
-class Held:
+class ServiceExtent:
     """What one service holds of one session."""
 
     location: str
-    holding: Holding
+    holding: SessionExtent
 
 
 @attrs.frozen
 class Survey:
     """What all services hold together. `damage` is what those that answered could not read; `down` those that did not."""
 
-    held: tuple[Held, ...]
+    held: tuple[ServiceExtent, ...]
     damage: dict[str, tuple[str, ...]]
     down: dict[str, str]
 
 
-def client_of(options: Options, location: str) -> Any:
+def client_of(options: SourceOptions, location: str) -> Any:
     """The client of a service, made when it is first used in this process."""
     key = (location, options.root_certificates)
     with _lock:
@@ -68,7 +68,7 @@ def client_of(options: Options, location: str) -> Any:
         return _clients[key]
 
 
-def call_options(options: Options, seconds: float) -> Any:
+def call_options(options: SourceOptions, seconds: float) -> Any:
     """How long a call may take, and the token."""
     headers = [(b"authorization", b"Bearer " + options.token.encode())] if options.token is not None else []
     return flight.FlightCallOptions(timeout=seconds, headers=headers)
@@ -90,7 +90,7 @@ def told_by(location: str, error: Exception) -> RecorderDown | RecorderRefused:
     )
 
 
-def ask(options: Options, location: str, action: str, asked: dict[str, Any]) -> dict[str, Any]:
+def ask(options: SourceOptions, location: str, action: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Do an action. Raises `RecorderDown`, `RecorderRefused`."""
     until, why = _down.get(location, (0.0, ""))
     if time.monotonic() < until:
@@ -109,7 +109,7 @@ def ask(options: Options, location: str, action: str, asked: dict[str, Any]) -> 
     return found
 
 
-class Patience:
+class RetrySchedule:
     """How long to try again: `retry_s` in all, pauses that grow."""
 
     def __init__(self, seconds: float) -> None:
@@ -126,11 +126,11 @@ class Patience:
         return True
 
 
-def survey(options: Options) -> Survey:
+def survey(options: SourceOptions) -> Survey:
     """Ask all services what they hold; one of each group must answer. Raises `RecorderDown`, `RecorderRefused`."""
-    patience = Patience(options.retry_s)
+    patience = RetrySchedule(options.retry_s)
     while True:
-        held: list[Held] = []
+        held: list[ServiceExtent] = []
         damage: dict[str, tuple[str, ...]] = {}
         down: dict[str, str] = {}
         for location in options.locations:
@@ -139,7 +139,7 @@ def survey(options: Options) -> Survey:
             except RecorderDown as error:
                 down[location] = error.message
                 continue
-            held += [Held(location, Holding.from_json(one)) for one in answer["holdings"]]
+            held += [ServiceExtent(location, SessionExtent.from_json(one)) for one in answer["holdings"]]
             damage[location] = tuple(answer.get("damage", ()))
         failed = [group for group in options.groups if all(one in down for one in group)]
         if not failed:
@@ -151,12 +151,12 @@ def survey(options: Options) -> Survey:
             )
 
 
-def _is_wanted(options: Options, one: Holding) -> bool:
+def _is_wanted(options: SourceOptions, one: SessionExtent) -> bool:
     wanted = ((options.tsis, one.tsi), (options.streams, one.stream), (options.nodes, one.node))
     return all(names is None or name in names for names, name in wanted)
 
 
-def sqns_at(options: Options, time_us: int) -> dict[tuple[str, str, int | None, str | None], int]:
+def sqns_at(options: SourceOptions, time_us: int) -> dict[tuple[str, str, int | None, str | None], int]:
     """The first sqn received at that time or later, by (location, tsi, epoch, node). Raises `RecorderRefused`, `RecorderDown`."""
     found = {}
     problems = []
@@ -173,6 +173,6 @@ def sqns_at(options: Options, time_us: int) -> dict[tuple[str, str, int | None, 
     return found
 
 
-def open_range(options: Options, location: str, ticket: bytes) -> Any:
+def open_range(options: SourceOptions, location: str, ticket: bytes) -> Any:
     """Begin to read a range. Raises `pa.ArrowException`."""
     return client_of(options, location).do_get(flight.Ticket(ticket), call_options(options, _READ_S))

@@ -11,12 +11,12 @@ from collections import defaultdict
 import attrs
 
 from pgm.spark.errors import DataLoss, NoReplicas
-from pgm.spark.options import Options
-from pgm.spark.recorders import Held, Survey
+from pgm.spark.options import SourceOptions
+from pgm.spark.recorders import ServiceExtent, Survey
 
 
 @attrs.frozen
-class Place:
+class SessionReplica:
     """One service that holds a session of one node, from `oldest` to `next_sqn` - 1."""
 
     location: str
@@ -26,13 +26,13 @@ class Place:
 
 
 @attrs.frozen
-class Session:
+class ArchivedSession:
     """What is held of one session, at all places together."""
 
     key: str
     tsi: str
     epoch_us: int | None
-    places: tuple[Place, ...]
+    places: tuple[SessionReplica, ...]
     octets: int  # of the largest copy, on disk
     closed: bool
 
@@ -52,7 +52,7 @@ class Session:
         return self.octets / max(1, max(one.next_sqn - one.oldest for one in self.places))
 
 
-def key_of(held: Held, *, each_copy: bool) -> str:
+def key_of(held: ServiceExtent, *, each_copy: bool) -> str:
     """The key of a session in offsets."""
     one = held.holding
     if one.epoch_us is None:
@@ -60,22 +60,24 @@ def key_of(held: Held, *, each_copy: bool) -> str:
     return f"{one.tsi}@{one.epoch_us}/{one.node}" if each_copy else f"{one.tsi}@{one.epoch_us}"
 
 
-def sessions_of(survey: Survey, options: Options) -> dict[str, Session]:
+def sessions_of(survey: Survey, options: SourceOptions) -> dict[str, ArchivedSession]:
     """All sessions by key, keys sorted. Raises `NoReplicas`, and `DataLoss` for damage that no other copy mends."""
     _check_damage(survey, options)
     if not options.each_copy:
         _check_epochs(survey)
-    by_key: dict[str, list[Held]] = defaultdict(list)
+    by_key: dict[str, list[ServiceExtent]] = defaultdict(list)
     for held in survey.held:
         by_key[key_of(held, each_copy=options.each_copy)].append(held)
     return {key: _session(key, by_key[key]) for key in sorted(by_key)}
 
 
-def _session(key: str, copies: list[Held]) -> Session:
+def _session(key: str, copies: list[ServiceExtent]) -> ArchivedSession:
     first = copies[0].holding
-    places = tuple(Place(one.location, one.holding.node, one.holding.oldest, one.holding.next_sqn) for one in copies)
+    places = tuple(
+        SessionReplica(one.location, one.holding.node, one.holding.oldest, one.holding.next_sqn) for one in copies
+    )
     next_sqn = max(one.next_sqn for one in places)
-    return Session(
+    return ArchivedSession(
         key,
         first.tsi,
         first.epoch_us,
@@ -100,7 +102,7 @@ def _check_epochs(survey: Survey) -> None:
             )
 
 
-def _check_damage(survey: Survey, options: Options) -> None:
+def _check_damage(survey: Survey, options: SourceOptions) -> None:
     """Damage that a service found: another service of the group must be sound."""
     if not options.fail_on_loss:
         return

@@ -16,14 +16,14 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from pgm.archive.requests import ACTION_DISCARD, ACTION_PUBLISH
 from pgm.spark.errors import BadOption, PublishFailed, RecorderDown, RecorderRefused
-from pgm.spark.options import Options
-from pgm.spark.recorders import Patience, call_options, client_of, told_by
+from pgm.spark.options import SourceOptions
+from pgm.spark.recorders import RetrySchedule, call_options, client_of, told_by
 
 _SCHEMA = pa.schema([("value", pa.binary())])
 _WRITE_S = 3600.0  # that a partition or a batch may take to be taken
 
 
-class Staged(WriterCommitMessage):
+class StagedBatch(WriterCommitMessage):
     """What a task has put. Its query's id names the writer, which stays the same over restarts from the checkpoint."""
 
     def __init__(self, attempt: str, partition: int, rows: int, query: str) -> None:
@@ -37,19 +37,19 @@ class Staged(WriterCommitMessage):
 class _Sink:
     """What batches and streams have in common."""
 
-    options: Options
+    options: SourceOptions
 
     @property
     def location(self) -> str:
         return self.options.locations[0]
 
-    def put(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+    def put(self, batches: Iterator[pa.RecordBatch]) -> StagedBatch:
         """Put the rows of one task as an attempt of its own. Raises `PublishFailed`."""
         context = TaskContext.get()
         attempt = uuid.uuid4().hex
         rows = self._put(attempt, batches)
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
-        return Staged(attempt, context.partitionId() if context is not None else 0, rows, query or "")
+        return StagedBatch(attempt, context.partitionId() if context is not None else 0, rows, query or "")
 
     def _put(self, attempt: str, batches: Iterator[pa.RecordBatch]) -> int:
         putting: Any = None
@@ -86,7 +86,7 @@ class _Sink:
             "stream": self.options.publish_stream,
             "attempts": [one.attempt for one in staged],
         }
-        patience = Patience(self.options.retry_s)
+        patience = RetrySchedule(self.options.retry_s)
         while True:
             try:
                 self._act(ACTION_PUBLISH, asked)
@@ -114,12 +114,12 @@ class _Sink:
             raise told_by(self.location, error) from None
 
 
-def _in_order(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
-    staged = [one for one in messages if isinstance(one, Staged) and one.rows]
+def _in_order(messages: Iterable[WriterCommitMessage | None]) -> list[StagedBatch]:
+    staged = [one for one in messages if isinstance(one, StagedBatch) and one.rows]
     return sorted(staged, key=lambda one: one.partition)
 
 
-def _sink(options: Options, schema: StructType) -> _Sink:
+def _sink(options: SourceOptions, schema: StructType) -> _Sink:
     if len(options.locations) != 1:
         raise BadOption("rows are published by one range service", remedy="name one in recorders")
     names = schema.fieldNames()
@@ -134,10 +134,10 @@ def _sink(options: Options, schema: StructType) -> _Sink:
 class StreamWriter(DataSourceStreamArrowWriter):
     """Publishes micro-batches, each once."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._sink = _sink(options, schema)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatch:
         """Put the rows of a task."""
         return self._sink.put(iterator)
 
@@ -153,11 +153,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 class BatchWriter(DataSourceArrowWriter):
     """Publishes a batch once; run again, it is another one."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._sink = _sink(options, schema)
         self._writer = f"batch-{uuid.uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatch:
         """Put the rows of a task."""
         return self._sink.put(iterator)
 

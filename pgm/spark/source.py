@@ -26,10 +26,10 @@ from pyspark.sql.types import StructType
 from pgm.archive.store.schema import SCHEMA, served_schema
 from pgm.spark.errors import BadOption, DataLoss, RecorderDown
 from pgm.spark.offsets import advanced, spans_of, starts_of
-from pgm.spark.options import READ, WRITE, Options, read_options
-from pgm.spark.ranges import Piece, RangeReader, Span, pieces_of
+from pgm.spark.options import READ, WRITE, SourceOptions, read_options
+from pgm.spark.ranges import RangePiece, RangeReader, SessionSpan, pieces_of
 from pgm.spark.recorders import survey
-from pgm.spark.sessions import Session, sessions_of
+from pgm.spark.sessions import ArchivedSession, sessions_of
 from pgm.spark.sink import BatchWriter, StreamWriter
 
 _log = logging.getLogger("pgm.spark")
@@ -52,7 +52,7 @@ class PgmDataSource(DataSource):
         found: StructType = from_arrow_schema(served_schema(read_options(self.options, READ).columns))
         return found
 
-    def _reading(self, schema: StructType) -> Options:
+    def _reading(self, schema: StructType) -> SourceOptions:
         return attrs.evolve(read_options(self.options, READ), columns=_columns_of(schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -88,7 +88,7 @@ def _columns_of(schema: StructType) -> tuple[str, ...]:
 class PgmReader(DataSourceReader):
     """Reads what there is."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
@@ -98,22 +98,22 @@ class PgmReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; of none, nothing."""
-        if isinstance(partition, Piece):
+        if isinstance(partition, RangePiece):
             yield from RangeReader(partition, self._options).batches()
 
 
 class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what comes. Offsets are `{key: next sqn}`; see `pgm.spark.sessions` for keys."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ArchivedSession] = {}
         self._down: dict[str, str] = {}
         self._asked_at = 0.0
         self._targets: dict[str, int] | None = None
         self._ended: dict[str, int] = {}  # where sessions ended that were seen to end
 
-    def _look(self, *, is_fresh: bool = False) -> dict[str, Session]:
+    def _look(self, *, is_fresh: bool = False) -> dict[str, ArchivedSession]:
         now = time.monotonic()
         if is_fresh or not self._asked_at or now - self._asked_at > _POLL_S:
             found = survey(self._options)
@@ -156,17 +156,17 @@ class PgmStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spans = []
         for key, sqn in wanted.items():
             if key in sessions:
-                spans.append(Span(sessions[key], start[key], sqn))
+                spans.append(SessionSpan(sessions[key], start[key], sqn))
             else:
                 self._gone(key, start[key], f"the sqns {start[key]} to {sqn - 1} were asked for")
         return list(pieces_of(spans, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
-        if isinstance(partition, Piece):
+        if isinstance(partition, RangePiece):
             yield from RangeReader(partition, self._options).batches()
 
-    def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, Session]) -> dict[str, int]:
+    def _without_gone(self, start: Mapping[str, int], sessions: Mapping[str, ArchivedSession]) -> dict[str, int]:
         """The offsets of sessions that are still held; of those that are not, everything must have been read."""
         kept = dict(start)
         for key, sqn in start.items():

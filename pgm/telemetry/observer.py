@@ -13,7 +13,7 @@ import attrs
 
 from pgm.core.effects import Closed, Deliver, Effect, Lost, Opened, Send
 from pgm.core.interface import Core
-from pgm.core.loss_observer import Wait
+from pgm.core.loss_observer import MissingView
 from pgm.core.segment import Channel
 from pgm.telemetry.events import EventLog
 from pgm.telemetry.schema import Event
@@ -116,13 +116,13 @@ class Observer:
         self._now_ns = now_ns
         self._add("gap", self._up, tsi, first, end - first)
 
-    def arrived(self, tsi: Tsi, found: Sequence[Wait], now_ns: int) -> None:
+    def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
         """Keep these until `filled` says by what they came."""
         self._now_ns = now_ns
         for one in found:
             self._arrived += self._waited(tsi, one, "late", now_ns - one.found_at_ns, one.state_name)
 
-    def _waited(self, tsi: Tsi, one: Wait, kind: str, waited_ns: int, cause: str = "") -> list[Event]:
+    def _waited(self, tsi: Tsi, one: MissingView, kind: str, waited_ns: int, cause: str = "") -> list[Event]:
         tries = one.ncf_retries + one.data_retries
         count = one.end - one.first
         return list(self._events(kind, self._up, tsi, one.first, count, "", waited_ns // MICROSECOND, tries, cause))
@@ -137,24 +137,24 @@ class Observer:
                 event.local = peer in self._plan.local_repairers
             self._log.add(event)
 
-    def _tell(self, tsi: Tsi, one: Wait, kind: str, since_ns: int, now_ns: int) -> None:
+    def _tell(self, tsi: Tsi, one: MissingView, kind: str, since_ns: int, now_ns: int) -> None:
         self._now_ns = now_ns
         for event in self._waited(tsi, one, kind, now_ns - since_ns, one.state_name):
             self._log.add(event)
 
-    def gave_up(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def gave_up(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Not asked for any more."""
         self._tell(tsi, found, "gave_up", found.found_at_ns, now_ns)
 
-    def confirmed(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def confirmed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """An own NAK is answered."""
         self._tell(tsi, found, "confirmed", found.since_ns, now_ns)
 
-    def suppressed(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def suppressed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Somebody else asked first."""
         self._tell(tsi, found, "suppressed", found.found_at_ns, now_ns)
 
-    def timed_out(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def timed_out(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """A wait was in vain."""
         kind = "ncf_timeout" if found.state_name == "WAIT_NCF" else "rdata_timeout"
         self._tell(tsi, found, kind, found.since_ns, now_ns)

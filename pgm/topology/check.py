@@ -10,7 +10,7 @@ import attrs
 from pgm.topology.locate import KeyPath
 from pgm.topology.model import Topology
 from pgm.topology.problems import Problem, error_of
-from pgm.topology.reading import Reading, read
+from pgm.topology.reading import ParsedTopology, read
 from pgm.topology.rules import addresses as rules_addresses
 from pgm.topology.rules import lines as rules_lines
 from pgm.topology.rules import parity as rules_parity
@@ -19,7 +19,7 @@ from pgm.topology.rules import sources as rules_sources
 from pgm.topology.rules import timers as rules_timers
 from pgm.topology.rules import transport as rules_transport
 from pgm.topology.rules import tree as rules_tree
-from pgm.topology.rules.rule import Finding, Rule
+from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
 RULES: tuple[Rule, ...] = (
@@ -35,7 +35,7 @@ RULES: tuple[Rule, ...] = (
 
 
 @attrs.frozen
-class Report:
+class CheckReport:
     """What `check` found, each list in the order of the file."""
 
     errors: tuple[Problem, ...] = ()
@@ -47,20 +47,20 @@ class Report:
         return not self.errors
 
 
-def check(topology: Topology) -> Report:
+def check(topology: Topology) -> CheckReport:
     """Hold every rule against a topology. Never raises for what the file says."""
     return _check(topology, ())
 
 
-def check_file(path: str | os.PathLike[str]) -> Report:
+def check_file(path: str | os.PathLike[str]) -> CheckReport:
     """Load and check in one: problems of form and of meaning together. Never raises for what the file says."""
     return check_reading(read(path))
 
 
-def check_reading(reading: Reading) -> Report:
+def check_reading(reading: ParsedTopology) -> CheckReport:
     """Check as much as could be read, and add what could not."""
     if reading.topology is None:
-        return Report(reading.problems)
+        return CheckReport(reading.problems)
     report = _check(reading.topology, reading.spoilt)
     errors = sorted((*reading.problems, *report.errors), key=lambda problem: problem.line)
     return attrs.evolve(report, errors=tuple(errors))
@@ -75,7 +75,7 @@ def load_checked(path: str | os.PathLike[str]) -> Topology:
     return reading.topology
 
 
-def _check(topology: Topology, spoilt: Collection[KeyPath]) -> Report:
+def _check(topology: Topology, spoilt: Collection[KeyPath]) -> CheckReport:
     tree = Tree.of(topology)
     found: dict[bool, list[Problem]] = {False: [], True: []}
     for rule in RULES:
@@ -86,8 +86,8 @@ def _check(topology: Topology, spoilt: Collection[KeyPath]) -> Report:
             problem = Problem(topology.path, line, rule.name, finding.message, finding.remedy)
             found[rule.is_warning].append(problem)
     errors, warnings = (tuple(sorted(found[kind], key=lambda problem: problem.line)) for kind in (False, True))
-    return Report(errors, warnings)
+    return CheckReport(errors, warnings)
 
 
-def _rests_on_any(finding: Finding, spoilt: Collection[KeyPath]) -> bool:
+def _rests_on_any(finding: RuleFinding, spoilt: Collection[KeyPath]) -> bool:
     return finding.path[:2] in spoilt or any(path[: len(root)] == root for root in finding.rests_on for path in spoilt)

@@ -10,8 +10,8 @@ import attrs
 
 from pgm.impairments import Impairment
 from pgm.parameters import ROWS
-from pgm.topology.check import Report
-from pgm.topology.model import Node, Segment, Stream, Topology
+from pgm.topology.check import CheckReport
+from pgm.topology.model import NodeTable, SegmentTable, StreamTable, Topology
 from pgm.topology.node_plan import Address, NodePlan, Role
 from pgm.topology.plan import checked_tree, plan_entry
 from pgm.topology.problems import Problem
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 # For scripts
 
 
-def report_json(report: Report) -> Json:
+def report_json(report: CheckReport) -> Json:
     """What `pgm check --json` prints."""
     return {
         "ok": report.is_good,
@@ -52,7 +52,7 @@ def topology_json(topology: Topology) -> Json:
     }
 
 
-def _stream_json(tree: Tree, stream: Stream) -> Json:
+def _stream_json(tree: Tree, stream: StreamTable) -> Json:
     sources = [node.name for node in tree.nodes if node.role is Role.SOURCE and stream.name in node.streams]
     return {
         "stream": stream.name,
@@ -65,7 +65,7 @@ def _stream_json(tree: Tree, stream: Stream) -> Json:
     }
 
 
-def _segment_json(tree: Tree, segment: Segment) -> Json:
+def _segment_json(tree: Tree, segment: SegmentTable) -> Json:
     loss = segment.loss or Impairment()
     return {
         "segment": segment.name,
@@ -83,7 +83,7 @@ def _segment_json(tree: Tree, segment: Segment) -> Json:
     }
 
 
-def _entry_json(tree: Tree, node: Node) -> Json:
+def _entry_json(tree: Tree, node: NodeTable) -> Json:
     found = plan_json(plan_entry(tree, node))
     found["count"] = node.instances
     found["addresses"] = None if node.addresses is None else node.addresses.spelling
@@ -155,7 +155,7 @@ def topology_lines(topology: Topology) -> list[str]:
     return lines
 
 
-def _pace(stream: Stream) -> str:
+def _pace(stream: StreamTable) -> str:
     rate = "" if stream.rate is None else f", {ROWS['txw_max_rte'].spell(stream.rate)}"
     if stream.window is None:
         return rate
@@ -179,7 +179,7 @@ def _segment_lines(tree: Tree, name: str, names: Mapping[Address, str]) -> list[
     return lines
 
 
-def _node_lines(tree: Tree, node: Node, names: Mapping[Address, str]) -> list[str]:
+def _node_lines(tree: Tree, node: NodeTable, names: Mapping[Address, str]) -> list[str]:
     lines = plan_lines(plan_entry(tree, node), names)
     if node.is_pattern:
         pool = "" if node.addresses is None else f", {node.addresses.spelling}"

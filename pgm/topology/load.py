@@ -7,7 +7,7 @@ import os
 from pgm.topology.check import load_checked
 from pgm.topology.model import Topology
 from pgm.topology.problems import error_of
-from pgm.topology.reading import Reading, read, read_text
+from pgm.topology.reading import ParsedTopology, read, read_text
 
 __all__ = ["load", "load_checked", "loads"]
 
@@ -22,7 +22,7 @@ def loads(text: str, path: str = "<text>") -> Topology:
     return _or_raise(read_text(text, path))
 
 
-def _or_raise(reading: Reading) -> Topology:
+def _or_raise(reading: ParsedTopology) -> Topology:
     if reading.problems or reading.topology is None:
         raise error_of(reading.problems)
     return reading.topology

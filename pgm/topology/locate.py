@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 
 
 @attrs.frozen
-class Lines:
+class KeyLines:
     """The line of every key path of one file; lines count from 1."""
 
     _lines: Mapping[KeyPath, int] = attrs.field(factory=dict, alias="lines")
@@ -48,12 +48,12 @@ class Lines:
         return path in self._lines
 
 
-def locate(text: str) -> Lines:
+def locate(text: str) -> KeyLines:
     """Find the lines of all keys of a TOML text that `tomllib` accepts."""
     scanner = _Scanner()
     for token, kind, line in _tokens(text):
         scanner.take(token, kind, line)
-    return Lines(scanner.lines)
+    return KeyLines(scanner.lines)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:

@@ -1,6 +1,6 @@
 """The topology file as values: what the file says, typed, with names not yet resolved.
 
-Every field that a file may write carries a `Key`, from which the loader takes the names it knows and
+Every field that a file may write carries a `FileKey`, from which the loader takes the names it knows and
 `docs/topology.md` is printed. Fields that a file must write have a default here all the same: the loader
 reports what is missing and goes on, so that all errors come at once.
 """
@@ -15,7 +15,7 @@ import attrs
 
 from pgm.impairments import Impairment
 from pgm.topology.addresses import AddressPool, is_loopback
-from pgm.topology.locate import Lines
+from pgm.topology.locate import KeyLines
 from pgm.topology.node_plan import Address, Role, spell_where
 from pgm.units import MILLISECOND, SECOND
 
@@ -42,7 +42,7 @@ NOTHING_SET = Overrides({})
 
 
 @attrs.frozen
-class Key:
+class FileKey:
     """One key of the file: how to write it, what it means, whether it must be there."""
 
     example: str
@@ -52,10 +52,10 @@ class Key:
 
 
 def _key(example: str, doc: str, *, default: Any = None, required: bool = False, unless: str = "") -> Any:
-    return attrs.field(default=default, metadata={"key": Key(example, doc, required, unless)})
+    return attrs.field(default=default, metadata={"key": FileKey(example, doc, required, unless)})
 
 
-def keys_of(table: type[attrs.AttrsInstance]) -> dict[str, Key]:
+def keys_of(table: type[attrs.AttrsInstance]) -> dict[str, FileKey]:
     """The keys that the file may write in this table."""
     return {field.name: field.metadata["key"] for field in attrs.fields(table) if "key" in field.metadata}
 
@@ -67,7 +67,7 @@ _PARAMETERS = '{ nak_bo_ivl = "20ms" }'
 
 
 @attrs.frozen
-class Window:
+class WindowTable:
     """A transmit window, in whichever measure the file chose: the parameter it sets, and its value."""
 
     key: str  # txw_secs, txw_bytes or txw_sqns
@@ -75,7 +75,7 @@ class Window:
 
 
 @attrs.frozen
-class Place:
+class NodePlace:
     """A node's seat on one segment."""
 
     segment: str = _key('"core"', "Name of the segment.", default="", required=True)
@@ -84,7 +84,7 @@ class Place:
 
 
 @attrs.frozen
-class Line:
+class LineTable:
     """A further segment for the streams of a node."""
 
     segment: str = _key('"line-b"', "Name of the segment.", default="", required=True)
@@ -94,13 +94,13 @@ class Line:
     loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads there, instead of the segment's.")
 
     @property
-    def place(self) -> Place:
+    def place(self) -> NodePlace:
         """The node's seat there; of a pattern without the address."""
-        return Place(self.segment, self.address, self.loss)
+        return NodePlace(self.segment, self.address, self.loss)
 
 
 @attrs.frozen
-class Cache:
+class CacheTable:
     """How much a repairer keeps."""
 
     bytes: CacheOctets | None = _key('"4GiB"', "Octets, all sessions together; sets `cache_bytes`.")
@@ -108,7 +108,7 @@ class Cache:
 
 
 @attrs.frozen
-class Record:
+class RecordTable:
     """An archive of what a node has."""
 
     directory: str = _key('"/var/lib/pgm/floor-2"', "Where: a directory of its own for each node, made if need be.", default="", required=True)
@@ -118,12 +118,12 @@ class Record:
 
 
 @attrs.frozen
-class Stream:
+class StreamTable:
     """One flow of messages."""
 
     data_port: Port = _key("7500", "PGM's data-destination port: receivers tell streams apart by it.", default=0, required=True)
     rate: Rate | None = _key('"400Mbit/s"', "What the source may send; sets its `txw_max_rte`. Elements add up the streams they carry.")
-    window: Window | None = _key('"10s", "256MiB" or 20000', "Transmit window in time, octets or packets; sets `txw_secs`, `txw_bytes` or `txw_sqns` of the source.")
+    window: WindowTable | None = _key('"10s", "256MiB" or 20000', "Transmit window in time, octets or packets; sets `txw_secs`, `txw_bytes` or `txw_sqns` of the source.")
     order: Literal["ordered", "unordered", "unreliable"] = _key('"ordered"', "What receivers deliver: in order, as it comes, or without repair.", default="ordered")
     flow: Literal["rate", "yield", "acked", "pgmcc"] = _key('"rate"', "What slows the source down: its rate alone, receivers that ask for too much, acknowledgements, or congestion control.", default="rate")
     framing: Literal["plain", "batch", "zeromq"] = _key('"batch"', "What the packets carry: messages as they are; batches, where messages share packets and have subjects; or ZeroMQ's `epgm` messages, which may have parts.", default="plain")
@@ -134,7 +134,7 @@ class Stream:
 
 
 @attrs.frozen
-class Segment:
+class SegmentTable:
     """One multicast domain, or one unicast leg."""
 
     group: Host = _key('"239.192.0.1" or "ff15::1"', "Multicast group, IPv4 or IPv6.", default="", required=True, unless="unicast")
@@ -166,22 +166,22 @@ class Segment:
 
 
 @attrs.frozen
-class Node:
+class NodeTable:
     """One process, or a pattern of any number of receivers."""
 
     role: Role = _key('"repairer"', "`source`, `receiver`, `aggregator` or `repairer`.", default=Role.RECEIVER, required=True)
     segment: str = _key('"core"', "The one segment of a source, a receiver or an on-LAN element.", default="")
     address: Host | None = _key('"10.0.0.11"', "Its own address there. Only receivers can do without, and neither on loopback nor on a unicast leg.")
-    upstream: Place | None = _key('{ segment = "core", address = "10.0.0.12" }', "Of a relay: the side the data come from.")
-    downstream: tuple[Place, ...] = _key('[{ segment = "floor-2", address = "10.0.2.1" }]', "Of a relay: the sides it carries them to.", default=())
+    upstream: NodePlace | None = _key('{ segment = "core", address = "10.0.0.12" }', "Of a relay: the side the data come from.")
+    downstream: tuple[NodePlace, ...] = _key('[{ segment = "floor-2", address = "10.0.2.1" }]', "Of a relay: the sides it carries them to.", default=())
     streams: tuple[str, ...] = _key('["quotes"]', "What a source sends, a receiver takes, an element carries. All streams where a receiver or an element says nothing.", default=())
     parents: tuple[str, ...] = _key('["floor-2-aggregator", "exchange"]', "Nodes to ask for repairs, in order of preference. Each must answer on the node's upstream segment.", default=())
     repairers: tuple[str, ...] = _key('["floor-2-repairer"]', "Of an aggregator: repairers below it, asked before its parents.", default=())
-    lines: tuple[Line, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/ab-feeds.md): a receiver or repairer takes whichever copy comes first; a source sends on all, and a repairer that does not relay repairs on all.", default=())
+    lines: tuple[LineTable, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/ab-feeds.md): a receiver or repairer takes whichever copy comes first; a source sends on all, and a repairer that does not relay repairs on all.", default=())
     standby_of: str = _key('"floor-2-aggregator"', "The relay this one stands in for, on the same segments.", default="")
     loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads, instead of the segment's.")
-    cache: Cache | None = _key('{ bytes = "4GiB", seconds = 60 }', "Of a repairer: how much it keeps.")
-    record: Record | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "Of a repairer: the archive in which it records what it keeps (docs/archive.md). Of a receiver: where `pgm record` does.")
+    cache: CacheTable | None = _key('{ bytes = "4GiB", seconds = 60 }', "Of a repairer: how much it keeps.")
+    record: RecordTable | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "Of a repairer: the archive in which it records what it keeps (docs/archive.md). Of a receiver: where `pgm record` does.")
     count: Count | None = _key("4", "Of a pattern: how many are started when nobody says otherwise; the default is 1.")
     addresses: AddressPool | None = _key('"127.0.2.10-127.0.2.13"', "Of a pattern: addresses in the order of the numbers, as a range or a list.")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of this node alone.", default=NOTHING_SET)
@@ -205,27 +205,27 @@ class Node:
         return self.upstream is not None and bool(self.downstream)
 
     @property
-    def up(self) -> Place | None:
+    def up(self) -> NodePlace | None:
         """Where the data come from, and where the node asks; None for a source."""
         if self.upstream is not None:
             return self.upstream
-        return None if self.role is Role.SOURCE or not self.segment else Place(self.segment, self.address, self.loss)
+        return None if self.role is Role.SOURCE or not self.segment else NodePlace(self.segment, self.address, self.loss)
 
     @property
-    def ups(self) -> tuple[Place, ...]:
+    def ups(self) -> tuple[NodePlace, ...]:
         """All seats that the data come from, the first of them `up`."""
         up = self.up
         return () if up is None else (up, *(line.place for line in self.lines))
 
     @property
-    def downs(self) -> tuple[Place, ...]:
+    def downs(self) -> tuple[NodePlace, ...]:
         """Where the node answers; nowhere for a receiver. On-LAN it is where it asks, on all of its lines."""
         if self.downstream:
             return self.downstream
         if self.role is Role.RECEIVER or not self.segment:
             return ()
         more = (line.place for line in self.lines)
-        return (Place(self.segment, self.address, self.loss), *more)
+        return (NodePlace(self.segment, self.address, self.loss), *more)
 
     def parents_on(self, segment: str) -> tuple[str, ...]:
         """Whom it asks on a segment that the data come from."""
@@ -234,7 +234,7 @@ class Node:
         return next((line.parents for line in self.lines if line.segment == segment), ())
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[NodePlace, ...]:
         """Every seat, the upstream ones first, an on-LAN element's only once."""
         return (*(up for up in self.ups if up not in self.downs), *self.downs)
 
@@ -263,11 +263,11 @@ class Topology:
     repair_budget: Duration = _key('"10s"', "How long a repair may take before the packet is given up, for the profile.", default=10 * SECOND)
     telemetry: str = _key('"/var/lib/pgm/telemetry"', "Folder in which every node writes its protocol events as Parquet files (docs/telemetry.md); without it none are written.", default="")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node.", default=NOTHING_SET)
-    streams: Mapping[str, Stream] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
-    segments: Mapping[str, Segment] = _key("", "The multicast domains and unicast legs, by name.", default=attrs.Factory(dict))
-    nodes: Mapping[str, Node] = _key("", "The processes, by name; one `*` in a name makes it a pattern of receivers.", default=attrs.Factory(dict))
+    streams: Mapping[str, StreamTable] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
+    segments: Mapping[str, SegmentTable] = _key("", "The multicast domains and unicast legs, by name.", default=attrs.Factory(dict))
+    nodes: Mapping[str, NodeTable] = _key("", "The processes, by name; one `*` in a name makes it a pattern of receivers.", default=attrs.Factory(dict))
     path: str = "<topology>"
-    lines: Lines = attrs.field(factory=Lines, eq=False, repr=False)
+    lines: KeyLines = attrs.field(factory=KeyLines, eq=False, repr=False)
 
     def version_on(self, segment: str) -> int | None:
         """4 or 6: of the segment's group, on a unicast leg of the first address there; None if nobody says."""

@@ -11,7 +11,7 @@ from pgm.parameters import ROWS
 from pgm.topology.addresses import AddressPool
 from pgm.topology.check import check
 from pgm.topology.locate import KeyPath
-from pgm.topology.model import Count, Node, Place, Stream, Topology
+from pgm.topology.model import Count, NodePlace, NodeTable, StreamTable, Topology
 from pgm.topology.node_plan import Address, LinePlan, NodePlan, Role, SegmentPlan, StreamPlan
 from pgm.topology.precedence import Settings, parameters_of, settings_of, streams_of
 from pgm.topology.problems import Problem, error_of, suggestion
@@ -78,7 +78,7 @@ def _error(topology: Topology, path: KeyPath, message: str, remedy: str) -> Exce
     return error_of([Problem(topology.path, topology.lines.of(path), "plan", message, remedy)])
 
 
-def _instance(tree: Tree, plan: NodePlan, pattern: Node, number: int) -> NodePlan:
+def _instance(tree: Tree, plan: NodePlan, pattern: NodeTable, number: int) -> NodePlan:
     """One node of a pattern, from the plan that all of them share."""
     name = pattern.name.replace("*", str(number))
     if pattern.addresses is None:
@@ -105,7 +105,7 @@ def _seated(seat: SegmentPlan, pool: AddressPool | None, number: int) -> Segment
     return attrs.evolve(seat, address=address)
 
 
-def plan_entry(tree: Tree, node: Node) -> NodePlan:
+def plan_entry(tree: Tree, node: NodeTable) -> NodePlan:
     """The plan of one entry of a file that passed `check`; of a pattern, what its nodes have in common."""
     settings = tree.settings[node.name]
     parents = tree.named(node.parents)
@@ -131,7 +131,7 @@ def plan_entry(tree: Tree, node: Node) -> NodePlan:
     )
 
 
-def _segment(topology: Topology, node: Node, place: Place) -> SegmentPlan:
+def _segment(topology: Topology, node: NodeTable, place: NodePlace) -> SegmentPlan:
     segment = topology.segments[place.segment]
     return SegmentPlan(
         name=segment.name,
@@ -154,13 +154,13 @@ def _peers(topology: Topology, segment: str, own: Address | None) -> tuple[Addre
     return tuple(address for address in known if address != own)
 
 
-def _streams(tree: Tree, node: Node) -> tuple[StreamPlan, ...]:
+def _streams(tree: Tree, node: NodeTable) -> tuple[StreamPlan, ...]:
     streams = streams_of(tree.topology, node)
     is_shared = node.role is Role.SOURCE and len(streams) > 1
     return tuple(_stream(tree, node, stream, is_shared) for stream in streams)
 
 
-def _allowed(tree: Tree, node: Node, stream: Stream) -> frozenset[Address] | None:
+def _allowed(tree: Tree, node: NodeTable, stream: StreamTable) -> frozenset[Address] | None:
     """The addresses from which a stream with a list of sources may come: theirs, and those of the elements beside the node."""
     if not stream.sources:
         return None
@@ -172,7 +172,7 @@ def _allowed(tree: Tree, node: Node, stream: Stream) -> frozenset[Address] | Non
     return frozenset(found)
 
 
-def _stream(tree: Tree, node: Node, stream: Stream, is_shared: bool) -> StreamPlan:
+def _stream(tree: Tree, node: NodeTable, stream: StreamTable, is_shared: bool) -> StreamPlan:
     topology = tree.topology
     own = parameters_of(settings_of(topology, node, [stream])) if is_shared else None
     sources = [one.name for one in topology.nodes.values() if one.role is Role.SOURCE and stream.name in one.streams]
@@ -188,12 +188,12 @@ def _stream(tree: Tree, node: Node, stream: Stream, is_shared: bool) -> StreamPl
     )
 
 
-def _addresses_on(place: Place, nodes: list[Node]) -> tuple[Address, ...]:
+def _addresses_on(place: NodePlace, nodes: list[NodeTable]) -> tuple[Address, ...]:
     found = (node.address_below(place.segment) for node in nodes)
     return tuple(address for address in found if address is not None)
 
 
-def _lines(tree: Tree, node: Node) -> tuple[LinePlan, ...]:
+def _lines(tree: Tree, node: NodeTable) -> tuple[LinePlan, ...]:
     lines = node.lines if node.up is not None else ()
     return tuple(
         LinePlan(
@@ -205,26 +205,26 @@ def _lines(tree: Tree, node: Node) -> tuple[LinePlan, ...]:
     )
 
 
-def _repairers(tree: Tree, node: Node) -> tuple[tuple[Address, ...], ...]:
+def _repairers(tree: Tree, node: NodeTable) -> tuple[tuple[Address, ...], ...]:
     """Per downstream segment. Nothing at all where no repairer is named."""
     named = tree.named(node.repairers)
     return tuple(_addresses_on(place, named) for place in node.downs) if named else ()
 
 
-def _partners(tree: Tree, node: Node) -> frozenset[Address]:
+def _partners(tree: Tree, node: NodeTable) -> frozenset[Address]:
     """The other relay of the pair, from either side."""
     others = [*tree.named([node.standby_of]), *tree.standbys.get(node.name, ())]
     return frozenset(place.address for other in others for place in other.places if place.address is not None)
 
 
-def _local_repairers(tree: Tree, node: Node) -> frozenset[Address]:
+def _local_repairers(tree: Tree, node: NodeTable) -> frozenset[Address]:
     """Whose repairs count as local: the repairers on a receiver's own segment."""
     if node.role is not Role.RECEIVER or node.up is None:
         return frozenset()
     return frozenset(address for up in node.ups for address in _addresses_on(up, tree.repairers_on(up.segment)))
 
 
-def _keepers(tree: Tree, node: Node) -> tuple[Address, ...]:
+def _keepers(tree: Tree, node: NodeTable) -> tuple[Address, ...]:
     """Whom history may be had of, the nearest first: repairers of the segments above, and parents that are no source.
 
     An aggregator on one segment with its children passes nothing on to them: in its place stand its own parents.
@@ -246,7 +246,7 @@ def _keepers(tree: Tree, node: Node) -> tuple[Address, ...]:
     return tuple(found)
 
 
-def _assist_rank(tree: Tree, node: Node) -> int:
+def _assist_rank(tree: Tree, node: NodeTable) -> int:
     """How many on-LAN repairers of the same segment stand before this one in the file."""
     if node.role is not Role.REPAIRER or node.up is None or node.up not in node.downs:
         return 0

@@ -16,7 +16,7 @@ import attrs
 
 from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs
 from pgm.topology.locate import KeyPath
-from pgm.topology.model import Node, Overrides, Place, Stream, Topology
+from pgm.topology.model import NodePlace, NodeTable, Overrides, StreamTable, Topology
 from pgm.topology.node_plan import Role
 from pgm.units import MIB, MILLISECOND, SECOND, format_duration
 
@@ -33,7 +33,7 @@ _INCREMENTS = 10  # of a window that is shorter than the usual increment
 
 
 @attrs.frozen
-class Setting:
+class ParameterSetting:
     """A value that some level of the file gave to a parameter."""
 
     value: int | float | bool | str
@@ -41,17 +41,17 @@ class Setting:
     path: KeyPath  # where the file says so; the profile's place for what it computes
 
 
-Settings = Mapping[str, Setting]
+Settings = Mapping[str, ParameterSetting]
 
 
-def streams_of(topology: Topology, node: Node) -> tuple[Stream, ...]:
+def streams_of(topology: Topology, node: NodeTable) -> tuple[StreamTable, ...]:
     """The streams a node carries: those it names, else, for a receiver or an element, all of the file."""
     if node.streams:
         return tuple(topology.streams[name] for name in node.streams if name in topology.streams)
     return () if node.role is Role.SOURCE else tuple(topology.streams.values())
 
 
-def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None = None) -> Settings:
+def settings_of(topology: Topology, node: NodeTable, streams: Sequence[StreamTable] | None = None) -> Settings:
     """Every parameter that is said of this node anywhere. `streams` narrows a source down to some of its own."""
     streams = streams_of(topology, node) if streams is None else streams
     base = topology.parameters.get("txw_max_rte", ROWS["txw_max_rte"].default)
@@ -66,10 +66,10 @@ def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None
         if stream.window is not None and node.role is Role.SOURCE:
             path = ("streams", stream.name, "window")
             reason = _reason(topology, path, f"stream {stream.name} window,")
-            found[stream.window.key] = Setting(stream.window.value, reason, path)
+            found[stream.window.key] = ParameterSetting(stream.window.value, reason, path)
             if stream.window.key == "txw_secs" and stream.window.value < int(ROWS["txw_adv_secs"].default):
                 step = max(int(ROWS["txw_adv_secs"].low), stream.window.value // _INCREMENTS)
-                found["txw_adv_secs"] = Setting(step, reason, path)
+                found["txw_adv_secs"] = ParameterSetting(step, reason, path)
     if any(rates.values()):
         found["txw_max_rte"] = _rate(topology, streams, total)
     for place in reversed(node.places):
@@ -78,7 +78,9 @@ def settings_of(topology: Topology, node: Node, streams: Sequence[Stream] | None
     return found | _of_tiers(topology, node, streams, found)
 
 
-def _of_tiers(topology: Topology, node: Node, streams: Sequence[Stream], found: Settings) -> dict[str, Setting]:
+def _of_tiers(
+    topology: Topology, node: NodeTable, streams: Sequence[StreamTable], found: Settings
+) -> dict[str, ParameterSetting]:
     """Above elements one waits longer for an element whose acks stand still: whoever is next to the cause shall find it first."""
     tiers = _tiers_below(topology, node.name) if any(one.flow == "acked" for one in streams) else 0
     if not tiers or node.role is Role.RECEIVER:
@@ -89,7 +91,7 @@ def _of_tiers(topology: Topology, node: Node, streams: Sequence[Stream], found: 
         f"{'default' if before is None else before.reason}, and ack_expiry for each of {tiers} tiers of elements below"
     )
     path = ("nodes", node.name) if before is None else before.path
-    return {"ack_element_ivl": Setting(min(value, int(ROWS["ack_element_ivl"].high)), reason, path)}
+    return {"ack_element_ivl": ParameterSetting(min(value, int(ROWS["ack_element_ivl"].high)), reason, path)}
 
 
 def _tiers_below(topology: Topology, name: str) -> int:
@@ -109,7 +111,7 @@ def _tiers_below(topology: Topology, name: str) -> int:
     return tiers(name)
 
 
-def _of_yielding(topology: Topology, stream: Stream) -> dict[str, Setting]:
+def _of_yielding(topology: Topology, stream: StreamTable) -> dict[str, ParameterSetting]:
     """A source that goes as fast as its receivers bear: it slows down while they ask for too much, and keeps what they ask for."""
     path = ("streams", stream.name, "flow")
     reason = _reason(topology, path, f"stream {stream.name} flow,")
@@ -125,7 +127,7 @@ def _of_yielding(topology: Topology, stream: Stream) -> dict[str, Setting]:
         values["txw_max_rte"] = rate
     if stream.window is None:
         values["txw_bytes"] = _FLAT_OUT_WINDOW
-    return {key: Setting(value, reason, path) for key, value in values.items()}
+    return {key: ParameterSetting(value, reason, path) for key, value in values.items()}
 
 
 def parameters_of(settings: Settings) -> Parameters:
@@ -140,28 +142,28 @@ def value_of(settings: Settings, key: str) -> int:
     return int(ROWS[key].default if setting is None else setting.value)
 
 
-def _of_profile(topology: Topology, rate: int) -> dict[str, Setting]:
+def _of_profile(topology: Topology, rate: int) -> dict[str, ParameterSetting]:
     inputs = ProfileInputs(rtt=topology.rtt, repair_budget=topology.repair_budget, rate=rate)
     reason = f"profile {topology.profile}, rtt {format_duration(topology.rtt)}"
     values = PROFILES[topology.profile](inputs)
-    return {key: Setting(value, reason, ("profile",)) for key, value in values.items()}
+    return {key: ParameterSetting(value, reason, ("profile",)) for key, value in values.items()}
 
 
-def _of_ipv6(topology: Topology, node: Node, streams: Sequence[Stream]) -> dict[str, Setting]:
+def _of_ipv6(topology: Topology, node: NodeTable, streams: Sequence[StreamTable]) -> dict[str, ParameterSetting]:
     """A source whose streams come to an IPv6 segment makes packets that fit an Ethernet frame there."""
     if node.role is not Role.SOURCE:
         return {}
     for segment in _reached(topology, node, streams):
         if topology.version_on(segment) == 6:
             value = int(ROWS["max_tpdu"].default) - _LONGER_HEADER
-            return {"max_tpdu": Setting(value, f"IPv6 on segment {segment}", ("segments", segment))}
+            return {"max_tpdu": ParameterSetting(value, f"IPv6 on segment {segment}", ("segments", segment))}
     return {}
 
 
-def _reached(topology: Topology, node: Node, streams: Sequence[Stream]) -> Iterator[str]:
+def _reached(topology: Topology, node: NodeTable, streams: Sequence[StreamTable]) -> Iterator[str]:
     """The segments to which relays carry a source's streams, its own first."""
     carried = {stream.name for stream in streams}
-    relays: defaultdict[str, list[Node]] = defaultdict(list)
+    relays: defaultdict[str, list[NodeTable]] = defaultdict(list)
     for relay in topology.nodes.values():
         if relay.is_relay and relay.upstream is not None and (not relay.streams or carried.intersection(relay.streams)):
             relays[relay.upstream.segment].append(relay)
@@ -176,9 +178,10 @@ def _reached(topology: Topology, node: Node, streams: Sequence[Stream]) -> Itera
         waiting += [place.segment for relay in relays[segment] for place in relay.downstream]
 
 
-def _given(topology: Topology, table: KeyPath, overrides: Overrides, who: str) -> dict[str, Setting]:
+def _given(topology: Topology, table: KeyPath, overrides: Overrides, who: str) -> dict[str, ParameterSetting]:
     return {
-        key: Setting(value, _reason(topology, (*table, key), who), (*table, key)) for key, value in overrides.items()
+        key: ParameterSetting(value, _reason(topology, (*table, key), who), (*table, key))
+        for key, value in overrides.items()
     }
 
 
@@ -186,17 +189,17 @@ def _reason(topology: Topology, path: KeyPath, who: str) -> str:
     return f"{who} line {topology.lines.of(path)}" if path in topology.lines else who.rstrip(",")
 
 
-def _rate_of(stream: Stream) -> int | None:
+def _rate_of(stream: StreamTable) -> int | None:
     """What the file says of the stream's rate; it may say so in either place."""
     own = stream.parameters.get("txw_max_rte")
     return stream.rate if own is None else int(own)
 
 
-def _rate(topology: Topology, streams: Sequence[Stream], total: int) -> Setting:
+def _rate(topology: Topology, streams: Sequence[StreamTable], total: int) -> ParameterSetting:
     path = ("streams", streams[0].name, "rate")
     if len(streams) > 1:
-        return Setting(total, f"rates of streams {', '.join(stream.name for stream in streams)}", path)
-    return Setting(total, _reason(topology, path, f"stream {streams[0].name} rate,"), path)
+        return ParameterSetting(total, f"rates of streams {', '.join(stream.name for stream in streams)}", path)
+    return ParameterSetting(total, _reason(topology, path, f"stream {streams[0].name} rate,"), path)
 
 
 def is_about_answering(key: str) -> bool:
@@ -204,7 +207,7 @@ def is_about_answering(key: str) -> bool:
     return "source" in ROWS[key].roles
 
 
-def _of_segment(topology: Topology, node: Node, place: Place) -> dict[str, Setting]:
+def _of_segment(topology: Topology, node: NodeTable, place: NodePlace) -> dict[str, ParameterSetting]:
     segment = topology.segments.get(place.segment)
     if segment is None:
         return {}
@@ -215,8 +218,8 @@ def _of_segment(topology: Topology, node: Node, place: Place) -> dict[str, Setti
     return {key: setting for key, setting in given.items() if is_about_answering(key) != is_above}
 
 
-def _of_node(topology: Topology, node: Node) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
+def _of_node(topology: Topology, node: NodeTable) -> dict[str, ParameterSetting]:
+    found: dict[str, ParameterSetting] = {}
     tables: dict[str, dict[str, int | None]] = {}
     if node.cache is not None:
         tables["cache"] = {"bytes": node.cache.bytes, "secs": node.cache.seconds}
@@ -227,5 +230,7 @@ def _of_node(topology: Topology, node: Node) -> dict[str, Setting]:
         for key, value in values.items():
             if value is not None:
                 path = ("nodes", node.name, table, key.replace("secs", "seconds"))
-                found[f"{table}_{key}"] = Setting(value, _reason(topology, path, f"node {node.name} {table},"), path)
+                found[f"{table}_{key}"] = ParameterSetting(
+                    value, _reason(topology, path, f"node {node.name} {table},"), path
+                )
     return found | _given(topology, ("nodes", node.name, "parameters"), node.parameters, f"node {node.name}")

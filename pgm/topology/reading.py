@@ -14,19 +14,23 @@ import attrs
 from cattrs import BaseValidationError
 
 from pgm.topology.addresses import short
-from pgm.topology.locate import KeyPath, Lines, locate
-from pgm.topology.model import Node, Place, Segment, Stream, Topology, keys_of
+from pgm.topology.locate import KeyLines, KeyPath, locate
+from pgm.topology.model import NodePlace, NodeTable, SegmentTable, StreamTable, Topology, keys_of
 from pgm.topology.problems import Problem
-from pgm.topology.structure import CONVERTER, Flaw, flaws_of
+from pgm.topology.structure import CONVERTER, ReadError, flaws_of
 
 _DEEPEST = 16  # nesting of tables and lists; the format needs 5
 _LARGEST = 1 << 63  # TOML's own bound of whole numbers
 _AT_LINE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
-_TABLES: Mapping[str, type[attrs.AttrsInstance]] = {"streams": Stream, "segments": Segment, "nodes": Node}
+_TABLES: Mapping[str, type[attrs.AttrsInstance]] = {
+    "streams": StreamTable,
+    "segments": SegmentTable,
+    "nodes": NodeTable,
+}
 
 
 @attrs.frozen
-class Reading:
+class ParsedTopology:
     """What could be read of a file, and what was wrong with the rest."""
 
     topology: Topology | None  # None if the file is no TOML at all
@@ -34,7 +38,7 @@ class Reading:
     spoilt: frozenset[KeyPath] = frozenset()  # tables that lack what could not be read: judging them further misleads
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> ParsedTopology:
     """Read as much of a file as possible. Never raises for what is in the file, or for a file that is not there."""
     name = os.fspath(path)
     try:
@@ -47,11 +51,11 @@ def read(path: str | os.PathLike[str]) -> Reading:
     return read_text(text, name)
 
 
-def _unreadable(path: str, line: int, message: str, remedy: str) -> Reading:
-    return Reading(None, (Problem(path, line, "syntax", message, remedy),))
+def _unreadable(path: str, line: int, message: str, remedy: str) -> ParsedTopology:
+    return ParsedTopology(None, (Problem(path, line, "syntax", message, remedy),))
 
 
-def read_text(text: str, path: str) -> Reading:
+def read_text(text: str, path: str) -> ParsedTopology:
     """Read as much of a text as possible. Never raises for what is in it."""
     try:
         document = tomllib.loads(text)
@@ -64,7 +68,7 @@ def read_text(text: str, path: str) -> Reading:
     lines = locate(text)
     flaws = list(_untame(document))
     if flaws:
-        return Reading(None, _problems(flaws, path, lines))
+        return ParsedTopology(None, _problems(flaws, path, lines))
     return _read_document(document, path, lines)
 
 
@@ -73,22 +77,22 @@ def _line_of(error: ValueError, text: str) -> int:
     return int(match[1]) if match and match[1] else max(1, len(text.splitlines()))
 
 
-def _untame(document: Mapping[str, Any]) -> Iterator[Flaw]:
+def _untame(document: Mapping[str, Any]) -> Iterator[ReadError]:
     """What later steps could not even print: endless nesting and numbers of thousands of digits."""
     waiting: list[tuple[KeyPath, Any]] = [((), document)]
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, dict | list):
             if len(path) >= _DEEPEST:
-                yield Flaw(path, "nested too deeply", "the format needs no more than five levels")
+                yield ReadError(path, "nested too deeply", "the format needs no more than five levels")
                 continue
             items = value.items() if isinstance(value, dict) else enumerate(value)
             waiting += [((*path, key), item) for key, item in items]
         elif isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
-            yield Flaw(path, "a number beyond 64 bits", "write a smaller one")
+            yield ReadError(path, "a number beyond 64 bits", "write a smaller one")
 
 
-def _read_document(document: dict[str, Any], path: str, lines: Lines) -> Reading:
+def _read_document(document: dict[str, Any], path: str, lines: KeyLines) -> ParsedTopology:
     flaws = list(_missing(document))
     while True:
         try:
@@ -100,7 +104,7 @@ def _read_document(document: dict[str, Any], path: str, lines: Lines) -> Reading
             for flaw in found:
                 _prune(document, flaw.path)
     spoilt = frozenset(flaw.path[:2] for flaw in flaws if not (flaw.is_unknown_key or "parameters" in flaw.path))
-    return Reading(attrs.evolve(topology, path=path, lines=lines), _problems(flaws, path, lines), spoilt)
+    return ParsedTopology(attrs.evolve(topology, path=path, lines=lines), _problems(flaws, path, lines), spoilt)
 
 
 def _prune(document: Any, path: KeyPath) -> None:
@@ -115,7 +119,7 @@ def _prune(document: Any, path: KeyPath) -> None:
         document.pop(path[-1], None)
 
 
-def _missing(document: Mapping[str, Any]) -> Iterator[Flaw]:
+def _missing(document: Mapping[str, Any]) -> Iterator[ReadError]:
     """Keys that must be there and are not."""
     yield from _missing_in(document, Topology, ())
     for section, kind in _TABLES.items():
@@ -123,17 +127,17 @@ def _missing(document: Mapping[str, Any]) -> Iterator[Flaw]:
             yield from _missing_in(table, kind, (section, name))
     for name, node in _items(document.get("nodes")):
         if isinstance(node, dict):
-            yield from _missing_in(node.get("upstream"), Place, ("nodes", name, "upstream"))
+            yield from _missing_in(node.get("upstream"), NodePlace, ("nodes", name, "upstream"))
             downstream = node.get("downstream")
             for index, place in enumerate(downstream if isinstance(downstream, list) else ()):
-                yield from _missing_in(place, Place, ("nodes", name, "downstream", index))
+                yield from _missing_in(place, NodePlace, ("nodes", name, "downstream", index))
 
 
 def _items(table: object) -> list[tuple[str, Any]]:
     return list(table.items()) if isinstance(table, dict) else []
 
 
-def _missing_in(table: object, kind: type[attrs.AttrsInstance], path: KeyPath) -> Iterator[Flaw]:
+def _missing_in(table: object, kind: type[attrs.AttrsInstance], path: KeyPath) -> Iterator[ReadError]:
     """A key that is only misspelt is reported as that."""
     if not isinstance(table, dict):
         return
@@ -146,10 +150,10 @@ def _missing_in(table: object, kind: type[attrs.AttrsInstance], path: KeyPath) -
             and table.get(spec.unless) is not True
             and not difflib.get_close_matches(key, unknown)
         ):
-            yield Flaw(path, f"{_spell(path) or 'the file'} has no {key}", f"add {key} = {spec.example}")
+            yield ReadError(path, f"{_spell(path) or 'the file'} has no {key}", f"add {key} = {spec.example}")
 
 
-def _problems(flaws: list[Flaw], path: str, lines: Lines) -> tuple[Problem, ...]:
+def _problems(flaws: list[ReadError], path: str, lines: KeyLines) -> tuple[Problem, ...]:
     found = []
     for flaw in flaws:
         where = _spell(flaw.path)

@@ -12,7 +12,17 @@ from pathlib import Path
 import attrs
 
 from pgm.parameters import PROFILES, ROWS, Parameters, ProfileInputs, Row, Unit
-from pgm.topology.model import Cache, Line, Node, Place, Record, Segment, Stream, Topology, keys_of
+from pgm.topology.model import (
+    CacheTable,
+    LineTable,
+    NodePlace,
+    NodeTable,
+    RecordTable,
+    SegmentTable,
+    StreamTable,
+    Topology,
+    keys_of,
+)
 from pgm.topology.rules import addresses as rules_addresses
 from pgm.topology.rules import lines as rules_lines
 from pgm.topology.rules import parity as rules_parity
@@ -71,13 +81,13 @@ sources read as well) from its downstream segments. `pgm plan` prints for every 
 
 _TABLES: tuple[tuple[str, str, type[attrs.AttrsInstance]], ...] = (
     ("The file", "At the top, before the first header.", Topology),
-    ("Streams", "`[streams.NAME]`: one flow of messages.", Stream),
-    ("Segments", "`[segments.NAME]`: one multicast domain.", Segment),
-    ("Nodes", '`[nodes.NAME]` or `[nodes."NAME-*"]`: one process, or a pattern of receivers.', Node),
-    ("Places", "`upstream`, and each of `downstream`.", Place),
-    ("Lines", "Each of `lines`.", Line),
-    ("Cache", "`cache` of a repairer.", Cache),
-    ("Record", "`record` of a repairer or a receiver.", Record),
+    ("Streams", "`[streams.NAME]`: one flow of messages.", StreamTable),
+    ("Segments", "`[segments.NAME]`: one multicast domain.", SegmentTable),
+    ("Nodes", '`[nodes.NAME]` or `[nodes."NAME-*"]`: one process, or a pattern of receivers.', NodeTable),
+    ("Places", "`upstream`, and each of `downstream`.", NodePlace),
+    ("Lines", "Each of `lines`.", LineTable),
+    ("Cache", "`cache` of a repairer.", CacheTable),
+    ("Record", "`record` of a repairer or a receiver.", RecordTable),
 )
 
 

@@ -36,7 +36,7 @@ from pgm.topology.model import (
     RecordSeconds,
     RoundTrip,
     SegmentOctets,
-    Window,
+    WindowTable,
     keys_of,
 )
 from pgm.topology.problems import suggestion
@@ -92,7 +92,7 @@ def _from_row(row: Row) -> Reader:
     return read
 
 
-def _window(value: object) -> Window:
+def _window(value: object) -> WindowTable:
     if isinstance(value, int) and not isinstance(value, bool):
         key = "txw_sqns"
     elif isinstance(value, str):
@@ -107,7 +107,7 @@ def _window(value: object) -> Window:
             f"a window of {short(value)} keeps nothing",
             remedy='write a time "10s", a size "256MiB" or a number of packets',
         )
-    return Window(key, int(size))
+    return WindowTable(key, int(size))
 
 
 def _seconds_of(row: Row) -> Reader:
@@ -221,7 +221,7 @@ _READERS: Mapping[Any, Reader] = {
     Interface: parse_interface,
     Profile: _choice(PROFILES),
     Overrides: _overrides,
-    Window: _window,
+    WindowTable: _window,
     AddressPool: parse_pool,
     Impairment: _impairment,
 }
@@ -296,7 +296,7 @@ CONVERTER = _converter()
 
 
 @attrs.frozen
-class Flaw:
+class ReadError:
     """One thing that could not be read."""
 
     path: KeyPath
@@ -305,16 +305,18 @@ class Flaw:
     is_unknown_key: bool = False
 
 
-def flaws_of(error: Exception, path: KeyPath = ()) -> Iterator[Flaw]:
+def flaws_of(error: Exception, path: KeyPath = ()) -> Iterator[ReadError]:
     """What is behind an error of the converter, one flaw for each value."""
     if isinstance(error, BaseValidationError):
         for inner in error.exceptions:
             yield from flaws_of(inner, (*path, *_step_of(inner)))
     elif isinstance(error, ForbiddenExtraKeysError):
         for key in sorted(error.extra_fields):
-            yield Flaw((*path, key), f"unknown key {key!r}", _unknown_key_remedy(key, error.cl), is_unknown_key=True)
+            yield ReadError(
+                (*path, key), f"unknown key {key!r}", _unknown_key_remedy(key, error.cl), is_unknown_key=True
+            )
     elif isinstance(error, UnitError):
-        yield Flaw(path, error.message, error.remedy)
+        yield ReadError(path, error.message, error.remedy)
     else:
         raise error
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from pgm.topology.model import Node, Topology
+from pgm.topology.model import NodeTable, Topology
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import Settings, settings_of, streams_of
 
@@ -22,16 +22,16 @@ class Tree:
     """The topology, indexed."""
 
     topology: Topology
-    on: Mapping[str, list[Node]]  # segment -> the nodes that sit there
+    on: Mapping[str, list[NodeTable]]  # segment -> the nodes that sit there
     feeds: Mapping[str, set[Feed]]  # segment -> what arrives there, from its own sources or through relays
     settings: Mapping[str, Settings]  # node -> what the file says of its parameters
-    standbys: Mapping[str, list[Node]]  # relay -> the nodes that stand in for it
+    standbys: Mapping[str, list[NodeTable]]  # relay -> the nodes that stand in for it
 
     @classmethod
     def of(cls, topology: Topology) -> Tree:
         """Index a topology, whether it passes `check` or not."""
-        on: defaultdict[str, list[Node]] = defaultdict(list)
-        standbys: defaultdict[str, list[Node]] = defaultdict(list)
+        on: defaultdict[str, list[NodeTable]] = defaultdict(list)
+        standbys: defaultdict[str, list[NodeTable]] = defaultdict(list)
         settings = {}
         for node in topology.nodes.values():
             for segment in dict.fromkeys(place.segment for place in node.places):
@@ -42,32 +42,32 @@ class Tree:
         return cls(topology, dict(on), _feeds(topology), settings, dict(standbys))
 
     @property
-    def nodes(self) -> Iterable[Node]:
+    def nodes(self) -> Iterable[NodeTable]:
         """Every entry of the file, patterns unexpanded."""
         return self.topology.nodes.values()
 
-    def named(self, names: Iterable[str]) -> list[Node]:
+    def named(self, names: Iterable[str]) -> list[NodeTable]:
         """The nodes of these names, without those that do not exist."""
         return [self.topology.nodes[name] for name in names if name in self.topology.nodes]
 
-    def answering_on(self, segment: str) -> list[Node]:
+    def answering_on(self, segment: str) -> list[NodeTable]:
         """The nodes that serve NAKs on a segment."""
         return [node for node in self.on.get(segment, []) if any(place.segment == segment for place in node.downs)]
 
-    def repairers_on(self, segment: str) -> list[Node]:
+    def repairers_on(self, segment: str) -> list[NodeTable]:
         """The repairers among them."""
         return [node for node in self.answering_on(segment) if node.role is Role.REPAIRER]
 
-    def sources_above(self, node: Node) -> list[Node]:
+    def sources_above(self, node: NodeTable) -> list[NodeTable]:
         """The sources whose streams reach a node that carries them."""
         if node.up is None:
             return []
         carried = {stream.name for stream in streams_of(self.topology, node)}
         return self.named(sorted({source for source, name in self.feeds.get(node.up.segment, ()) if name in carried}))
 
-    def servers_of(self, node: Node) -> list[Node]:
+    def servers_of(self, node: NodeTable) -> list[NodeTable]:
         """The sources and repairers that may answer a node's NAKs, directly or through aggregators."""
-        servers: dict[str, Node] = {}
+        servers: dict[str, NodeTable] = {}
         seen = {node.name}
         waiting = [*self.named(node.parents), *(one for line in node.lines for one in self.named(line.parents))]
         while waiting:
@@ -85,7 +85,7 @@ class Tree:
 def _feeds(topology: Topology) -> dict[str, set[Feed]]:
     """Follow every stream from its source through the relays, as far as it comes."""
     feeds: dict[str, set[Feed]] = {name: set() for name in topology.segments}
-    relays_on: defaultdict[str, list[Node]] = defaultdict(list)
+    relays_on: defaultdict[str, list[NodeTable]] = defaultdict(list)
     for node in topology.nodes.values():
         for place in node.ups if node.is_relay else ():
             relays_on[place.segment].append(node)

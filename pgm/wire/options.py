@@ -282,7 +282,7 @@ class Flow(Option):
 
 @_option
 @attrs.frozen
-class Held(Option):
+class HeldHistory(Option):
     """Ours alone: a late joiner asks from where on the stream is held, and is answered in the same way. On a NAK: it is for history."""
 
     TYPE, NAME, CARRIERS = 0x69, "OPT_PGM_HELD", frozenset({_T.SPMR, _T.NAK})
@@ -326,7 +326,7 @@ class Acker(Option):
 
 
 @attrs.frozen
-class Unknown(Option):
+class UnknownOption(Option):
     """An option we have no row for, kept octet for octet."""
 
     TYPE, NAME, CARRIERS = -1, "unknown", _ANY
@@ -388,7 +388,7 @@ def encode_options(options: Sequence[Option], carrier: PacketType) -> tuple[byte
         if carrier not in option.CARRIERS:
             raise ValueError(f"{option.NAME} does not belong on {carrier.name}")
         end = OPT_END if index == len(ordered) - 1 else 0
-        if isinstance(option, Unknown):
+        if isinstance(option, UnknownOption):
             head = (option.number | end, 4 + len(option.value), option.octet2, option.octet3)
             parts.append(_HEAD.pack(*head) + option.value)
             continue
@@ -434,7 +434,7 @@ def decode_options_untrusted(octets: memoryview, at: int, end: int) -> tuple[Opt
 def _decode_one_untrusted(octets: memoryview, at: int, number: int, size: int, octet2: int, octet3: int) -> Option:
     cls = OPTIONS.get(number)
     if cls is None:
-        return Unknown(number=number, octet2=octet2, octet3=octet3, value=bytes(octets[at + 4 : at + size]))
+        return UnknownOption(number=number, octet2=octet2, octet3=octet3, value=bytes(octets[at + 4 : at + size]))
     try:
         values, stop = _LAYOUTS[cls].decode_untrusted(octets, at + 4, at + size)
     except WireError as error:

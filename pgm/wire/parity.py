@@ -30,7 +30,7 @@ from pgm.wire.options import (
     Fragment,
     Option,
     ParityGrp,
-    Unknown,
+    UnknownOption,
     encode_options,
     find,
 )
@@ -124,7 +124,7 @@ def build_parity(
         options.append(ParityGrp(group=packet.index // size))
     if packet.fragment is not None:
         options.append(
-            Unknown(number=Fragment.TYPE, octet2=OP_ENCODED, octet3=packet.fragment[0], value=packet.fragment[1:])
+            UnknownOption(number=Fragment.TYPE, octet2=OP_ENCODED, octet3=packet.fragment[0], value=packet.fragment[1:])
         )
     octets, network = encode_options(options, kind)
     flags = OPTIONS_PARITY | (OPTIONS_VAR_PKTLEN if packet.is_variable else 0)

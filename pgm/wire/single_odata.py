@@ -21,7 +21,7 @@ _number_of = int.from_bytes
 # A header as a number, the same way round, has ones here where there is anything but its checksum.
 _HEAD = _number_of(_PIECES.pack(b"\xff" * 6, 0, b"\xff" * 16), "little")
 _CHECKSUM_AT = 6
-# What `plain_head` grows by from one packet to the next that is like it, where the lowest octet of the sqn, which is the
+# What `header_as_int` grows by from one packet to the next that is like it, where the lowest octet of the sqn, which is the
 # twentieth of the packet, does not begin anew.
 NEXT_HEAD, NEXT_HEADS = 1 << 8 * 19, 1 << 8
 
@@ -36,12 +36,12 @@ def plain_rest(gsi: bytes, length: int, sqn: int, trail: int) -> bytes:
     return _REST.pack(gsi, length, sqn & MASK, trail & MASK)
 
 
-def plain_head(front: bytes, gsi: bytes, length: int, sqn: int, trail: int) -> int:
+def header_as_int(front: bytes, gsi: bytes, length: int, sqn: int, trail: int) -> int:
     """The header of such a packet as a little-endian number, but for its checksum."""
     return _number_of(_HEADER.pack(front, 0, gsi, length, sqn & MASK, trail & MASK), "little")
 
 
-class PlainWriter:
+class SingleOdataWriter:
     """Makes the packets of one session, octet for octet those of `write_odata`."""
 
     def __init__(self, tsi: Tsi, data_port: int) -> None:
@@ -80,7 +80,7 @@ def read_plain_untrusted(packet: bytes) -> tuple[bytes, bytes, int, int] | None:
 
 
 def is_plain_untrusted(packet: bytes, head: int, octets: int) -> bool:
-    """Whether a packet is the plain ODATA of so many octets of this `plain_head`: `read_plain_untrusted` would say just that."""
+    """Whether a packet is the plain ODATA of so many octets of this `header_as_int`: `read_plain_untrusted` would say just that."""
     if len(packet) != octets:
         return False
     number = _number_of(packet, "little")

@@ -123,7 +123,7 @@ class Data:
 
 
 @attrs.define(eq=False)
-class Scattered:
+class DataWithGaps:
     """Data packets of one session in a train, between whose sqns others are left out: alike in all but sqn and checksum, and without options.
 
     They are so many pieces of consecutive sqns. `data` is the first; of each, in the order in which they came, `rows` has
@@ -221,7 +221,7 @@ class Train:
     length: int
     stride: int
     keeping: _Keeping = attrs.field(factory=_Keeping)
-    _parsed: tuple[list[Item | Scattered], list[str]] | None = None
+    _parsed: tuple[list[Item | DataWithGaps], list[str]] | None = None
     _runs: tuple[list[Item], list[str]] | None = None
     _singles: tuple[list[Item], list[str]] | None = None
 
@@ -294,17 +294,17 @@ class Train:
         """Everything in the train in order, NAKs that go together as `Naks`, and the reasons of what was rejected. Never raises."""
         if self._runs is None:
             items, rejects = self.parse_scattered_untrusted()
-            each = (one.pieces() if isinstance(one, Scattered) else (one,) for one in items)
+            each = (one.pieces() if isinstance(one, DataWithGaps) else (one,) for one in items)
             self._runs = [piece for pieces in each for piece in pieces], rejects
         return self._runs
 
-    def parse_scattered_untrusted(self) -> tuple[list[Item | Scattered], list[str]]:
+    def parse_scattered_untrusted(self) -> tuple[list[Item | DataWithGaps], list[str]]:
         """The same, but that data packets between which some are missing may be one item.
 
         The answer is remembered, so a train that reaches many nodes of a simulation is read once.
         """
         if self._parsed is None:
-            items: list[Item | Scattered] = []
+            items: list[Item | DataWithGaps] = []
             rejects: list[str] = []
             self._parsed = items, rejects
             if self.length == self.stride and HEADER_OCTETS <= self.length <= checksum.INTEGER_OCTETS:
@@ -317,13 +317,13 @@ class Train:
             if tail:
                 before = len(items)
                 _parse_block_untrusted(self, self.offset + whole * self.stride, 1, tail, items, rejects)
-                if not any(isinstance(one, (Data, Scattered)) for one in items[before:]):
+                if not any(isinstance(one, (Data, DataWithGaps)) for one in items[before:]):
                     self.keeping.leave_out(tail)
         return self._parsed
 
 
 def _parse_block_untrusted(
-    train: Train, offset: int, count: int, stride: int, items: list[Item | Scattered], rejects: list[str]
+    train: Train, offset: int, count: int, stride: int, items: list[Item | DataWithGaps], rejects: list[str]
 ) -> None:
     """Read `count` packets of equal size. What is wrong with one of them is no concern of the others."""
     if stride < HEADER_OCTETS:
@@ -373,7 +373,7 @@ def _read_plain_untrusted(
     rows: Octets,
     cuts: list[int],
     no_checksum: bool,
-    items: list[Item | Scattered],
+    items: list[Item | DataWithGaps],
     rejects: list[str],
 ) -> None:
     """Packets from `at` on as one item; the sqns of some may be left out where `cuts` says."""
@@ -395,11 +395,11 @@ def _read_plain_untrusted(
         is_ascending &= low > behind
         behind = low + end - row
         spans.append((low, behind))
-    items.append(Scattered(data, count, cuts[:-1], spans, is_ascending))
+    items.append(DataWithGaps(data, count, cuts[:-1], spans, is_ascending))
 
 
 def _parse_one_untrusted(
-    train: Train, offset: int, stride: int, items: list[Item | Scattered], rejects: list[str]
+    train: Train, offset: int, stride: int, items: list[Item | DataWithGaps], rejects: list[str]
 ) -> None:
     octets = train.buffer.data[offset : offset + stride].tobytes()
     is_unsealed = checksum.is_absent(octets)

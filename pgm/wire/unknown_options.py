@@ -13,18 +13,20 @@ import numpy as np
 from pgm.wire import checksum
 from pgm.wire.control_packets import LAYOUTS, Packet, decode_control_untrusted
 from pgm.wire.formats import DATA_HEADER_OCTETS, FLAGS_AT, HEADER_OCTETS, OPTIONS_NETWORK, PacketType
-from pgm.wire.options import OPT_INVALID, OPTIONS, Opx, Unknown
+from pgm.wire.options import OPT_INVALID, OPTIONS, Opx, UnknownOption
 from pgm.wire.train import Data, Item, Octets, Train
 
 _OPT_LENGTH_OCTETS = 4
 
 
-def judged(item: Item) -> Item | None:
+def apply_opx(item: Item) -> Item | None:
     """A packet as an element may handle it: as it came, with unknown options invalidated, or None for one to discard.
 
     ODATA passes elements untouched (NE-04) and is not judged.
     """
-    wishes = {option.opx for option in item.options if isinstance(option, Unknown) and option.number != OPT_INVALID}
+    wishes = {
+        option.opx for option in item.options if isinstance(option, UnknownOption) and option.number != OPT_INVALID
+    }
     if wishes.isdisjoint((Opx.INVALIDATE, Opx.DISCARD)) or item.type is PacketType.ODATA:
         return item
     octets = item.octets if isinstance(item, Data) else np.frombuffer(item.octets, np.uint8)

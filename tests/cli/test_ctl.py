@@ -21,8 +21,8 @@ import pgm
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.errors import ProcessError, UnitError, UsageError
 from pgm.net.control.control_socket import ask_control, control_path
-from pgm.net.control.settings import SETTINGS, Settings
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.control.settings import SETTINGS, NodeSettings
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.parameters import ROWS
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
@@ -223,8 +223,8 @@ class _Taking:
         return ()
 
 
-SETTINGS_OF_A_SOURCE = Settings(
-    plan_node(loads(one_segment(Place(1))), "source"), Driver(source(), (), _Taking())
+SETTINGS_OF_A_SOURCE = NodeSettings(
+    plan_node(loads(one_segment(Place(1))), "source"), TrioDriver(source(), (), _Taking())
 )  # for every example the same
 _JSON = st.recursive(
     st.none()

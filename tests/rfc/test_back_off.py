@@ -10,8 +10,8 @@ from pgm.core.counters import Counters
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.back_off import AdvertisedBackOff, LearntBackOff
 from pgm.core.polling.children import Children
-from pgm.core.polling.nak_counts import NakCounts, Tally
-from pgm.sim.trees import Tree
+from pgm.core.polling.nak_counts import NakCounts, NakTally
+from pgm.sim.trees import TreeBuilder
 from pgm.units import MICROSECOND, SECOND
 from pgm.wire.control_packets import Poll
 from pgm.wire.formats import PacketType
@@ -50,7 +50,7 @@ TUNED = {
     "nak_bo_ivl_max": HIGH,
     "nak_probe_num": 4,
 }
-CLEAN, DUPLICATE, FURTHER = Tally(True, False, 0), Tally(False, True, 1), Tally(False, False, 2)
+CLEAN, DUPLICATE, FURTHER = NakTally(True, False, 0), NakTally(False, True, 1), NakTally(False, False, 2)
 
 
 def told_by(effects, kind):
@@ -64,14 +64,14 @@ def told_by(effects, kind):
 @pytest.mark.rfc("IMP-02")
 def test_naks_are_counted_while_their_repair_state_lives():
     counts = NakCounts(SECOND, 100)
-    assert counts.note([(5, 8)], 0) == Tally(True, False, 0)
-    assert counts.note([(6, 7)], 1) == Tally(False, True, 1)
-    assert counts.note([(6, 8)], 2) == Tally(False, True, 2)  # 7 for the first time again, 6 not
-    assert counts.note([(6, 7)], 3) == Tally(False, False, 3)
+    assert counts.note([(5, 8)], 0) == NakTally(True, False, 0)
+    assert counts.note([(6, 7)], 1) == NakTally(False, True, 1)
+    assert counts.note([(6, 8)], 2) == NakTally(False, True, 2)  # 7 for the first time again, 6 not
+    assert counts.note([(6, 7)], 3) == NakTally(False, False, 3)
     counts.discard(6, 7)
-    assert counts.note([(6, 7)], 4) == Tally(True, False, 0)
-    assert counts.note([(5, 6)], SECOND) == Tally(True, False, 0)  # its time was over
-    assert counts.note([(7, 9)], SECOND - 1 + 4) == Tally(True, False, 0)
+    assert counts.note([(6, 7)], 4) == NakTally(True, False, 0)
+    assert counts.note([(5, 6)], SECOND) == NakTally(True, False, 0)  # its time was over
+    assert counts.note([(7, 9)], SECOND - 1 + 4) == NakTally(True, False, 0)
 
 
 @pytest.mark.rfc("SEC-01")
@@ -425,7 +425,7 @@ def test_a_floor_that_asks_too_eagerly_is_calmed():
             "nak_bo_tuning": mode,
             "nak_rpt_ivl": 200 * MS,
         }
-        tree = Tree(lan_parameters(**changes))
+        tree = TreeBuilder(lan_parameters(**changes))
         tree.source("source", "core")
         tree.aggregator("relay", "core", "floor", parents=("source",))
         for index in range(60):

@@ -7,7 +7,7 @@ import pytest
 from pgm.core.effects import CloseCause, LossCause, Notice, Opened
 from pgm.core.element.setup import ElementSetup
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from pgm.wire.options import Fin, Fragment, Join, Rst, Syn, find
@@ -219,7 +219,7 @@ def test_a_repairer_asks_a_source_no_more_that_says_n_and_serves_on():
 
 
 def relayed(kind, **changes):
-    tree = Tree(parameters(mark_ends=True, **changes))
+    tree = TreeBuilder(parameters(mark_ends=True, **changes))
     tree.source("source", "core")
     getattr(tree, kind)("relay", "core", "floor", parents=("source",))
     for index in range(3):

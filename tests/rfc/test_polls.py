@@ -12,10 +12,10 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Send
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.children import Children
-from pgm.core.polling.poll_responder import NodeId, PollAnswers
+from pgm.core.polling.poll_responder import NodeId, PollResponder
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.sim.applications import Traffic
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import tsi_of
 from pgm.units import MICROSECOND, NEVER, SECOND
 from pgm.wire.control_packets import Poll, Polr
@@ -71,7 +71,7 @@ class Child:
         self.said = []
         rng = random.Random(seed)
         self.node_id = NodeId(rng)
-        self.answers = PollAnswers(self.node_id, rng, Counters(), dlr_nla)
+        self.answers = PollResponder(self.node_id, rng, Counters(), dlr_nla)
 
     def hear(self, *polls, after=0):
         self.wait(after)
@@ -442,7 +442,7 @@ def test_of_two_relays_the_one_that_speaks_polls():
 @pytest.mark.rfc("POLL-13", "NE-38", "RCV-54", "POLL-11")
 def test_a_tree_counts_itself():
     """Source, two relays, a repairer on one floor, 40 and 7 receivers: everybody knows who is one hop below."""
-    tree = Tree(lan_parameters(poll_ivl=5 * SECOND, poll_bo_ivl=200 * MS, poll_history=3))
+    tree = TreeBuilder(lan_parameters(poll_ivl=5 * SECOND, poll_bo_ivl=200 * MS, poll_history=3))
     tree.source("source", "core")
     tree.aggregator("relay-a", "core", "floor-a", parents=("source",))
     tree.repairer("relay-b", "core", "floor-b", parents=("source",))

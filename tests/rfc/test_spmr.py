@@ -8,7 +8,7 @@ import pytest
 
 from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from tests.reference import DATA_PORT
@@ -101,7 +101,9 @@ def test_a_repairer_is_silenced_by_the_request_of_another():
 @pytest.mark.rfc("SPMR-02", "SPMR-03", "SPMR-04", "SPMR-06", "SRC-26")
 def test_a_crowd_of_late_joiners_asks_about_once():
     """Section 14, test 18: sixty receivers come to a running session whose next SPM is far away."""
-    tree = Tree(parameters(ambient_spm_ivl=60 * SECOND, ihb_min=50 * MS, ihb_max=60 * SECOND, peer_expiry=200 * SECOND))
+    tree = TreeBuilder(
+        parameters(ambient_spm_ivl=60 * SECOND, ihb_min=50 * MS, ihb_max=60 * SECOND, peer_expiry=200 * SECOND)
+    )
     tree.source("source", "lan")
     names = [tree.receiver(f"receiver-{index}", "lan", "source") for index in range(60)]
     requests, spms = Tap(is_a(T.SPMR)), Tap(is_a(T.SPM))

@@ -15,7 +15,7 @@ from pgm.archive.requests import ACTION_FILES, RangeRequest
 from pgm.archive.service.local_reads import read_spots
 from pgm.spark import ranges
 from pgm.spark.offsets import spans_of
-from pgm.spark.options import READ, Options, read_options
+from pgm.spark.options import READ, SourceOptions, read_options
 from pgm.spark.ranges import RangeReader, pieces_of
 from pgm.spark.recorders import ask, survey
 from pgm.spark.sessions import sessions_of
@@ -23,12 +23,12 @@ from tests.spark.support.archives import archive, at, served, session
 from tests.unit.archive.makers import TSI_TEXT, loss, messages
 
 
-def _options(recorders: str, **values: object) -> Options:
+def _options(recorders: str, **values: object) -> SourceOptions:
     given = {"recorders": recorders, "retrySeconds": "0", **values}
     return read_options({key: str(value) for key, value in given.items()}, READ)
 
 
-def _rows(options: Options) -> list[dict[str, Any]]:
+def _rows(options: SourceOptions) -> list[dict[str, Any]]:
     pieces = pieces_of(spans_of(sessions_of(survey(options), options), options), options)
     return [row for piece in pieces for batch in RangeReader(piece, options).batches() for row in batch.to_pylist()]
 

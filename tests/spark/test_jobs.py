@@ -17,7 +17,7 @@ from pgm.impairments import Impairment
 from pgm.parameters import Parameters
 from pgm.sim import report as sim_report
 from pgm.sim.checks.checker import Checker
-from pgm.sim.node import Node
+from pgm.sim.node import SimulatedNode
 from pgm.spark.jobs import events, losses, repairs, summary, timers
 from pgm.spark.jobs import gilbert_elliott as fit
 from pgm.telemetry.events import EventLog
@@ -44,7 +44,7 @@ class Truth(Checker):
         self.early: dict[tuple[str, str], set[int]] = defaultdict(set)
         self.newest: dict[tuple[str, str], int] = defaultdict(int)
 
-    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+    def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
         place = channel.segment.name, node.name
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Nak) and item.kind is PacketType.NCF:
@@ -56,7 +56,7 @@ class Truth(Checker):
                 self.early[place].update(range(max(sqns.start, self.newest[place]), sqns.stop))
             self.newest[place] = max(self.newest[place], sqns.stop)
 
-    def performs(self, node: Node, effects: object) -> None:
+    def performs(self, node: SimulatedNode, effects: object) -> None:
         for effect in effects:  # type: ignore[attr-defined]
             if isinstance(effect, Send):
                 for sqns, kind in _data_of(Train.of(effect.octets, effect.stride)):

@@ -11,8 +11,8 @@ import pytest
 
 from pgm.spark.errors import DataLoss, RecorderDown
 from pgm.spark.offsets import spans_of
-from pgm.spark.options import READ, Options, read_options
-from pgm.spark.ranges import Piece, RangeReader, pieces_of
+from pgm.spark.options import READ, SourceOptions, read_options
+from pgm.spark.ranges import RangePiece, RangeReader, pieces_of
 from pgm.spark.recorders import survey
 from pgm.spark.register import packed
 from pgm.spark.sessions import sessions_of
@@ -21,16 +21,16 @@ from tests.spark.support.archives import archive, at, served, session
 from tests.unit.archive.makers import loss, messages
 
 
-def options(recorders: str, **values: object) -> Options:
+def options(recorders: str, **values: object) -> SourceOptions:
     given = {"recorders": recorders, "retrySeconds": "0", "columns": "sqn", **values}
     return read_options({key: str(value) for key, value in given.items()}, READ)
 
 
-def pieces(chosen: Options) -> list[Piece]:
+def pieces(chosen: SourceOptions) -> list[RangePiece]:
     return pieces_of(spans_of(sessions_of(survey(chosen), chosen), chosen), chosen)
 
 
-def sqns(chosen: Options) -> list[int]:
+def sqns(chosen: SourceOptions) -> list[int]:
     return [
         sqn
         for piece in pieces(chosen)
@@ -60,10 +60,10 @@ def test_a_service_that_is_killed_in_the_middle_of_a_range(tmp_path: Path) -> No
         assert found == list(range(20_000))
         alone = options(piece.places[0].location, columns="sqn,value", localFiles="false")
         with pytest.raises(RecorderDown, match="does not answer"):
-            list(RangeReader(Piece(_session(piece), 0, 20_000, piece.places[:1]), alone).batches())
+            list(RangeReader(RangePiece(_session(piece), 0, 20_000, piece.places[:1]), alone).batches())
 
 
-def _session(piece: Piece) -> object:
+def _session(piece: RangePiece) -> object:
     return attrs.make_class("Session", ["key", "tsi", "epoch_us"])(piece.key, piece.tsi, piece.epoch_us)
 
 

@@ -18,7 +18,7 @@ from pgm.archive.service.service import RangeService
 from pgm.parameters import Parameters
 from pgm.spark import register, without_repeats
 from pgm.spark.errors import PublishFailed, RecorderDown, RecorderRefused
-from pgm.spark.sink import Staged
+from pgm.spark.sink import StagedBatch
 from pgm.spark.source import PgmDataSource
 from tests.spark.support.archives import archive, at, served, session
 from tests.unit.archive.makers import TSI_TEXT, messages
@@ -93,7 +93,7 @@ def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Pa
             with pytest.raises((RecorderDown, RecorderRefused), match=says):
                 source.reader(rows.schema).partitions()
             with pytest.raises(PublishFailed, match=says):
-                source.writer(rows.select("value").schema, overwrite=False).commit([Staged("a", 0, 1, "query")])
+                source.writer(rows.select("value").schema, overwrite=False).commit([StagedBatch("a", 0, 1, "query")])
         assert len(sent) == 500
 
 

@@ -27,9 +27,9 @@ from deploy.tune.command import (
     with_caches,
     with_timers_of,
 )
-from deploy.tune.search import Found, Score, Search, front, value_of
+from deploy.tune.search import Score, SearchResult, TimerSearch, front, value_of
 from deploy.tune.space import child_of, draw, knobs, rounded_up, sound
-from deploy.tune.trial import Candidate, Outcome, Place, Trial, applied, run
+from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, applied, run
 from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
@@ -47,9 +47,9 @@ HALL = Path("deploy/topologies/lossy-hall.toml")
 ENOUGH = 200
 
 
-def place(messages: int = 120) -> Place:
+def place(messages: int = 120) -> TrialSetting:
     topology = load_checked(HALL)
-    return Place(
+    return TrialSetting(
         HALL.read_text(), str(HALL), messages, 600, tuple(delays_of(topology, {}, ()).items()), (), (("device-*", 4),)
     )
 
@@ -97,15 +97,15 @@ def test_one_more_repairer_is_a_tree_that_works() -> None:
 
 
 def test_a_run_is_decided_by_its_seed() -> None:
-    one = run(Trial(place(), Candidate(), 5))
-    assert one == run(Trial(place(), Candidate(), 5))
-    assert one != run(Trial(place(), Candidate(), 6))
+    one = run(TuneTrial(place(), Candidate(), 5))
+    assert one == run(TuneTrial(place(), Candidate(), 5))
+    assert one != run(TuneTrial(place(), Candidate(), 6))
     assert one.missed > 0
     assert one.mean_ms < one.p99_ms <= one.worst_ms
 
 
-def outcome(p99: float, traffic: float, lost: int = 0) -> Outcome:
-    return Outcome(p99 / 2, p99, p99, traffic, 0.1, lost, 100)
+def outcome(p99: float, traffic: float, lost: int = 0) -> RunMeasures:
+    return RunMeasures(p99 / 2, p99, p99, traffic, 0.1, lost, 100)
 
 
 def test_what_loses_more_or_costs_far_more_never_wins() -> None:
@@ -128,7 +128,7 @@ def test_a_search_on_spark_finds_better_and_the_same_again(spark: SparkSession) 
     def search() -> tuple[Score, Score]:
         sweep = Sweep(spark, run, 0.02)
         all_knobs = knobs(load_checked(HALL), dict(where.delays))
-        found = Search(sweep, where, all_knobs, load_checked(HALL), 1, 100, said.append).go([])
+        found = TimerSearch(sweep, where, all_knobs, load_checked(HALL), 1, 100, said.append).go([])
         assert sweep.usage.runs > 80
         assert sweep.usage.cpu_s > 0
         return found.file, found.best
@@ -153,7 +153,7 @@ def test_the_least_cache_is_the_shortest_before_it_gets_worse() -> None:
         ([(80, 1.0), (40, 0.99)], 40),
         ([], 0),
     ):
-        found = Found(file, file, [], [], [], [score_of_cache(*one) for one in scored])
+        found = SearchResult(file, file, [], [], [], [score_of_cache(*one) for one in scored])
         assert found.least_cache == least * MILLISECOND
 
 
@@ -162,8 +162,8 @@ def test_caches_that_are_enough_are_written_with_a_margin_where_no_table_of_a_no
     without = HALL.read_text().replace("cache = {", "# cache = {")
     free = loads(without)
     file = Score(Candidate(), outcome(1, 1), 1.0, 4)
-    enough = Found(file, file, [], [], [], [score_of_cache(900, 1.0), score_of_cache(450, 2.0)])
-    nothing = Found(file, file, [], [], [], [])
+    enough = SearchResult(file, file, [], [], [], [score_of_cache(900, 1.0), score_of_cache(450, 2.0)])
+    nothing = SearchResult(file, file, [], [], [], [])
     candidate, why = with_caches(enough, free)
     assert candidate.overrides == (("hall", (("cache_secs", 3600 * MILLISECOND),)),)
     assert "4 times what was enough" in why["hall", "cache_secs"]
@@ -208,7 +208,7 @@ def test_another_file_is_compared_over_the_same_seeds_and_must_have_the_same_tre
         "nak_rdata_ivl": 40 * MILLISECOND,
         "rdata_ignore_ivl": 10 * MILLISECOND,
     }
-    found = Search(Sweep(spark, run, 0.02), where, all_knobs, topology, 1, 100).go([], [candidate])
+    found = TimerSearch(Sweep(spark, run, 0.02), where, all_knobs, topology, 1, 100).go([], [candidate])
     (known,) = found.known
     assert (known.candidate, known.runs) == (candidate, found.file.runs)
     assert known in found.finals
@@ -277,7 +277,7 @@ def test_the_command_tunes_with_the_losses_of_telemetry(tmp_path: Path) -> None:
     assert out.with_suffix(".svg").read_text().startswith("<svg")
     # Twice the loss of the file: what is simulated is what was seen.
     where = attrs.evolve(place(ENOUGH), counts=(("device-*", 3),))
-    by_file = [run(Trial(where, Candidate(), seed)).missed for seed in range(8)]
+    by_file = [run(TuneTrial(where, Candidate(), seed)).missed for seed in range(8)]
     assert done.json["file"]["missed"] / done.json["file"]["runs"] > 1.4 * sum(by_file) / len(by_file)
 
 

@@ -18,7 +18,7 @@ import repairer.process
 from pgm.core.effects import NOTHING, Effect, Effects
 from pgm.core.structures.arena import Arena
 from pgm.impairments import Impairment, Injector
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.open import driven, open_receiver, open_source
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
@@ -96,11 +96,11 @@ async def run_tree(tracer: Tracer) -> list[bytes]:
             "aggregator": aggregator.process.build,
             "repairer": repairer.process.build,
         }
-        elements: list[Driver] = []
+        elements: list[TrioDriver] = []
         for name, build in builders.items():
             plan = plan_node(topology, NODES.get(name, name))
             links = open_links(plan, Arena())
-            driver = Driver(build(plan, [link.segment for link in links]), links, Nobody())  # type: ignore[arg-type]
+            driver = TrioDriver(build(plan, [link.segment for link in links]), links, Nobody())  # type: ignore[arg-type]
             tracer.name(name, driver)
             elements.append(driver)
             await stack.enter_async_context(driven(driver))

@@ -24,7 +24,7 @@ import trio
 
 from deploy.bench.benchmarks.file_contenders import GROUP, FileContender, FileJob, chosen_for_files
 from deploy.bench.lan import Lan, has_joined, open_lan
-from deploy.bench.settings import Row, Settings
+from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.trial import environment
 from pgm.errors import ProcessError
 from pgm.units import MIB, format_rate
@@ -101,7 +101,7 @@ class Process:
         return self.log.read_bytes()[-_TAIL_OCTETS:].decode(errors="replace")
 
 
-async def files(settings: Settings) -> list[Row]:
+async def files(settings: BenchSettings) -> list[Row]:
     """Rows of all contenders for each size, the best of `uftp_rates` for who needs to be told one."""
     contenders = chosen_for_files(settings.contenders)
     rows: list[Row] = []
@@ -113,7 +113,7 @@ async def files(settings: Settings) -> list[Row]:
 
 
 @contextmanager
-def _folder(size: int, settings: Settings) -> Iterator[Path]:
+def _folder(size: int, settings: BenchSettings) -> Iterator[Path]:
     """A place for the file and all copies. Raises `ProcessError` where there is no room."""
     at = settings.folder if "TMPDIR" in os.environ or not _MEMORY.is_dir() else _MEMORY
     needed, free = size * (settings.file_receivers + 1), shutil.disk_usage(at).free
@@ -127,7 +127,7 @@ def _folder(size: int, settings: Settings) -> Iterator[Path]:
 
 
 async def _of_size(
-    contenders: Sequence[FileContender], lan: Lan, folder: Path, size: int, settings: Settings
+    contenders: Sequence[FileContender], lan: Lan, folder: Path, size: int, settings: BenchSettings
 ) -> list[Row]:
     file = folder / "file"
     settings.say(f"making a file of {size:,} octets")
@@ -155,7 +155,7 @@ async def _of_size(
 
 
 async def _best_rate(
-    contender: FileContender, once: Callable[[FileContender, int], Awaitable[Transfer]], settings: Settings
+    contender: FileContender, once: Callable[[FileContender, int], Awaitable[Transfer]], settings: BenchSettings
 ) -> int:
     """The rate of those given at which it takes least time; 0 for who needs none."""
     if not contender.needs_rate:
@@ -187,7 +187,7 @@ def figures(results: Sequence[Transfer], size: int, rate: int) -> Row:
     return row
 
 
-async def _once(contender: FileContender, rate: int, *, lan: Lan, file: Path, settings: Settings) -> Transfer:
+async def _once(contender: FileContender, rate: int, *, lan: Lan, file: Path, settings: BenchSettings) -> Transfer:
     """One transfer, into folders of its own."""
     with tempfile.TemporaryDirectory(dir=file.parent) as name, ExitStack() as stack:
         scratch = Path(name)

@@ -9,7 +9,7 @@ import trio
 
 from deploy.bench.peer import Peer, running
 from deploy.bench.place import ETHERNET_MTU, open_place
-from deploy.bench.settings import Row, Settings
+from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.tree import one_of_each
 from deploy.bench.trial import environment
 
@@ -18,7 +18,7 @@ _START_S = 60.0
 _SETTLE_S = 0.5  # after the last one has started: first SPMs, requests for them, answers
 
 
-async def idle(settings: Settings) -> list[Row]:
+async def idle(settings: BenchSettings) -> list[Row]:
     """A row for each role: nothing but SPMs for `seconds`."""
     with open_place("loopback", ETHERNET_MTU, 4) as place:
         file = one_of_each(settings.folder, place)

@@ -8,7 +8,7 @@ from functools import partial
 
 from deploy.bench.contender import Contender, Job
 from deploy.bench.place import ETHERNET_MTU, open_place
-from deploy.bench.settings import Row, Settings
+from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.trial import pair
 from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
@@ -18,7 +18,7 @@ _SPARE_S = 60.0
 _KEYS = ("mean_us", "p50_us", "p99_us", "p999_us", "min_us", "max_us")
 
 
-async def latency(settings: Settings) -> list[Row]:
+async def latency(settings: BenchSettings) -> list[Row]:
     """Rows of all contenders, who take turns: the median of the runs of each figure."""
     with open_place(settings.path, ETHERNET_MTU) as place:
         job = settings.job(place, SIZE)
@@ -29,7 +29,7 @@ async def latency(settings: Settings) -> list[Row]:
     return rows
 
 
-async def _row(contender: Contender, job: Job, settings: Settings, searcher: Searcher) -> Row:
+async def _row(contender: Contender, job: Job, settings: BenchSettings, searcher: Searcher) -> Row:
     row: Row = {"benchmark": "latency", "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
     why_not = contender.why_not(job)

@@ -10,9 +10,9 @@ import attrs
 from deploy.bench.contender import Contender, Job
 from deploy.bench.limits import sender_share
 from deploy.bench.peers.ours.common import source_parameters
-from deploy.bench.place import ETHERNET_MTU, Place, open_place
-from deploy.bench.settings import Row, Settings
-from deploy.bench.trial import Outcome, transfer
+from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
+from deploy.bench.settings import BenchSettings, Row
+from deploy.bench.trial import TrialResult, transfer
 from pgm.core.pacing.pacer import Pacer
 from pgm.errors import ProcessError
 from pgm.parameters import Parameters
@@ -41,7 +41,7 @@ class _Watched:
         return [sys.executable, "-m", "deploy.bench.peers.arrivals", job.as_json()]
 
 
-async def pacing(settings: Settings) -> list[Row]:
+async def pacing(settings: BenchSettings) -> list[Row]:
     """A row for each rate and source."""
     rows = []
     with open_place(settings.path, ETHERNET_MTU) as place:
@@ -57,7 +57,7 @@ async def pacing(settings: Settings) -> list[Row]:
     return rows
 
 
-async def _paced(contender: Contender, rate: int, place: Place, settings: Settings) -> Row:
+async def _paced(contender: Contender, rate: int, place: BenchNetwork, settings: BenchSettings) -> Row:
     """What came of one rate, in octets of packets a second."""
     each = rate / (SIZE + DATA_HEADER_OCTETS)
     # So many and not so long: what waits in the source's queue is to be measured too.
@@ -82,7 +82,7 @@ def _allowed_ns(job: Job) -> int:
     return Pacer(attrs.evolve(Parameters(), **known)).burst_ns
 
 
-def _figures(outcome: Outcome, measured: float) -> Row:
+def _figures(outcome: TrialResult, measured: float) -> Row:
     return {
         "messages_per_s": round(outcome.messages_per_s),
         "mb_per_s": round(outcome.mb_per_s, 3),

@@ -13,7 +13,7 @@ from deploy.bench.benchmarks.recorded_repairs import repairs
 from deploy.bench.benchmarks.recorded_tree import SIZE, disk_rate, head, run_tree
 from deploy.bench.place import ETHERNET_MTU, open_place
 from deploy.bench.ratios import part_of
-from deploy.bench.settings import Row, Settings
+from deploy.bench.settings import BenchSettings, Row
 
 SHARE = 0.6  # of the disk's rate
 _PARTS = ("plain", "recorded")
@@ -27,12 +27,12 @@ parents = ["source"]
 """
 
 
-async def record(settings: Settings) -> list[Row]:
+async def record(settings: BenchSettings) -> list[Row]:
     """What recording costs a receiver at 60 % of the disk's rate, and repairs at 60 % of it and above."""
     return [*await receivers(settings), *await repairs(settings)]
 
 
-async def receivers(settings: Settings) -> list[Row]:
+async def receivers(settings: BenchSettings) -> list[Row]:
     """Rows of a receiver that records and of one that does not, at 60 % of the disk's rate of sequential writes and syncs.
 
     The disk is that of the folder for temporary files, `TMPDIR`.

@@ -16,9 +16,9 @@ import numpy as np
 import trio
 
 from deploy.bench.benchmarks.recorded_tree import SIZE, disk_rate, head, run_tree
-from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
 from deploy.bench.ratios import part_of
-from deploy.bench.settings import Row, Settings
+from deploy.bench.settings import BenchSettings, Row
 from pgm.units import KIB, MIB, format_fraction
 
 Milliseconds = np.ndarray[Any, np.dtype[np.float64]]
@@ -52,7 +52,7 @@ parameters = {{ record_sync_bytes = "{step}B", record_batch_bytes = "{step}B", r
 """
 
 
-async def repairs(settings: Settings, shares: Sequence[float] = SHARES) -> list[Row]:
+async def repairs(settings: BenchSettings, shares: Sequence[float] = SHARES) -> list[Row]:
     """Rows of a repairer that records and of one that does not, for shares of the disk's rate."""
     step, disk = await trio.to_thread.run_sync(_step_of, settings)
     rows: list[Row] = []
@@ -71,7 +71,7 @@ async def repairs(settings: Settings, shares: Sequence[float] = SHARES) -> list[
     return rows
 
 
-def _step_of(settings: Settings) -> tuple[int, float]:
+def _step_of(settings: BenchSettings) -> tuple[int, float]:
     """How much to write between two syncs for the disk to be slow enough, and how fast it is then."""
     for step in _STEPS:
         settings.say(f"writing to {settings.folder}, synced every {step // KIB} KiB")
@@ -81,7 +81,9 @@ def _step_of(settings: Settings) -> tuple[int, float]:
     return step, disk_rate(settings.folder, settings.seconds, step)
 
 
-async def _run(place: Place, settings: Settings, disk: float, share: float, step: int, part: str) -> dict[str, Any]:
+async def _run(
+    place: BenchNetwork, settings: BenchSettings, disk: float, share: float, step: int, part: str
+) -> dict[str, Any]:
     archive, telemetry = settings.folder / "archive", settings.folder / "telemetry"
     rate = int(share * disk)
     queue = max(64 * KIB, 4 * step, int(_QUEUE_S * disk))

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from deploy.bench.place import Place
+from deploy.bench.place import BenchNetwork
 from deploy.node.supervisor import Supervisor
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.parameters import Parameters
@@ -40,7 +40,7 @@ streams = ["numbers"]
 """
 
 
-def head(place: Place, rate: int, window: str) -> str:
+def head(place: BenchNetwork, rate: int, window: str) -> str:
     """The start of a topology file, up to its source at host 0: one stream of `rate` octets a second on segment 0."""
     where = {"group": place.group(0), "port": place.port, "network": place.network(0)}
     return _HEAD.format(rate=rate, window=window, source=place.seat(0, 0).address, **where)

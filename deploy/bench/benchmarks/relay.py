@@ -14,11 +14,11 @@ from deploy.bench.contender import Contender
 from deploy.bench.contenders.ours_trio import OursTrio
 from deploy.bench.limits import limited_by
 from deploy.bench.peer import Peer, running
-from deploy.bench.place import ETHERNET_MTU, Place, open_place
-from deploy.bench.search import Maximum, Search
-from deploy.bench.settings import Row, Settings
+from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
+from deploy.bench.search import Maximum, RateSearch
+from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.tree import chain
-from deploy.bench.trial import Outcome, environment, transfer
+from deploy.bench.trial import TrialResult, environment, transfer
 from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
 
@@ -31,7 +31,7 @@ _LAYOUTS = ("", "aggregator", "repairer")
 
 
 @asynccontextmanager
-async def _relay(place: Place, role: str, file: str, folder: str) -> AsyncIterator[Peer | None]:
+async def _relay(place: BenchNetwork, role: str, file: str, folder: str) -> AsyncIterator[Peer | None]:
     """The process in the middle, if there is one."""
     if not role:
         yield None
@@ -52,7 +52,7 @@ class _Found:
     peak_octets: int
 
 
-async def relay(settings: Settings) -> list[Row]:
+async def relay(settings: BenchSettings) -> list[Row]:
     """Rows: direct, through an aggregator, through a repairer, which take turns."""
     contender = OursTrio()
     found = await by_turns([partial(_measured, contender, role, settings) for role in _LAYOUTS])
@@ -66,7 +66,7 @@ async def relay(settings: Settings) -> list[Row]:
     return rows
 
 
-async def _measured(contender: Contender, role: str, settings: Settings, searcher: Searcher) -> _Found | str:
+async def _measured(contender: Contender, role: str, settings: BenchSettings, searcher: Searcher) -> _Found | str:
     """What was found, or why nothing was."""
     try:
         with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
@@ -75,14 +75,16 @@ async def _measured(contender: Contender, role: str, settings: Settings, searche
         return error.message
 
 
-async def _searched(contender: Contender, role: str, place: Place, settings: Settings, searcher: Searcher) -> _Found:
+async def _searched(
+    contender: Contender, role: str, place: BenchNetwork, settings: BenchSettings, searcher: Searcher
+) -> _Found:
     file = chain(settings.folder, place, role, settings.rcvbuf)
     job = settings.job(place, SIZE, file=str(file))
     relay_cpu_s: dict[int, float] = {}
-    kept: list[Outcome] = []  # so that no id is used twice
+    kept: list[TrialResult] = []  # so that no id is used twice
     peak = 0
 
-    async def run(rate: float) -> Outcome:
+    async def run(rate: float) -> TrialResult:
         nonlocal peak
         async with searcher.trial(), _relay(place, role, str(file), str(settings.folder)) as element:
             before = element.usage.cpu_s if element else 0.0
@@ -96,7 +98,7 @@ async def _searched(contender: Contender, role: str, place: Place, settings: Set
         kept.append(outcome)
         return outcome
 
-    maximum = await Search(run, settings.runs, settings.precision, searcher.found).maximum()
+    maximum = await RateSearch(run, settings.runs, settings.precision, searcher.found).maximum()
     row = figures(contender, maximum) | {"path": place.kind, "mtu": place.mtu}
     row["limited_by"] = limited_by(contender, maximum)
     return _Found(maximum, row, relay_cpu_s, peak)

@@ -16,10 +16,10 @@ from deploy.bench.benchmarks.throughput import figures, lossless_maximum
 from deploy.bench.contender import Contender, Job
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.limits import limited_by
-from deploy.bench.place import ETHERNET_MTU, Place, open_place
+from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
 from deploy.bench.search import Maximum
-from deploy.bench.settings import Row, Settings
-from deploy.bench.trial import Outcome, pair, transfer
+from deploy.bench.settings import BenchSettings, Row
+from deploy.bench.trial import TrialResult, pair, transfer
 from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
 from pgm.parameters import Parameters
@@ -72,7 +72,7 @@ _TAKES = (
 _LIFTED: dict[str, int | float | str] = {"txw_max_rte": 125_000_000_000, "rdata_share": 1.0}
 
 
-async def repair(settings: Settings) -> list[Row]:
+async def repair(settings: BenchSettings) -> list[Row]:
     """Rows of all contenders and parts."""
     rows: list[Row] = []
 
@@ -94,12 +94,12 @@ async def repair(settings: Settings) -> list[Row]:
     return rows
 
 
-def _row(contender: Contender, part: str, place: Place) -> Row:
+def _row(contender: Contender, part: str, place: BenchNetwork) -> Row:
     row = {"benchmark": "repair", "part": part, "contender": contender.name, "title": contender.title, "size": SIZE}
     return row | {"path": place.kind, "mtu": place.mtu}
 
 
-async def _losses(contender: Contender, place: Place, settings: Settings, why_not: str) -> list[Row]:
+async def _losses(contender: Contender, place: BenchNetwork, settings: BenchSettings, why_not: str) -> list[Row]:
     """Goodput with each kind of loss, beside none on the same path; the two take turns."""
     job = settings.job(place, SIZE, quiet_s=_QUIET_S)
     of_place = _row(contender, "random loss", place)
@@ -118,7 +118,7 @@ async def _losses(contender: Contender, place: Place, settings: Settings, why_no
     return rows
 
 
-async def _lossy(contender: Contender, kind: _Loss, job: Job, settings: Settings) -> Row:
+async def _lossy(contender: Contender, kind: _Loss, job: Job, settings: BenchSettings) -> Row:
     """One row of it. Raises `ProcessError`."""
     kind.prepare(job, 0.0)
     wanted = await _wanted(contender, job, settings) if contender.is_ours else {}
@@ -135,7 +135,7 @@ async def _lossy(contender: Contender, kind: _Loss, job: Job, settings: Settings
     return _goodput(contender, without, found) | held | wanted
 
 
-async def _wanted(contender: Contender, job: Job, settings: Settings) -> Row:
+async def _wanted(contender: Contender, job: Job, settings: BenchSettings) -> Row:
     """What half of all repairs should take at most: three round trips, half of the longest back-off, both holds, and what trio's timers add."""
     said = await trips(contender, attrs.evolve(job, size=ASKED_SIZE, seconds=_TRIPS_S))
     round_trip_ms, timers = said["p50_us"] / 1e3, Parameters()
@@ -145,7 +145,7 @@ async def _wanted(contender: Contender, job: Job, settings: Settings) -> Row:
     return {"round_trip_ms": round(round_trip_ms, 3), "repair_wanted_ms": round(bound_ms, 3)}
 
 
-async def _held(contender: Contender, job: Job, settings: Settings, without: Maximum) -> Row:
+async def _held(contender: Contender, job: Job, settings: BenchSettings, without: Maximum) -> Row:
     """Runs at the share of the lossless rate that losses must leave; ours once more with a clock on every repair, which costs the receiver something."""
     lossless = without.median
     if lossless is None:
@@ -177,12 +177,12 @@ def _goodput(contender: Contender, without: Maximum, found: Maximum) -> Row:
     }
 
 
-async def _flat_out(contender: Contender, place: Place, settings: Settings) -> Row:
+async def _flat_out(contender: Contender, place: BenchNetwork, settings: BenchSettings) -> Row:
     """A source that is told to run flat out and yields (`flow = "yield"`), with losses inside of its trains and without, by turns."""
     row = _row(contender, f"{format_fraction(settings.loss)} lost, told to run flat out", place)
     whole = settings.job(place, SIZE, quiet_s=_QUIET_S, flow="yield")
-    without: list[Outcome] = []
-    runs: list[Outcome] = []
+    without: list[TrialResult] = []
+    runs: list[TrialResult] = []
     try:
         for _ in range(settings.runs):
             without.append(await transfer(contender, whole))
@@ -200,7 +200,7 @@ async def _flat_out(contender: Contender, place: Place, settings: Settings) -> R
     return row | found | {"lost": lost, "limited_by": "the source chose its rate, by what it was asked for"}
 
 
-async def _burst(contender: Contender, place: Place, settings: Settings) -> Row:
+async def _burst(contender: Contender, place: BenchNetwork, settings: BenchSettings) -> Row:
     """A receiver loses so many packets in a row; the source takes the time from the first NAK to the last repair."""
     count = settings.burst
     row = _row(contender, f"burst of {count:,}", place)

@@ -13,7 +13,7 @@ from deploy.bench.contender import Job
 from deploy.bench.contenders.ours_trio import OursTrio
 from deploy.bench.peer import Peer, running
 from deploy.bench.place import ETHERNET_MTU, open_place
-from deploy.bench.settings import Row, Settings
+from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.tree import three_tiers
 from deploy.bench.trial import environment
 from deploy.node.roles import build_core
@@ -35,7 +35,7 @@ _LOSS = 0.01  # on every last hop
 _DELAY = 50 * MICROSECOND
 
 
-async def scale(settings: Settings) -> list[Row]:
+async def scale(settings: BenchSettings) -> list[Row]:
     """Rows: real processes on this machine, then the simulator."""
     rows = []
     for count in settings.receivers:
@@ -47,7 +47,7 @@ async def scale(settings: Settings) -> list[Row]:
     return rows
 
 
-async def _processes(count: int, settings: Settings) -> Row:
+async def _processes(count: int, settings: BenchSettings) -> Row:
     contender = OursTrio()
     with open_place(settings.path, ETHERNET_MTU) as place:
         job = settings.job(place, SIZE, rate=_RATE)
@@ -100,7 +100,7 @@ async def _sent_to(sender: Peer, receivers: list[Peer], job: Job) -> Row:
     }
 
 
-def _simulated(count: int, settings: Settings) -> Row:
+def _simulated(count: int, settings: BenchSettings) -> Row:
     file = three_tiers(settings.folder, count)
     plans = {name: _lossy(plan) for name, plan in plan_all(load_checked(file)).items()}
     settings.say(f"simulating {count:,} receivers")

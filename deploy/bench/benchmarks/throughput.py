@@ -10,14 +10,14 @@ import attrs
 from deploy.bench.contender import Contender, Job
 from deploy.bench.limits import limited_by, receiver_share, sender_share
 from deploy.bench.place import open_place
-from deploy.bench.search import Maximum, Search
-from deploy.bench.settings import Row, Settings, mtu_of
-from deploy.bench.trial import Outcome, transfer
+from deploy.bench.search import Maximum, RateSearch
+from deploy.bench.settings import BenchSettings, Row, mtu_of
+from deploy.bench.trial import TrialResult, transfer
 from deploy.bench.turns import Searcher, by_turns
 from pgm.errors import ProcessError
 
 
-async def throughput(settings: Settings) -> list[Row]:
+async def throughput(settings: BenchSettings) -> list[Row]:
     """Rows of all contenders for all sizes."""
     rows = []
     for size in settings.sizes:
@@ -26,7 +26,7 @@ async def throughput(settings: Settings) -> list[Row]:
     return rows
 
 
-async def contended(benchmark: str, job: Job, settings: Settings) -> list[Row]:
+async def contended(benchmark: str, job: Job, settings: BenchSettings) -> list[Row]:
     """The rows of all contenders of a benchmark, who take turns."""
     contenders = settings.contenders_of(benchmark)
     rows = await by_turns([partial(_row, benchmark, one, job, settings) for one in contenders])
@@ -35,7 +35,7 @@ async def contended(benchmark: str, job: Job, settings: Settings) -> list[Row]:
     return rows
 
 
-async def _row(benchmark: str, contender: Contender, job: Job, settings: Settings, searcher: Searcher) -> Row:
+async def _row(benchmark: str, contender: Contender, job: Job, settings: BenchSettings, searcher: Searcher) -> Row:
     """The row of one contender: its lossless maximum, or why it has none."""
     row: Row = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
@@ -52,14 +52,14 @@ async def _row(benchmark: str, contender: Contender, job: Job, settings: Setting
 async def lossless_maximum(
     contender: Contender,
     job: Job,
-    settings: Settings,
+    settings: BenchSettings,
     searcher: Searcher,
     prepare: Callable[[], None] = lambda: None,
     title: str = "",
 ) -> Maximum:
     """Search for it, saying how it goes; `prepare` makes the path ready for a trial. Raises `ProcessError`."""
 
-    async def run(rate: float) -> Outcome:
+    async def run(rate: float) -> TrialResult:
         async with searcher.trial():
             prepare()
             outcome = await transfer(contender, attrs.evolve(job, rate=rate))
@@ -70,7 +70,7 @@ async def lossless_maximum(
         )
         return outcome
 
-    return await Search(run, settings.runs, settings.precision, searcher.found).maximum()
+    return await RateSearch(run, settings.runs, settings.precision, searcher.found).maximum()
 
 
 def figures(contender: Contender, found: Maximum) -> Row:

@@ -24,7 +24,7 @@ _NUMBER = slice(DATA_HEADER_OCTETS, DATA_HEADER_OCTETS + NUMBER_OCTETS)
 _IS_PROBE = PROBE.to_bytes(NUMBER_OCTETS, "big")
 
 
-class Arrivals:
+class ArrivalLog:
     """What came, and the fullest that a bucket drained at `rate` octets a second was of it."""
 
     def __init__(self, rate: int) -> None:
@@ -52,7 +52,7 @@ def recv(control: Control, job: Mapping[str, Any]) -> None:
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     sock.settimeout(_WAIT_S)
     packet = job["size"] + DATA_HEADER_OCTETS
-    arrivals = Arrivals(source_parameters(job)["txw_max_rte"])
+    arrivals = ArrivalLog(source_parameters(job)["txw_max_rte"])
     buffer = bytearray(_READ_OCTETS)
     expected, quiet_s, reads, messages, hears = None, 0.0, 0, 0, False
     control.say("ready")

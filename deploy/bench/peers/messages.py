@@ -16,7 +16,7 @@ PROBE = (1 << 64) - 1  # the number of messages that only ask whether anybody he
 _BATCH_OCTETS = 262_144  # of messages made at once: some trains of the largest kind
 
 
-class Maker:
+class MessageMaker:
     """Makes messages of one size, a batch at a time, in the same memory."""
 
     def __init__(self, size: int) -> None:
@@ -45,7 +45,7 @@ def pattern(size: int) -> Octets:
     return octets
 
 
-class Tally:
+class MessageTally:
     """What a receiver got: that the numbers are in order is checked of all, the octets of one message in each batch."""
 
     def __init__(self, size: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
 from deploy.bench.peers.messages import pattern
 from deploy.bench.peers.pace import Pace
-from deploy.bench.peers.round_trips import Answered, Trips
+from deploy.bench.peers.round_trips import RoundTrips, TripResult
 from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT
 
 _READ_OCTETS = 65_536
@@ -176,11 +176,11 @@ def ping(control: Control, job: Mapping[str, Any]) -> None:
     while control.word(_WAIT_S) != "go" and not control.is_over:
         pass
     payload, buffer = pattern(job["size"]).tobytes(), bytearray(_READ_OCTETS)
-    trips = Trips(job["seconds"])
+    trips = RoundTrips(job["seconds"])
     while not trips.are_over:
         trips.begin()
         out.send(payload)
-        trips.end(Answered.YES if take(back, buffer, _late()) else Answered.NO)
+        trips.end(TripResult.YES if take(back, buffer, _late()) else TripResult.NO)
     control.say("result", **trips.result())
     while not control.is_over:
         control.word(QUIET_S)

@@ -11,7 +11,7 @@ import trio
 from deploy.bench.peers.control import QUIET_S, Control
 from deploy.bench.peers.messages import pattern
 from deploy.bench.peers.raw import listening_socket, sending_socket
-from deploy.bench.peers.round_trips import Answered, Trips
+from deploy.bench.peers.round_trips import RoundTrips, TripResult
 from deploy.bench.peers.trio_control import until_over, until_word
 
 _READ_OCTETS = 65_536
@@ -29,13 +29,13 @@ async def ping(control: Control, job: Mapping[str, Any]) -> None:
     control.say("ready")
     await until_word(control, "go")
     payload = pattern(job["size"]).tobytes()
-    trips = Trips(job["seconds"])
+    trips = RoundTrips(job["seconds"])
     while not trips.are_over:
         trips.begin()
         await out.send(payload)
         with trio.move_on_after(QUIET_S) as scope:
             await back.recv(_READ_OCTETS)
-        trips.end(Answered.NO if scope.cancelled_caught else Answered.YES)
+        trips.end(TripResult.NO if scope.cancelled_caught else TripResult.YES)
     control.say("result", **trips.result())
     await until_over(control)
 

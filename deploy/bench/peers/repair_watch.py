@@ -14,7 +14,7 @@ from pgm.core.status import SessionStatus
 from pgm.impairments import Impairment, Injector, Lost
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
-from pgm.wire.train import Data, Scattered, Train
+from pgm.wire.train import Data, DataWithGaps, Train
 
 _MASK = 0xFFFFFFFF
 
@@ -58,7 +58,7 @@ class ReceiverWatch(_Watched):
         for item in train.parse_scattered_untrusted()[0]:
             if isinstance(item, Data):
                 self._see(item.type, item.wire_sqn, item.wire_sqn + item.count, now_ns)
-            elif isinstance(item, Scattered):
+            elif isinstance(item, DataWithGaps):
                 for low, end in item.spans:
                     self._see(item.data.type, item.data.wire_sqn + low, item.data.wire_sqn + end, now_ns)
         return super().receive(train, channel, peer, now_ns)

@@ -10,7 +10,7 @@ import numpy as np
 _WARM_UP_S = 0.3  # not counted: caches, window memory, adaptive spinning
 
 
-class Answered(enum.Enum):
+class TripResult(enum.Enum):
     """What became of a question."""
 
     YES = "yes"
@@ -18,7 +18,7 @@ class Answered(enum.Enum):
     LOST = "lost"  # and it was said so
 
 
-class Trips:
+class RoundTrips:
     """Takes the times for `seconds`, after a while to warm up."""
 
     def __init__(self, seconds: float) -> None:
@@ -37,11 +37,11 @@ class Trips:
         """A question is about to go."""
         self._begun_ns = time.monotonic_ns()
 
-    def end(self, answered: Answered) -> None:
+    def end(self, answered: TripResult) -> None:
         """Its answer has come, or will not."""
         if self._begun_ns < self._counts_from_ns:
             return
-        if answered is Answered.YES:
+        if answered is TripResult.YES:
             self._times_ns.append(time.monotonic_ns() - self._begun_ns)
         else:
             self._lost += 1

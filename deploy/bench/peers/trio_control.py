@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from deploy.bench.peers.control import STDIN, Control
-from deploy.bench.peers.messages import Tally
+from deploy.bench.peers.messages import MessageTally
 from deploy.bench.peers.repair_watch import OneBurst
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import Message
@@ -35,14 +35,16 @@ async def until_over(control: Control) -> None:
         await next_word(control)
 
 
-async def take_each(receiver: Receiver, tally: Tally) -> None:
+async def take_each(receiver: Receiver, tally: MessageTally) -> None:
     """Take message by message."""
     async for item in receiver:
         if isinstance(item, Message):
             tally.add_one(item.payload)
 
 
-async def until_complete(control: Control, job: Mapping[str, Any], tally: Tally, burst: OneBurst | None = None) -> None:
+async def until_complete(
+    control: Control, job: Mapping[str, Any], tally: MessageTally, burst: OneBurst | None = None
+) -> None:
     """Wait until all that is expected is there, or nothing has come for a while; says what is heard, and loses when told to."""
     expected, heard = None, False
     seen, since = -1, trio.current_time()

@@ -6,13 +6,13 @@ import json
 
 import attrs
 
-from pgm.archive.session import Session
-from pgm.core.session.state import Path
+from pgm.archive.session import RecordedSession
+from pgm.core.session.state import SessionState
 from pgm.wire.formats import Tsi, tsi_text
 
 
 @attrs.frozen
-class Names:
+class RowNames:
     """How the rows name what a node records: its own name, its segment, and by data port its streams and their sources."""
 
     node: str
@@ -23,10 +23,10 @@ class Names:
 
 
 @attrs.frozen(eq=False)
-class Feed:
+class SessionFeed:
     """One session as the protocol delivers it. `shift` makes the node's own sqns those of the source."""
 
-    session: Session
+    session: RecordedSession
     shift: int = 0
     has_batches: bool = False  # messages share packets and have subjects (framing = "batch")
 
@@ -35,18 +35,18 @@ class Feed:
         return json.dumps(attrs.asdict(self), separators=(",", ":")).encode()
 
     @classmethod
-    def from_bytes(cls, octets: bytes) -> Feed:
+    def from_bytes(cls, octets: bytes) -> SessionFeed:
         """Read it there."""
         told = json.loads(octets)
-        return cls(Session(**told["session"]), told["shift"], told["has_batches"])
+        return cls(RecordedSession(**told["session"]), told["shift"], told["has_batches"])
 
 
-def feed_of(tsi: Tsi, path: Path | None, names: Names) -> Feed:
+def feed_of(tsi: Tsi, path: SessionState | None, names: RowNames) -> SessionFeed:
     """How a session is recorded, by what is known of it now."""
     if path is None:  # it was evicted before anything came of it
-        return Feed(Session(tsi_text(tsi), node=names.node, segment=names.segment))
+        return SessionFeed(RecordedSession(tsi_text(tsi), node=names.node, segment=names.segment))
     epoch_us = None if path.started_ns is None or path.epoch_shift is None else path.started_ns // 1000
-    session = Session(
+    session = RecordedSession(
         tsi=tsi_text(tsi),
         epoch_us=epoch_us,
         stream=names.streams.get(path.data_port),
@@ -54,4 +54,4 @@ def feed_of(tsi: Tsi, path: Path | None, names: Names) -> Feed:
         node=names.node,
         segment=names.segment,
     )
-    return Feed(session, (path.epoch_shift or 0) if epoch_us is not None else 0, path.data_port in names.batched)
+    return SessionFeed(session, (path.epoch_shift or 0) if epoch_us is not None else 0, path.data_port in names.batched)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pgm.archive.errors import ArchiveError
-from pgm.archive.recording.feeds import Names
+from pgm.archive.recording.feeds import RowNames
 from pgm.archive.recording.recorder import Log, Recorder
 from pgm.core.session import state as path
 from pgm.errors import UsageError
@@ -16,9 +16,9 @@ from pgm.topology.node_plan import NodePlan
 from pgm.wire.formats import Tsi
 
 
-def names_of(plan: NodePlan) -> Names:
+def names_of(plan: NodePlan) -> RowNames:
     """How the rows of a node name what it records."""
-    return Names(
+    return RowNames(
         node=plan.name,
         segment=plan.upstream.name,
         streams={stream.data_port: stream.name for stream in plan.streams},
@@ -29,7 +29,7 @@ def names_of(plan: NodePlan) -> Names:
 
 @contextmanager
 def recording(
-    plan: NodePlan, directory: Path, path_of: Callable[[Tsi], path.Path | None], log: Log
+    plan: NodePlan, directory: Path, path_of: Callable[[Tsi], path.SessionState | None], log: Log
 ) -> Iterator[Recorder]:
     """A recorder for the length of a block; behind it, everything that came is on disk. Raises `ArchiveError`, `UsageError`."""
     if find_spec("pyarrow") is None:  # it is the writing process that needs it: this one leaves it alone

@@ -15,12 +15,12 @@ from typing import Any
 import attrs
 
 from pgm.archive.errors import ArchiveError
-from pgm.archive.recording.feeds import Feed, Names, feed_of
-from pgm.archive.recording.shared_ring import HELD, Kind, Ring, place_of
-from pgm.archive.recording.writer_process import WritingProcess
+from pgm.archive.recording.feeds import RowNames, SessionFeed, feed_of
+from pgm.archive.recording.shared_ring import HELD, RingItemKind, SharedRing, place_of
+from pgm.archive.recording.writer_process import WriterProcess
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, LossCause, Lost
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.formats import Tsi
@@ -37,7 +37,7 @@ _SOUND_NS = 60 * SECOND  # a process that lived so long was no failed attempt
 class _Course:
     """One session on its way into the archive: the sqns from `begin` to `end - 1` were put, or found no room."""
 
-    feed: Feed
+    feed: SessionFeed
     name: bytes  # the feed, as it goes along with everything
     begin: int  # HELD when something of it is on disk
     end: int
@@ -56,8 +56,8 @@ class Recorder:
         self,
         directory: Directory,
         parameters: Parameters,
-        names: Names,
-        path_of: Callable[[Tsi], Path | None],
+        names: RowNames,
+        path_of: Callable[[Tsi], SessionState | None],
         log: Log,
     ) -> None:
         self.directory = directory
@@ -67,8 +67,8 @@ class Recorder:
         self._names = names
         self._path_of = path_of
         self._log = log
-        self._ring = Ring.new(parameters.record_queue_bytes)
-        self._process = WritingProcess(directory, parameters, self._ring)
+        self._ring = SharedRing.new(parameters.record_queue_bytes)
+        self._process = WriterProcess(directory, parameters, self._ring)
         self._courses: dict[Tsi, _Course] = {}
         self._ended: dict[bytes, _Course] = {}  # until it is known that their ends are on disk
         self._owing: dict[bytes, _Course] = {}
@@ -104,7 +104,7 @@ class Recorder:
             with self._lock:
                 course = self._course(effect.tsi, effect.first)
                 place = place_of(effect.cause)
-                self._put(course, Kind.LOSS, effect.first, effect.count, time.time_ns() // 1000, place)
+                self._put(course, RingItemKind.LOSS, effect.first, effect.count, time.time_ns() // 1000, place)
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
             with self._lock:
                 self._end(self._course(effect.tsi, effect.next_sqn))
@@ -136,9 +136,9 @@ class Recorder:
                 self._put_run(course, run.part(middle, run.end), at_us)
                 return
         octets = run.buffer[run.offset : run.offset + run.octets]
-        self._put(course, Kind.RUN, run.first, run.count, at_us, run.stride, run.payload_at, octets)
+        self._put(course, RingItemKind.RUN, run.first, run.count, at_us, run.stride, run.payload_at, octets)
 
-    def _put(self, course: _Course, kind: Kind, first: int, count: int, at_us: int, *more: Any) -> None:
+    def _put(self, course: _Course, kind: RingItemKind, first: int, count: int, at_us: int, *more: Any) -> None:
         """Put what is next of a session, if there is room behind what found none before."""
         course.end = first + count
         if self.failure is not None:
@@ -175,16 +175,16 @@ class Recorder:
         for course in list(self._owing.values()):
             if course.owes_reached:
                 end = course.end if course.lost_from is None else course.lost_from
-                if not self._ring.put(Kind.REACHED, course.name, course.begin, end, 0, at_us):
+                if not self._ring.put(RingItemKind.REACHED, course.name, course.begin, end, 0, at_us):
                     return False
                 course.owes_reached = False
             if course.lost_from is not None:
                 count = course.end - course.lost_from
-                if not self._ring.put(Kind.OVERRUN, course.name, course.begin, course.lost_from, count, at_us):
+                if not self._ring.put(RingItemKind.OVERRUN, course.name, course.begin, course.lost_from, count, at_us):
                     return False
                 course.lost_from = None
             if course.owes_end:
-                if not self._ring.put(Kind.CLOSED, course.name, course.begin, course.end, 0, at_us):
+                if not self._ring.put(RingItemKind.CLOSED, course.name, course.begin, course.end, 0, at_us):
                     return False
                 course.owes_end = False
             del self._owing[course.name]
@@ -239,7 +239,7 @@ class Recorder:
             with self._lock:
                 self.failure = ArchiveError(why, remedy="start the node anew when that is mended")
                 while (item := self._ring.get()) is not None:
-                    self._unrecorded += item.count if item.kind in (Kind.RUN, Kind.OVERRUN) else 0
+                    self._unrecorded += item.count if item.kind in (RingItemKind.RUN, RingItemKind.OVERRUN) else 0
             self._count()
             self._log("recorder-failed", f"recording into {self.directory} ends for good: {why}")
             return False

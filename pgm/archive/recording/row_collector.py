@@ -9,16 +9,16 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
-from pgm.archive.recording.feeds import Feed
-from pgm.archive.recording.rows import Rows, batch_of, repaired_of, rows_of, rows_of_batch, rows_of_loss
-from pgm.archive.recording.shared_ring import Tally
-from pgm.archive.session import Session
+from pgm.archive.recording.feeds import SessionFeed
+from pgm.archive.recording.rows import RowBuilder, batch_of, repaired_of, rows_of, rows_of_batch, rows_of_loss
+from pgm.archive.recording.shared_ring import RingTally
+from pgm.archive.session import RecordedSession
 from pgm.archive.store.index import Key
 from pgm.archive.store.recovery import Log
 from pgm.archive.store.writer import ArchiveWriter, WriteFailed
 from pgm.core.effects import LossCause, Lost
-from pgm.core.window.reassembly import LargeMessage, Messages, Reassembler
-from pgm.messages.batch_decoder import BatchDecoder, Unreadable
+from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
+from pgm.messages.batch_decoder import BadPackets, BatchDecoder
 from pgm.messages.subjects import SubjectFilter
 from pgm.parameters import Parameters
 from pgm.units import SECOND
@@ -33,18 +33,18 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class _Gathered:
     """What one session has in memory. `next_sqn` is behind everything that was gathered; None until something was."""
 
-    session: Session
+    session: RecordedSession
     reassembler: Reassembler
     next_sqn: int | None
     decoder: BatchDecoder | None = None
-    parts: list[Rows] = attrs.field(factory=list)
+    parts: list[RowBuilder] = attrs.field(factory=list)
     octets: int = 0
     since_ns: int = 0
     lost_from: int | None = None  # everything from here to next_sqn found no room on the disk
     closes: bool = False
 
 
-class Recording:
+class RowCollector:
     """Writes what feeds bring. Never raises for a disk that takes nothing.
 
     `tally` goes on from what others recorded before, and `publish` gets it whenever it has changed.
@@ -55,15 +55,15 @@ class Recording:
         writer: ArchiveWriter,
         parameters: Parameters,
         log: Log,
-        tally: Tally | None = None,
-        publish: Callable[[Tally], None] = lambda _tally: None,
+        tally: RingTally | None = None,
+        publish: Callable[[RingTally], None] = lambda _tally: None,
     ) -> None:
         self._writer = writer
         self._parameters = parameters
         self._log = log
         self._sessions: dict[Key, _Gathered] = {}
         self._retry_at_ns: int | None = None  # the disk takes nothing until then
-        self.tally = tally or Tally()
+        self.tally = tally or RingTally()
         self._publish = publish
         self._before = self.tally.octets, self.tally.syncs
         self._overrun = 0  # packets that found no room, and were not told of yet
@@ -72,30 +72,30 @@ class Recording:
 
     # What comes
 
-    def begin(self, feed: Feed, first: int) -> None:
+    def begin(self, feed: SessionFeed, first: int) -> None:
         """Say where a session began of which the archive has nothing yet, before anything of it."""
         one = self._session(feed)
         if one.next_sqn is None:
             one.next_sqn = first + feed.shift
 
-    def add_run(self, feed: Feed, run: Run, at_us: int) -> None:
+    def add_run(self, feed: SessionFeed, run: Run, at_us: int) -> None:
         """Take a run."""
         one = self._session(feed)
         for found in one.reassembler.add(run):
             self._add_found(one, found, feed.shift, at_us)
 
-    def add_lost(self, feed: Feed, lost: Lost, at_us: int) -> None:
+    def add_lost(self, feed: SessionFeed, lost: Lost, at_us: int) -> None:
         """Take a loss."""
         one = self._session(feed)
         for loss in one.reassembler.add_lost(lost):
             self._add_found(one, loss, feed.shift, at_us)
 
-    def add_overrun(self, feed: Feed, first: int, count: int, at_us: int) -> None:
+    def add_overrun(self, feed: SessionFeed, first: int, count: int, at_us: int) -> None:
         """Take what found no room on its way here. It is told of, if not too often."""
         self._overrun += count
         self.add_lost(feed, Lost(b"", first, count, LossCause.RECORDER), at_us)
 
-    def add_closed(self, feed: Feed, end: int, at_us: int) -> None:
+    def add_closed(self, feed: SessionFeed, end: int, at_us: int) -> None:
         """Take the end of a session, of which everything up to `end` was taken."""
         one = self._session(feed)
         for loss in one.reassembler.end():
@@ -104,7 +104,7 @@ class Recording:
         one.closes = True
         self._flush(one)
 
-    def add_reached(self, feed: Feed, end: int, at_us: int) -> None:
+    def add_reached(self, feed: SessionFeed, end: int, at_us: int) -> None:
         """Record as lost what was taken of a session up to `end` and is not in the archive.
 
         A message under way says itself what becomes of it.
@@ -114,7 +114,7 @@ class Recording:
         if start is not None and start < end + feed.shift and one.reassembler.is_between:
             self._add_rows(one, rows_of_loss(start, end + feed.shift - start, _RECORDER, at_us))
 
-    def _session(self, feed: Feed) -> _Gathered:
+    def _session(self, feed: SessionFeed) -> _Gathered:
         key = feed.session.key
         one = self._sessions.get(key)
         if one is None:
@@ -125,10 +125,10 @@ class Recording:
                 one.decoder = BatchDecoder(None, SubjectFilter(None))
         return one
 
-    def _add_found(self, one: _Gathered, found: Messages | LargeMessage | Lost, shift: int, at_us: int) -> None:
+    def _add_found(self, one: _Gathered, found: WholeMessages | LargeMessage | Lost, shift: int, at_us: int) -> None:
         """Take what follows; what was recorded before is passed over, what nobody recorded is a loss."""
-        first = (found.run.first if isinstance(found, Messages) else found.first) + shift
-        count = found.run.count if isinstance(found, Messages) else found.count
+        first = (found.run.first if isinstance(found, WholeMessages) else found.first) + shift
+        count = found.run.count if isinstance(found, WholeMessages) else found.count
         start = one.next_sqn if one.next_sqn is not None else first
         if first + count <= start:
             return
@@ -136,8 +136,8 @@ class Recording:
             self._add_rows(one, rows_of_loss(start, first - start, _RECORDER, at_us))
         elif first < start:
             rest = first + count - start
-            if isinstance(found, Messages):
-                found = Messages(found.tsi, found.run.part(found.run.end - rest, found.run.end))
+            if isinstance(found, WholeMessages):
+                found = WholeMessages(found.tsi, found.run.part(found.run.end - rest, found.run.end))
             else:
                 cause = found.cause if isinstance(found, Lost) else LossCause.FRAGMENT
                 found = Lost(b"", start - shift, rest, cause)
@@ -149,7 +149,7 @@ class Recording:
             self._add_batches(one, one.decoder, found, shift, at_us)
 
     def _add_batches(
-        self, one: _Gathered, decoder: BatchDecoder, found: Messages | LargeMessage, shift: int, at_us: int
+        self, one: _Gathered, decoder: BatchDecoder, found: WholeMessages | LargeMessage, shift: int, at_us: int
     ) -> None:
         """Take packets that hold batches; one that holds none is a loss."""
         if isinstance(found, LargeMessage):
@@ -158,14 +158,14 @@ class Recording:
         else:
             first, each, repaired, packets = found.run.first, 1, repaired_of(found.run), found.run.payloads
         for item in decoder.add(first, packets):
-            if isinstance(item, Unreadable):
+            if isinstance(item, BadPackets):
                 count = item.count * each
                 self._add_rows(one, rows_of_loss(item.first + shift, count, LossCause.MALFORMED.value, at_us))
             else:
                 places = item.sqns - first
                 self._add_rows(one, rows_of_batch(item, shift, at_us, repaired[places], each))
 
-    def _add_rows(self, one: _Gathered, rows: Rows) -> None:
+    def _add_rows(self, one: _Gathered, rows: RowBuilder) -> None:
         one.next_sqn = rows.end
         if self._retry_at_ns is not None:
             one.lost_from = rows.first if one.lost_from is None else one.lost_from

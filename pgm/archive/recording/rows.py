@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pgm.archive.session import Session
+from pgm.archive.session import RecordedSession
 from pgm.archive.store.schema import COLUMNS, STORED_SCHEMA
-from pgm.core.window.reassembly import LargeMessage, Messages
-from pgm.messages.batch_decoder import NO_TIME, Unpacked
+from pgm.core.window.reassembly import LargeMessage, WholeMessages
+from pgm.messages.batch_decoder import NO_TIME, DecodedBatch
 from pgm.wire.formats import PacketType
 from pgm.wire.train import Octets, Run
 
@@ -27,7 +27,7 @@ _NO = np.zeros(1, np.bool_)
 
 
 @attrs.frozen(eq=False)
-class Rows:
+class RowBuilder:
     """Rows that follow each other: messages of one train, or one loss. `end` is the sqn behind them."""
 
     first: int
@@ -52,17 +52,17 @@ class Rows:
         return sum(part.size for part in self.octets) + 12 * len(self.sqns)
 
 
-def rows_of(found: Messages | LargeMessage, shift: int, received_us: int) -> Rows:
+def rows_of(found: WholeMessages | LargeMessage, shift: int, received_us: int) -> RowBuilder:
     """The rows of whole messages. `shift` makes a node's own sqns those of the source."""
     if isinstance(found, LargeMessage):
         payload = np.frombuffer(found.payload, np.uint8)
         first = found.first + shift
         sqns, counts, lengths = np.array([[first], [found.count], [payload.size]], np.int64)
-        return Rows(first, first + found.count, sqns, counts, lengths, (payload,), received_us, _NO)
+        return RowBuilder(first, first + found.count, sqns, counts, lengths, (payload,), received_us, _NO)
     run = found.run
     payloads = run.payloads
     first, count = run.first + shift, run.count
-    return Rows(
+    return RowBuilder(
         first,
         first + count,
         np.arange(first, first + count, dtype=np.int64),
@@ -81,15 +81,15 @@ def repaired_of(run: Run) -> npt.NDArray[np.bool_]:
 
 
 def rows_of_batch(
-    found: Unpacked, shift: int, received_us: int, repaired: npt.NDArray[np.bool_], packets_each: int
-) -> Rows:
+    found: DecodedBatch, shift: int, received_us: int, repaired: npt.NDArray[np.bool_], packets_each: int
+) -> RowBuilder:
     """The rows of messages that share packets, of which each has one at least. `repaired` says it of each packet."""
     columns, sqns = found.columns, found.sqns + shift
     begins = np.cumsum(found.counts) - found.counts
     counts = np.zeros(columns.count, np.int64)
     counts[begins] = packets_each
     ends = columns.ends
-    return Rows(
+    return RowBuilder(
         first=int(sqns[0]),
         end=int(sqns[-1]) + packets_each,
         sqns=np.repeat(sqns, found.counts),
@@ -105,10 +105,10 @@ def rows_of_batch(
     )
 
 
-def rows_of_loss(first: int, count: int, cause: str, received_us: int) -> Rows:
+def rows_of_loss(first: int, count: int, cause: str, received_us: int) -> RowBuilder:
     """The row of a loss."""
     sqns, counts, lengths = np.array([[first], [count], [0]], np.int64)
-    return Rows(first, first + count, sqns, counts, lengths, (), received_us, _NO, cause)
+    return RowBuilder(first, first + count, sqns, counts, lengths, (), received_us, _NO, cause)
 
 
 def constant(value: object, count: int, kind: pa.DataType) -> pa.Array:
@@ -138,14 +138,14 @@ def _per_part(values: Iterable[object], lengths: Sequence[int], kind: pa.DataTyp
     return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(kept, kind))
 
 
-def _indices(parts: Sequence[Rows]) -> pa.Array:
+def _indices(parts: Sequence[RowBuilder]) -> pa.Array:
     if all(part.indices is None for part in parts):
         return constant(0, sum(len(part.sqns) for part in parts), pa.int32())
     zeros = (np.zeros(len(part.sqns), np.int64) if part.indices is None else part.indices for part in parts)
     return _encoded(np.concatenate(list(zeros)), pa.int32())
 
 
-def _sent(parts: Sequence[Rows]) -> pa.Array:
+def _sent(parts: Sequence[RowBuilder]) -> pa.Array:
     kind = STORED_SCHEMA.field("sent").type.value_type
     if all(part.sent_us is None for part in parts):
         return constant(None, sum(len(part.sqns) for part in parts), kind)
@@ -155,7 +155,7 @@ def _sent(parts: Sequence[Rows]) -> pa.Array:
     return pa.RunEndEncodedArray.from_arrays(encoded.run_ends, pa.array(times, pa.int64(), mask=times < 0).cast(kind))
 
 
-def _subjects(parts: Sequence[Rows]) -> pa.Array:
+def _subjects(parts: Sequence[RowBuilder]) -> pa.Array:
     """Subjects by the tables of the parts, joined to one."""
     names: list[str | None] = [None]
     indexes = []
@@ -174,7 +174,7 @@ def _subjects(parts: Sequence[Rows]) -> pa.Array:
     return pa.RunEndEncodedArray.from_arrays(encoded.run_ends, pa.array(names, pa.string()).take(encoded.values))
 
 
-def _values(parts: Sequence[Rows]) -> pa.Array:
+def _values(parts: Sequence[RowBuilder]) -> pa.Array:
     lengths = np.concatenate([part.lengths for part in parts])
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -189,7 +189,7 @@ def _values(parts: Sequence[Rows]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(lengths), [nulls, pa.py_buffer(offsets), pa.py_buffer(octets)])
 
 
-def batch_of(session: Session, parts: Sequence[Rows]) -> pa.RecordBatch:
+def batch_of(session: RecordedSession, parts: Sequence[RowBuilder]) -> pa.RecordBatch:
     """A record batch of the stored schema. Its values must be less than 2 GiB together."""
     sizes = [len(part.sqns) for part in parts]
     count = sum(sizes)

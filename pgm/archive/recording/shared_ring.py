@@ -36,7 +36,7 @@ _LARGEST_SHARE = 4  # of the whole, at most, for one item: longer runs are cut
 _ROOM_AGAIN_SHARE = 4  # what found it full waits until so much is free: a few long losses, not many short ones
 
 
-class Kind(enum.IntEnum):
+class RingItemKind(enum.IntEnum):
     """What an item is."""
 
     REST = 0  # nothing more up to the end of the memory; the next item is at its beginning
@@ -48,13 +48,13 @@ class Kind(enum.IntEnum):
 
 
 @attrs.frozen(eq=False)
-class Item:
+class RingItem:
     """One thing to record. `octets` are those of a run; `value` its stride, or the place of a loss's cause.
 
     `begin` is the session's first sqn that was put, or `HELD` if something of it is in the archive.
     """
 
-    kind: Kind
+    kind: RingItemKind
     feed: bytes
     begin: int
     first: int
@@ -66,7 +66,7 @@ class Item:
 
 
 @attrs.define
-class Tally:
+class RingTally:
     """What was recorded."""
 
     rows: int = 0
@@ -76,7 +76,7 @@ class Tally:
     lost: dict[str, int] = attrs.field(factory=dict)
 
 
-class Ring:
+class SharedRing:
     """The shared memory, as either side sees it. `room` is how many octets of items fit."""
 
     def __init__(self, fd: int) -> None:
@@ -90,7 +90,7 @@ class Ring:
         self._order.acquire()
 
     @classmethod
-    def new(cls, room: int) -> Ring:
+    def new(cls, room: int) -> SharedRing:
         """Shared memory of at least `room` octets, which only what inherits its descriptor can open."""
         fd = os.memfd_create("pgm-recorder")
         os.ftruncate(fd, _WORDS_OCTETS + -(-room // mmap.PAGESIZE) * mmap.PAGESIZE)
@@ -127,7 +127,7 @@ class Ring:
 
     def put(
         self,
-        kind: Kind,
+        kind: RingItemKind,
         feed: bytes,
         begin: int,
         first: int,
@@ -150,7 +150,7 @@ class Ring:
             return False
         if skipped:
             if skipped >= _ITEM.size:
-                _ITEM.pack_into(self._items, at, Kind.REST, 0, 0, 0, 0, 0, 0, 0)
+                _ITEM.pack_into(self._items, at, RingItemKind.REST, 0, 0, 0, 0, 0, 0, 0)
             at = 0
         _ITEM.pack_into(self._items, at, kind, len(feed), begin, first, count, at_us, value, payload_at)
         self._items[at + _ITEM.size : at + data_at] = feed
@@ -170,22 +170,22 @@ class Ring:
 
     # The side that takes
 
-    def get(self) -> Item | None:
+    def get(self) -> RingItem | None:
         """The next item, its octets copied; None if there is none."""
         words, room = self._words, self.room
         while (read := words[_READ]) < words[_WRITTEN]:
             self._in_order()
             at = read % room
-            kind = Kind.REST
+            kind = RingItemKind.REST
             if room - at >= _ITEM.size:
                 told, length, begin, first, count, at_us, value, payload_at = _ITEM.unpack_from(self._items, at)
-                kind = Kind(told)
-            if kind is Kind.REST:
+                kind = RingItemKind(told)
+            if kind is RingItemKind.REST:
                 words[_READ] = read + room - at
                 continue
             feed_at, data_at = at + _ITEM.size, at + _ITEM.size + length
-            size = count * value if kind is Kind.RUN else 0
-            item = Item(
+            size = count * value if kind is RingItemKind.RUN else 0
+            item = RingItem(
                 kind,
                 bytes(self._items[feed_at:data_at]),
                 begin,
@@ -227,14 +227,14 @@ class Ring:
         self._words[_CLOSING] = value
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> RingTally:
         """What was recorded so far, by all readers there were."""
         words = self._words
         lost = {cause.value: count for at, cause in enumerate(_CAUSES) if (count := words[_LOST + at])}
-        return Tally(words[_ROWS], words[_LOSS_ROWS], words[_OCTETS], words[_SYNCS], lost)
+        return RingTally(words[_ROWS], words[_LOSS_ROWS], words[_OCTETS], words[_SYNCS], lost)
 
     @tally.setter
-    def tally(self, found: Tally) -> None:
+    def tally(self, found: RingTally) -> None:
         words = self._words
         words[_ROWS], words[_LOSS_ROWS], words[_OCTETS], words[_SYNCS] = (
             found.rows,

@@ -3,7 +3,7 @@
 It is a process of its own so that nothing of it, neither Arrow nor the disk nor the interpreter's lock, holds the protocol up; and
 it lets everybody else go first. When the node is gone, in whatever way, it writes what was put, ends the segment and leaves.
 
-`python -m pgm.archive.recording.writer_main ORDER`, with an `Order` as JSON, is how the node starts it.
+`python -m pgm.archive.recording.writer_main ORDER`, with an `WriterOrder` as JSON, is how the node starts it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 import attrs
 
-from pgm.archive.recording.feeds import Feed
-from pgm.archive.recording.shared_ring import HELD, Item, Kind, Ring, cause_at
-from pgm.archive.session import Session
+from pgm.archive.recording.feeds import SessionFeed
+from pgm.archive.recording.shared_ring import HELD, RingItem, RingItemKind, SharedRing, cause_at
+from pgm.archive.session import RecordedSession
 from pgm.core.effects import Lost
 from pgm.errors import PgmError
 from pgm.parameters import Parameters
@@ -40,7 +40,7 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # they are for the no
 
 
 @attrs.frozen
-class Order:
+class WriterOrder:
     """What the node wants written: descriptors of the memory and of the socket, where to, and parameters other than their defaults."""
 
     memory: int
@@ -53,12 +53,12 @@ class Order:
         return json.dumps(attrs.asdict(self))
 
     @classmethod
-    def from_text(cls, text: str) -> Order:
+    def from_text(cls, text: str) -> WriterOrder:
         """Read it."""
         return cls(**json.loads(text))
 
 
-class Line:
+class NodeSocket:
     """The socket to the node: lines of JSON go up, single octets that wake come down, and its end is the node's."""
 
     def __init__(self, line: socket.socket) -> None:
@@ -87,25 +87,25 @@ class Line:
                 self.is_over = True
 
 
-class Writing:
+class ArchiveRecording:
     """Takes items until the node closes or is gone."""
 
-    def __init__(self, order: Order, line: Line) -> None:
+    def __init__(self, order: WriterOrder, line: NodeSocket) -> None:
         """Take the directory. Raises `ArchiveError`."""
         # Not before the node can be told what is wrong.
-        from pgm.archive.recording.row_collector import Recording
+        from pgm.archive.recording.row_collector import RowCollector
         from pgm.archive.recording.rows import batch_of
         from pgm.archive.store.writer import ArchiveWriter
 
         parameters = attrs.evolve(Parameters(), **order.parameters)
-        self._ring = Ring(order.memory)
+        self._ring = SharedRing(order.memory)
         self._line = line
         batch_of(
-            Session(""), ()
+            RecordedSession(""), ()
         )  # Arrow loads half of what it needs with its first array: now, not while a stream waits
         writer = ArchiveWriter(Path(order.directory), parameters, line.log)
-        self._recording = Recording(writer, parameters, line.log, self._ring.tally, self._publish)
-        self._feeds: dict[bytes, Feed] = {}
+        self._recording = RowCollector(writer, parameters, line.log, self._ring.tally, self._publish)
+        self._feeds: dict[bytes, SessionFeed] = {}
         self._held: set[bytes] = set()
         self._told_ns = 0
 
@@ -143,22 +143,22 @@ class Writing:
         self._line.wait(max(0, wait_ns - _NAP_NS) if is_idle else 0)
         self._ring.sleeps(False)
 
-    def _add(self, item: Item) -> None:
+    def _add(self, item: RingItem) -> None:
         feed = self._feeds.get(item.feed)
         if feed is None:
             if len(self._feeds) >= _MOST_FEEDS:
                 self._feeds.clear()
-            feed = self._feeds[item.feed] = Feed.from_bytes(item.feed)
+            feed = self._feeds[item.feed] = SessionFeed.from_bytes(item.feed)
             if item.begin != HELD:
                 self._recording.begin(feed, item.begin)
-        if item.kind is Kind.RUN:
+        if item.kind is RingItemKind.RUN:
             run = Run(item.first, item.count, item.octets, 0, item.value, item.payload_at)
             self._recording.add_run(feed, run, item.at_us)
-        elif item.kind is Kind.LOSS:
+        elif item.kind is RingItemKind.LOSS:
             self._recording.add_lost(feed, Lost(b"", item.first, item.count, cause_at(item.value)), item.at_us)
-        elif item.kind is Kind.OVERRUN:
+        elif item.kind is RingItemKind.OVERRUN:
             self._recording.add_overrun(feed, item.first, item.count, item.at_us)
-        elif item.kind is Kind.CLOSED:
+        elif item.kind is RingItemKind.CLOSED:
             self._recording.add_closed(feed, item.first, item.at_us)
         else:
             self._recording.add_reached(feed, item.first, item.at_us)
@@ -198,10 +198,10 @@ def main() -> None:
     """Do as ordered; what goes wrong is said to the node, too."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    order = Order.from_text(sys.argv[1])
-    line = Line(socket.socket(fileno=order.line))
+    order = WriterOrder.from_text(sys.argv[1])
+    line = NodeSocket(socket.socket(fileno=order.line))
     try:
-        writing = Writing(order, line)
+        writing = ArchiveRecording(order, line)
         _give_way(order.parameters.get("record_nice", Parameters().record_nice))
         line.tell(ready=True)
         writing.run()

@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 
 from pgm.archive.errors import ArchiveError
-from pgm.archive.recording.shared_ring import Ring
-from pgm.archive.recording.writer_main import Order
+from pgm.archive.recording.shared_ring import SharedRing
+from pgm.archive.recording.writer_main import WriterOrder
 from pgm.parameters import Parameters
 
 Heard = Callable[[dict[str, Any]], None]
@@ -25,10 +25,10 @@ Heard = Callable[[dict[str, Any]], None]
 _READ_OCTETS = 65536
 
 
-class WritingProcess:
+class WriterProcess:
     """One process at a time. `wake` may be called by any thread, the rest belongs to one."""
 
-    def __init__(self, directory: Path, parameters: Parameters, ring: Ring) -> None:
+    def __init__(self, directory: Path, parameters: Parameters, ring: SharedRing) -> None:
         self._directory = directory
         plain = attrs.asdict(Parameters())
         self._parameters = {key: value for key, value in attrs.asdict(parameters).items() if value != plain[key]}
@@ -48,7 +48,7 @@ class WritingProcess:
     def start(self, heard: Heard) -> None:
         """Start it and wait until it has the archive. Raises `ArchiveError` with what it says."""
         ours, its = socket.socketpair()
-        order = Order(self._ring.fd, its.fileno(), str(self._directory), self._parameters)
+        order = WriterOrder(self._ring.fd, its.fileno(), str(self._directory), self._parameters)
         self._error, self._rest, self._began_ns = None, b"", time.monotonic_ns()
         try:
             self._process = subprocess.Popen(

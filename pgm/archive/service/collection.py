@@ -6,10 +6,10 @@ import threading
 from pathlib import Path
 
 from pgm.archive.errors import ArchiveError, BadRequest, CorruptSegment, UnknownSession
-from pgm.archive.requests import Holding, RangeRequest
+from pgm.archive.requests import RangeRequest, SessionExtent
 from pgm.archive.store.committed import NAME
 from pgm.archive.store.index import SessionEntries
-from pgm.archive.store.reader import ArchiveReader, Range
+from pgm.archive.store.reader import ArchiveReader, RangeRead
 from pgm.archive.store.segment import SUFFIX
 
 
@@ -53,7 +53,7 @@ class Archives:
             known = list(self._readers.values())
         return sum(reader.refresh() for reader in known) + len(new) > 0
 
-    def holdings(self) -> list[Holding]:
+    def holdings(self) -> list[SessionExtent]:
         """What is held of every session at every node."""
         found = [holding for reader in self.readers for holding in reader.holdings()]
         return sorted(found, key=lambda one: (one.tsi, one.epoch_us or 0, one.node))
@@ -62,7 +62,7 @@ class Archives:
         """All sessions, or those of a TSI, and where they are."""
         return [(reader, session) for reader in self.readers for session in reader.sessions(tsi)]
 
-    def read(self, request: RangeRequest) -> Range:
+    def read(self, request: RangeRequest) -> RangeRead:
         """Prepare to read a range. Raises `RangeDropped`, `UnknownSession`, `BadRequest`."""
         readers = self.readers
         if len(readers) == 1 and request.node is None:

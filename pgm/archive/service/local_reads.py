@@ -18,11 +18,11 @@ from pgm.archive.errors import NotInFiles
 from pgm.archive.requests import RangeRequest
 from pgm.archive.service.batch_joining import joined
 from pgm.archive.store.segment import SegmentFile
-from pgm.archive.store.selection import Selection
+from pgm.archive.store.selection import RowSelection
 
 
 @attrs.frozen
-class Spot:
+class FileRange:
     """What the service says of a batch: it is `octets` octets of a segment from `offset` on, and holds the sqns `first` to `end` - 1."""
 
     segment: int
@@ -37,13 +37,15 @@ def read_spots(told: dict[str, Any], request: RangeRequest, first: int, end: int
 
     What was given before an error is good.
     """
-    yield from joined(_batches(Path(told["directory"]), [Spot(*one) for one in told["spots"]], request, first, end))
+    yield from joined(
+        _batches(Path(told["directory"]), [FileRange(*one) for one in told["spots"]], request, first, end)
+    )
 
 
 def _batches(
-    directory: Path, spots: Sequence[Spot], request: RangeRequest, first: int, end: int
+    directory: Path, spots: Sequence[FileRange], request: RangeRequest, first: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    selection = Selection(request)
+    selection = RowSelection(request)
     file: SegmentFile | None = None
     at = first
     try:

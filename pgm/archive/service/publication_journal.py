@@ -19,7 +19,7 @@ _REMEDY = "make room, or name another file with --publish-state"
 
 
 @attrs.frozen
-class Step:
+class PublicationStep:
     """Rows before `row` have left; those up to `to` go out next, as what follows from `sqn` on in session `tsi`."""
 
     row: int
@@ -29,17 +29,17 @@ class Step:
 
 
 @attrs.frozen
-class Begun:
+class PendingPublication:
     """A batch that is on its way."""
 
     writer: str
     batch: int
     stream: str
     values: pa.ChunkedArray
-    last: Step | None
+    last: PublicationStep | None
 
 
-class Journal:
+class PublicationJournal:
     """At most one batch. Everything is on the disk when a method returns; each raises `ArchiveError` where the disk takes nothing."""
 
     def __init__(self, rows: Path) -> None:
@@ -66,7 +66,7 @@ class Journal:
         except OSError as error:
             raise self._failed(error) from error
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PublicationStep) -> None:
         """Say what goes out next."""
         try:
             if self._fd is None:
@@ -86,7 +86,7 @@ class Journal:
         except OSError as error:
             raise self._failed(error) from error
 
-    def read(self) -> Begun | None:
+    def read(self) -> PendingPublication | None:
         """The batch that was begun, if there is one. Raises `ArchiveError`, also where it cannot be read."""
         if not self._rows.exists():
             return None
@@ -95,8 +95,8 @@ class Journal:
                 table = pa.ipc.open_stream(file).read_all()
             about: dict[str, Any] = json.loads(table.schema.metadata[_ABOUT])
             lines = self._steps.read_bytes().split(b"\n")[:-1] if self._steps.exists() else []
-            last = Step(**json.loads(lines[-1])) if lines else None  # what is torn was never acted upon
-            return Begun(about["writer"], about["batch"], about["stream"], table["value"], last)
+            last = PublicationStep(**json.loads(lines[-1])) if lines else None  # what is torn was never acted upon
+            return PendingPublication(about["writer"], about["batch"], about["stream"], table["value"], last)
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise ArchiveError(
                 f"{self._rows} does not say which batch was on its way: {error}",

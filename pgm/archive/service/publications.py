@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, BadRequest, NotStaged
 from pgm.archive.requests import ACTION_DISCARD, ACTION_PUBLISHED
-from pgm.archive.service.publication_journal import Begun, Journal, Step
+from pgm.archive.service.publication_journal import PendingPublication, PublicationJournal, PublicationStep
 from pgm.parameters import Parameters
 
 Publish = Callable[[str, Sequence[bytes]], None]  # stream, messages; waits while the source is busy
@@ -62,7 +62,7 @@ class Publications:
         self._publish = publish
         self._where: Where = where if where is not None else lambda: ("", 0)
         self._state = state
-        self._journal = Journal(state.with_name(state.name + ".batch")) if state is not None else None
+        self._journal = PublicationJournal(state.with_name(state.name + ".batch")) if state is not None else None
         self._parameters = parameters
         self._log = log
         self._lock = threading.Lock()
@@ -153,7 +153,7 @@ class Publications:
         rows = pa.chunked_array(values, pa.binary())
         if self._journal is not None:
             self._journal.begin(writer, batch, stream, rows)
-        self._send(Begun(writer, batch, stream, rows, None))
+        self._send(PendingPublication(writer, batch, stream, rows, None))
         self._discard(names)
         return {"published": len(rows), "repeated": False}
 
@@ -169,7 +169,7 @@ class Publications:
         elif self._journal is not None:
             self._journal.end()
 
-    def _tell_repeat(self, begun: Begun, last: Step) -> None:
+    def _tell_repeat(self, begun: PendingPublication, last: PublicationStep) -> None:
         """Remember what may come again, before it does."""
         tsi, sqn = self._where()
         end = sqn if tsi == last.tsi else None
@@ -183,13 +183,13 @@ class Publications:
             f"comes again in session {tsi} from sqn {sqn} on"
         )
 
-    def _send(self, begun: Begun) -> None:
+    def _send(self, begun: PendingPublication) -> None:
         """Publish a batch from where it is, and remember that it was."""
         start = begun.last.row if begun.last is not None else 0
         for row in range(start, len(begun.values), _CHUNK):
             part = begun.values.slice(row, _CHUNK)
             if self._journal is not None:
-                self._journal.step(Step(row, row + len(part), *self._where()))
+                self._journal.step(PublicationStep(row, row + len(part), *self._where()))
             self._publish(begun.stream, part.to_pylist())
         self._where()
         self._writers.pop(begun.writer, None)

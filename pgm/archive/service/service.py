@@ -34,7 +34,7 @@ from pgm.archive.requests import (
 from pgm.archive.service.batch_joining import joined
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.publications import Publications, Publish, Where
-from pgm.archive.store.reader import Range
+from pgm.archive.store.reader import RangeRead
 from pgm.errors import PgmError
 from pgm.parameters import Parameters
 from pgm.units import SECOND
@@ -229,7 +229,7 @@ class RangeService(flight.FlightServerBase):  # type: ignore[misc]
             found = self._archives.read(request)
         return flight.GeneratorStream(found.schema, self._stream(context, found, request.tail))
 
-    def _stream(self, context: Any, found: Range, is_tail: bool) -> Iterator[Any]:
+    def _stream(self, context: Any, found: RangeRead, is_tail: bool) -> Iterator[Any]:
         client = context.peer().rpartition(":")[0]
         with _telling(), self._one_of(client):
             yield from joined(found.batches())

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from pgm.archive.requests import Holding
-from pgm.archive.session import Session
-from pgm.archive.store.segment import Entry
+from pgm.archive.requests import SessionExtent
+from pgm.archive.session import RecordedSession
+from pgm.archive.store.segment import BatchEntry
 
 Key = tuple[str, int | None]
 
@@ -18,13 +18,13 @@ Key = tuple[str, int | None]
 class SessionEntries:
     """The batches of one session. They follow each other without a gap, unless a segment is damaged."""
 
-    session: Session
+    session: RecordedSession
     next_sqn: int
-    entries: list[Entry] = attrs.field(factory=list)
+    entries: list[BatchEntry] = attrs.field(factory=list)
     firsts: list[int] = attrs.field(factory=list)
     closed: bool = False
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: BatchEntry) -> None:
         """Take a batch that lies behind all others."""
         self.session = entry.session
         self.closed = entry.closes
@@ -45,7 +45,7 @@ class SessionEntries:
         """The first sqn held."""
         return self.firsts[0] if self.firsts else self.next_sqn
 
-    def reaching(self, first: int) -> Iterator[Entry]:
+    def reaching(self, first: int) -> Iterator[BatchEntry]:
         """The batches from the one that holds `first`, or the next, on; the list may grow meanwhile."""
         at = max(0, bisect_right(self.firsts, first) - 1)
         while at < len(self.entries):
@@ -53,10 +53,10 @@ class SessionEntries:
                 yield self.entries[at]
             at += 1
 
-    def holding(self) -> Holding:
+    def holding(self) -> SessionExtent:
         """What clients are told."""
         one = self.session
-        return Holding(
+        return SessionExtent(
             tsi=one.tsi,
             epoch_us=one.epoch_us,
             stream=one.stream,
@@ -79,7 +79,7 @@ class Index:
     def __init__(self) -> None:
         self.sessions: dict[Key, SessionEntries] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: BatchEntry) -> None:
         """Take the next batch of the archive."""
         found = self.sessions.get(entry.session.key)
         if found is None:
@@ -93,7 +93,7 @@ class Index:
             if not session.entries:
                 del self.sessions[key]
 
-    def holdings(self) -> list[Holding]:
+    def holdings(self) -> list[SessionExtent]:
         """What is held, by TSI and epoch."""
         ordered = sorted(self.sessions, key=lambda key: (key[0], key[1] or 0))
         return [self.sessions[key].holding() for key in ordered if self.sessions[key].entries]

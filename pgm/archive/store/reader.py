@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, BadRequest, CorruptSegment, RangeDropped, UnknownSession
-from pgm.archive.requests import Holding, RangeRequest
-from pgm.archive.store.committed import Committed, read_committed
+from pgm.archive.requests import RangeRequest, SessionExtent
+from pgm.archive.store.committed import CommitPoint, read_committed
 from pgm.archive.store.index import Index, SessionEntries
 from pgm.archive.store.recovery import scan
-from pgm.archive.store.segment import Entry, SegmentFile, numbers_in
-from pgm.archive.store.selection import Selection, received_us
+from pgm.archive.store.segment import BatchEntry, SegmentFile, numbers_in
+from pgm.archive.store.selection import RowSelection, received_us
 
 
 class ArchiveReader:
@@ -34,7 +34,7 @@ class ArchiveReader:
         self._index = Index()
         self._ends: dict[int, int] = {}  # segment -> octet up to which it was looked at
         self._sealed: set[int] = set()
-        self._seen: Committed | None = None
+        self._seen: CommitPoint | None = None
         self.damage: list[CorruptSegment] = []
         numbers_in(directory)
         self.refresh()
@@ -57,7 +57,7 @@ class ArchiveReader:
                     self._look_into(number, committed)
             return self._ends != before
 
-    def _look_into(self, number: int, committed: Committed | None) -> None:
+    def _look_into(self, number: int, committed: CommitPoint | None) -> None:
         try:
             file = SegmentFile(self.directory, number)
         except FileNotFoundError:
@@ -77,7 +77,7 @@ class ArchiveReader:
             if not is_newest:
                 self._sealed.add(number)
 
-    def holdings(self) -> list[Holding]:
+    def holdings(self) -> list[SessionExtent]:
         """What is held of every session, by TSI and epoch."""
         with self._lock:
             return self._index.holdings()
@@ -104,7 +104,7 @@ class ArchiveReader:
         if self.damage:
             raise self.damage[0]
 
-    def read(self, request: RangeRequest) -> Range:
+    def read(self, request: RangeRequest) -> RangeRead:
         """Prepare to read a range. Raises `RangeDropped`, `UnknownSession`, `BadRequest`."""
         session = self.session(request.tsi, request.epoch_us)
         with self._lock:
@@ -116,7 +116,7 @@ class ArchiveReader:
         end = request.end
         if end is None and not request.tail:
             end = next_sqn
-        return Range(self, session, first, end, Selection(request))
+        return RangeRead(self, session, first, end, RowSelection(request))
 
     def sqn_at(self, session: SessionEntries, time_us: int) -> int:
         """The first sqn that was received at that time or later; the next one if there is none yet."""
@@ -135,7 +135,7 @@ class ArchiveReader:
         with self._lock:
             return [one for key, one in self._index.sessions.items() if tsi in (None, key[0]) and one.entries]
 
-    def entries(self, session: SessionEntries, first: int) -> list[Entry]:
+    def entries(self, session: SessionEntries, first: int) -> list[BatchEntry]:
         """The batches from `first` on, as many as there are now."""
         with self._lock:
             return list(session.reaching(first))
@@ -150,14 +150,14 @@ def dropped(tsi: str, first: int, oldest: int) -> RangeDropped:
 
 
 @attrs.define(eq=False)
-class Range:
+class RangeRead:
     """A range that is being read; iterate over it as often as more may have come. `at` is the sqn to go on from."""
 
     reader: ArchiveReader
     session: SessionEntries
     at: int
     end: int | None
-    selection: Selection
+    selection: RowSelection
 
     @property
     def schema(self) -> pa.Schema:
@@ -200,7 +200,7 @@ class Range:
                 file.close()
 
     @staticmethod
-    def _stored(file: SegmentFile, entry: Entry) -> pa.RecordBatch:
+    def _stored(file: SegmentFile, entry: BatchEntry) -> pa.RecordBatch:
         try:
             return file.batch_of(entry)
         except CorruptSegment as error:
@@ -208,14 +208,14 @@ class Range:
                 error.message, remedy=f"{error.remedy}; to go on behind it, first={entry.end}"
             ) from None
 
-    def _file(self, entry: Entry) -> SegmentFile:
+    def _file(self, entry: BatchEntry) -> SegmentFile:
         try:
             return SegmentFile(self.reader.directory, entry.segment)
         except FileNotFoundError:
             self.reader.refresh(is_forced=True)
             raise dropped(self.session.session.tsi, self.at, self.session.oldest) from None
 
-    def _check_gap(self, entry: Entry) -> None:
+    def _check_gap(self, entry: BatchEntry) -> None:
         """What comes next begins behind what was given: a segment is damaged, or gone."""
         if entry.first <= self.at:
             return

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pgm.archive.errors import CorruptSegment
-from pgm.archive.store.committed import Committed, read_committed
+from pgm.archive.store.committed import CommitPoint, read_committed
 from pgm.archive.store.index import Index
 from pgm.archive.store.segment import END_OF_STREAM, SegmentFile, numbers_in
 
@@ -37,7 +37,7 @@ def scan(file: SegmentFile, limit: int, index: Index, *, start: int = 0, verifie
 
 def recover(directory: Path, index: Index, log: Log) -> dict[int, int]:
     """Fill the index, cut a torn tail; returns the octets of each segment. Raises `ArchiveError`, `SchemaTooNew`."""
-    committed = read_committed(directory) or Committed()
+    committed = read_committed(directory) or CommitPoint()
     sizes: dict[int, int] = {}
     numbers = numbers_in(directory)
     for number in numbers:
@@ -58,7 +58,7 @@ def recover(directory: Path, index: Index, log: Log) -> dict[int, int]:
 
 
 def _after_damage(
-    file: SegmentFile, index: Index, is_newest: bool, committed: Committed, log: Log, error: CorruptSegment
+    file: SegmentFile, index: Index, is_newest: bool, committed: CommitPoint, log: Log, error: CorruptSegment
 ) -> int:
     """Cut what was never synced; leave what was, since a reader must be told of it."""
     whole = max(

@@ -22,7 +22,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 @attrs.frozen
-class Column:
+class ArchiveColumn:
     """One column. `is_constant`: as a rule it is the same for all rows of a batch, and files keep it as one value."""
 
     name: str
@@ -38,21 +38,21 @@ class Column:
 
 # fmt: off
 COLUMNS = (
-    Column("tsi", pa.string(), True, "Session: six decimal octets of the GSI and the data-source port."),
-    Column("stream", pa.string(), True, "Name of the stream in the topology; null if the address of an unnamed one was opened."),
-    Column("source", pa.string(), True, "Name of the node that sends it, or its address if the topology names none."),
-    Column("node", pa.string(), True, "Name of the node that recorded it."),
-    Column("segment", pa.string(), True, "Name of the segment on which the recording node receives it."),
-    Column("epoch", _TIME, True, "Start of the session, by its source's clock. Null: the source does not say, and the upper half of sqn is a guess that no other node shares."),
-    Column("sqn", pa.int64(), False, "First packet of the message or of the loss, in 64 bits that never wrap."),
-    Column("count", pa.int64(), True, "Packets that the row stands for: those of the message, 0 if it shares its packet with the message before it, or those lost."),
-    Column("index", pa.int32(), True, "Place of the message in its packet, from 0."),
-    Column("subject", pa.string(), True, "Subject; null where the stream has none."),
-    Column("sent", _TIME, True, "When the source filled the packet, by its clock; null where the stream does not say (`batch_times`)."),
-    Column("received", _TIME, True, "When the recording node had the message and everything before it."),
-    Column("repaired", pa.bool_(), True, "Whether the packet, of several the first, came as a repair."),
-    Column("lost", pa.string(), True, "Null: a message. Else a loss, and why: see `LossCause`."),
-    Column("value", pa.binary(), False, "The message; null for a loss."),
+    ArchiveColumn("tsi", pa.string(), True, "Session: six decimal octets of the GSI and the data-source port."),
+    ArchiveColumn("stream", pa.string(), True, "Name of the stream in the topology; null if the address of an unnamed one was opened."),
+    ArchiveColumn("source", pa.string(), True, "Name of the node that sends it, or its address if the topology names none."),
+    ArchiveColumn("node", pa.string(), True, "Name of the node that recorded it."),
+    ArchiveColumn("segment", pa.string(), True, "Name of the segment on which the recording node receives it."),
+    ArchiveColumn("epoch", _TIME, True, "Start of the session, by its source's clock. Null: the source does not say, and the upper half of sqn is a guess that no other node shares."),
+    ArchiveColumn("sqn", pa.int64(), False, "First packet of the message or of the loss, in 64 bits that never wrap."),
+    ArchiveColumn("count", pa.int64(), True, "Packets that the row stands for: those of the message, 0 if it shares its packet with the message before it, or those lost."),
+    ArchiveColumn("index", pa.int32(), True, "Place of the message in its packet, from 0."),
+    ArchiveColumn("subject", pa.string(), True, "Subject; null where the stream has none."),
+    ArchiveColumn("sent", _TIME, True, "When the source filled the packet, by its clock; null where the stream does not say (`batch_times`)."),
+    ArchiveColumn("received", _TIME, True, "When the recording node had the message and everything before it."),
+    ArchiveColumn("repaired", pa.bool_(), True, "Whether the packet, of several the first, came as a repair."),
+    ArchiveColumn("lost", pa.string(), True, "Null: a message. Else a loss, and why: see `LossCause`."),
+    ArchiveColumn("value", pa.binary(), False, "The message; null for a loss."),
 )
 # fmt: on
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError, CorruptSegment, SchemaTooNew
-from pgm.archive.session import Session
+from pgm.archive.session import RecordedSession
 from pgm.archive.store.checksum import crc32
 from pgm.archive.store.schema import STORED_SCHEMA, check_version
 
@@ -37,13 +37,13 @@ _ROOM = 1024  # more than Arrow adds to the metadata, besides the text
 
 
 @attrs.frozen
-class Entry:
+class BatchEntry:
     """One batch of a segment."""
 
     segment: int
     offset: int
     octets: int
-    session: Session
+    session: RecordedSession
     first: int
     end: int
     rows: int
@@ -73,7 +73,7 @@ def numbers_in(directory: Path) -> list[int]:
 HEAD: bytes = STORED_SCHEMA.serialize().to_pybytes()
 
 
-def encode(batch: pa.RecordBatch, entry: Entry) -> memoryview:
+def encode(batch: pa.RecordBatch, entry: BatchEntry) -> memoryview:
     """A batch as the octets that go into a segment."""
     about = attrs.asdict(entry.session) | {
         "first": entry.first,
@@ -167,7 +167,7 @@ class SegmentFile:
             )
         return _PREFIX.size + int(length)
 
-    def entry_at(self, offset: int, limit: int) -> Entry | None:
+    def entry_at(self, offset: int, limit: int) -> BatchEntry | None:
         """The batch at a place, None at the end of the stream. Raises `CorruptSegment`, also for one that ends behind `limit`."""
         start = self._read(offset, min(_FIRST_READ, limit - offset))
         if len(start) < _PREFIX.size:
@@ -181,14 +181,14 @@ class SegmentFile:
             start = self._read(offset, min(_PREFIX.size + length, limit - offset))
         return self._entry_of(start[: _PREFIX.size + length], offset, limit)
 
-    def _entry_of(self, start: bytes, offset: int, limit: int) -> Entry:
+    def _entry_of(self, start: bytes, offset: int, limit: int) -> BatchEntry:
         try:
             at = start.index(b'{"tsi":')
             about = json.JSONDecoder().raw_decode(start[at:].decode("utf-8", "replace"))[0]
             octets = int(about["octets"])
-            session = Session(*(about[field.name] for field in attrs.fields(Session)))
+            session = RecordedSession(*(about[field.name] for field in attrs.fields(RecordedSession)))
             received = (int(about["received_us"][0]), int(about["received_us"][1]))
-            entry = Entry(
+            entry = BatchEntry(
                 self.number,
                 offset,
                 octets,
@@ -220,11 +220,11 @@ class SegmentFile:
             raise self.corrupt(offset, "the checksum of a batch is wrong")
         return view
 
-    def batch_of(self, entry: Entry) -> pa.RecordBatch:
+    def batch_of(self, entry: BatchEntry) -> pa.RecordBatch:
         """A batch as it is stored. Raises `CorruptSegment`."""
         return self._batch_in(self.octets_of(entry.offset, entry.octets), entry.offset)
 
-    def batch_at(self, offset: int, octets: int) -> tuple[Entry, pa.RecordBatch]:
+    def batch_at(self, offset: int, octets: int) -> tuple[BatchEntry, pa.RecordBatch]:
         """A batch as it is stored, and what it says of itself. Raises `CorruptSegment`, also where no batch of that length lies."""
         found = self.octets_of(offset, octets)
         entry = self._entry_of(bytes(found[:_FIRST_READ]), offset, offset + octets)

@@ -25,7 +25,7 @@ def check_columns(columns: Sequence[str] | None) -> None:
         raise BadRequest("columns are named twice, or none is", remedy="name each once, or leave the key out for all")
 
 
-class Selection:
+class RowSelection:
     """What one request wants of every batch."""
 
     def __init__(self, request: RangeRequest) -> None:

@@ -17,11 +17,11 @@ import attrs
 import pyarrow as pa
 
 from pgm.archive.errors import ArchiveError
-from pgm.archive.session import Session
-from pgm.archive.store.committed import Committed, CommittedFile, read_committed
+from pgm.archive.session import RecordedSession
+from pgm.archive.store.committed import CommitFile, CommitPoint, read_committed
 from pgm.archive.store.index import Index
 from pgm.archive.store.recovery import Log, recover
-from pgm.archive.store.segment import END_OF_STREAM, HEAD, Entry, encode, path_of
+from pgm.archive.store.segment import END_OF_STREAM, HEAD, BatchEntry, encode, path_of
 from pgm.parameters import Parameters
 
 _MICROSECOND_NS = 1000
@@ -31,7 +31,7 @@ _LOCK_POLL_S = 0.02
 class WriteFailed(Exception):
     """The disk did not take what was written since the last sync: `entries` are not in the archive."""
 
-    def __init__(self, error: OSError, entries: list[Entry]) -> None:
+    def __init__(self, error: OSError, entries: list[BatchEntry]) -> None:
         super().__init__(f"{error.filename or 'write'}: {error.strerror}")
         self.error = error
         self.entries = entries
@@ -70,16 +70,16 @@ class ArchiveWriter:
         try:
             self._take_lock()
             self._sizes = recover(directory, self.index, log)
-            last = read_committed(directory) or Committed()
+            last = read_committed(directory) or CommitPoint()
             self._next_number = max([last.segment, *self._sizes], default=0) + 1
-            self._committed = CommittedFile(directory)
+            self._committed = CommitFile(directory)
             # What recovery kept is on disk now. The number is that of a segment to come.
-            self._committed.write(Committed(self._next_number, 0))
+            self._committed.write(CommitPoint(self._next_number, 0))
         except (ArchiveError, OSError):
             os.close(self._lock)
             raise
         self._open: _Open | None = None
-        self._unsynced: list[Entry] = []
+        self._unsynced: list[BatchEntry] = []
         self._unsynced_since_ns = 0
         self.octets = 0  # of batches written and synced
         self.syncs = 0
@@ -107,7 +107,7 @@ class ArchiveWriter:
 
     def append(
         self,
-        session: Session,
+        session: RecordedSession,
         batch: pa.RecordBatch,
         first: int,
         end: int,
@@ -116,7 +116,7 @@ class ArchiveWriter:
         closes: bool = False,
     ) -> None:
         """Write a batch that stands for the sqns `first` to `end - 1`. Raises `WriteFailed`."""
-        entry = Entry(0, 0, 0, session, first, end, batch.num_rows, received_us, closes)
+        entry = BatchEntry(0, 0, 0, session, first, end, batch.num_rows, received_us, closes)
         octets = encode(batch, entry)
         try:
             target = self._segment_for(len(octets))
@@ -169,7 +169,7 @@ class ArchiveWriter:
         self._next_number += 1
         self._open = opened
         self._sizes[opened.number] = opened.offset
-        self._committed.write(Committed(opened.number, opened.offset))
+        self._committed.write(CommitPoint(opened.number, opened.offset))
 
     def _sync_directory(self) -> None:
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -192,7 +192,7 @@ class ArchiveWriter:
             return
         try:
             os.fdatasync(now.fd)
-            self._committed.write(Committed(now.number, now.offset))
+            self._committed.write(CommitPoint(now.number, now.offset))
         except OSError as error:
             raise self._failed(error) from error
         self.syncs += 1
@@ -204,7 +204,7 @@ class ArchiveWriter:
         self._unsynced.clear()
         self._retain()
 
-    def _failed(self, error: OSError, entry: Entry | None = None) -> WriteFailed:
+    def _failed(self, error: OSError, entry: BatchEntry | None = None) -> WriteFailed:
         """Cut off what is not synced, and give it back."""
         lost = [*self._unsynced, *([entry] if entry is not None else [])]
         self._unsynced.clear()

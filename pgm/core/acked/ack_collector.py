@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.acked.ack_table import AckTable, Child, Place
+from pgm.core.acked.ack_table import AckChild, AckTable, Place
 from pgm.core.acked.ack_terms import AckTerms, ack_packet
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, Notice, control
@@ -32,7 +32,7 @@ _MOST_SHOWN = 16  # children in a status
 
 
 @attrs.frozen
-class Heard:
+class AckReport:
     """What an ack said, in 64 bits."""
 
     acked: int
@@ -41,7 +41,7 @@ class Heard:
 
 
 @attrs.frozen
-class _Former:
+class DepartedChild:
     """What a child had when it went, for how many it spoke, and for how long its acks had stood still; whether it said goodbye."""
 
     acked: int
@@ -50,7 +50,7 @@ class _Former:
     has_left: bool
 
 
-class AckParent:
+class AckCollector:
     """The children of one node in one session."""
 
     def __init__(
@@ -64,7 +64,7 @@ class AckParent:
         self._limit = parameters.max_children
         self._most_members = parameters.ack_child_members
         self._element_ivl = parameters.ack_element_ivl
-        self._former: OrderedDict[Place, _Former] = OrderedDict()  # the last that went
+        self._former: OrderedDict[Place, DepartedChild] = OrderedDict()  # the last that went
         self._stuck: OrderedDict[Place, None] = OrderedDict()  # children that count again when they have caught up
         self._owed: set[int] = set()  # segments on which acks were heard since the last confirmation
         self._confirm_ns = NEVER
@@ -96,7 +96,7 @@ class AckParent:
             acks=self.table.slowest(_MOST_SHOWN),
         )
 
-    def on_ack(self, heard: Heard, segment: Segment, peer: Nla, terms: AckTerms, now_ns: int) -> Effects:
+    def on_ack(self, heard: AckReport, segment: Segment, peer: Nla, terms: AckTerms, now_ns: int) -> Effects:
         """Take an ack of a child; a first or last one is confirmed to it alone."""
         self._counters.ack_packets_in += 1
         place, said = (segment.index, peer), heard.members
@@ -104,7 +104,7 @@ class AckParent:
         if not self._counts(place, heard, is_known=before is not None):
             self._counters.acks_refused += 1
             return NOTHING
-        child = Child(
+        child = AckChild(
             acked=heard.acked,
             members=before.members if said.leaves and before is not None else self._members_of(said),
             holder=said.holder if said.is_element else peer,
@@ -125,7 +125,7 @@ class AckParent:
     def _members_of(self, said: Members) -> int:
         return min(said.members, self._most_members) if said.is_element else 1
 
-    def _moved_ns(self, place: Place, before: Child | None, heard: Heard, now_ns: int) -> int:
+    def _moved_ns(self, place: Place, before: AckChild | None, heard: AckReport, now_ns: int) -> int:
         """Since when a child stands where it does."""
         if heard.acked >= heard.lead:
             return now_ns
@@ -142,12 +142,12 @@ class AckParent:
         child = self.table.remove(place)
         if child is None:
             return
-        self._former[place] = _Former(child.acked, child.members, child.heard_ns - child.moved_ns, has_left)
+        self._former[place] = DepartedChild(child.acked, child.members, child.heard_ns - child.moved_ns, has_left)
         self._former.move_to_end(place)
         if len(self._former) > self._limit:
             self._former.popitem(last=False)
 
-    def _counts(self, place: Place, heard: Heard, *, is_known: bool) -> bool:
+    def _counts(self, place: Place, heard: AckReport, *, is_known: bool) -> bool:
         if place in self._stuck:
             if heard.acked < (heard.lead if self.table.low is None else self.table.low):
                 return False
@@ -187,11 +187,11 @@ class AckParent:
         self._review_ns = now_ns + terms.keepalive if len(self.table) else NEVER
         return notices
 
-    def _patience(self, child: Child, terms: AckTerms) -> int:
+    def _patience(self, child: AckChild, terms: AckTerms) -> int:
         """For how long a child may stand still: an element longer than what it takes to forget those below it."""
         return max(self._element_ivl, terms.stall + terms.expiry) if child.is_element else terms.stall
 
-    def _stuck_notice(self, who: Nla, child: Child, terms: AckTerms) -> Notice:
+    def _stuck_notice(self, who: Nla, child: AckChild, terms: AckTerms) -> Notice:
         ivl = format_duration(self._patience(child, terms))
         if child.is_element:
             text = f"the element {who} has acknowledged {child.acked} for {ivl}: nobody waits for those below it until it has caught up"

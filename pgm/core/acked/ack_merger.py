@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from pgm.core.acked.ack_collector import AckParent, Heard
+from pgm.core.acked.ack_collector import AckCollector, AckReport
 from pgm.core.acked.ack_sender import AckSender
 from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.congestion.reports import ReportRelay
@@ -19,7 +19,7 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Channel
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.status import AckStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -36,7 +36,7 @@ class AckMerger:
 
     def __init__(
         self,
-        path: Path,
+        path: SessionState,
         parents: Parents,
         setup: ElementSetup,
         parameters: Parameters,
@@ -50,7 +50,7 @@ class AckMerger:
         self._rng = rng
         self._counters = counters
         self.routes: HasRoutes | None = None  # where parents are on several segments
-        self._below: AckParent | None = None
+        self._below: AckCollector | None = None
         self._above: AckSender | None = None
         self.reports = ReportRelay(path, parents, setup.up, counters)
         self._settles_ns: int | None = None  # until then not every child has been heard; -1 from then on
@@ -85,7 +85,7 @@ class AckMerger:
             self._above.follow(terms, now_ns)
             return
         path, counters = self._path, self._counters
-        self._below = AckParent(path.tsi, path.data_port, self._setup.downs, self._parameters, counters)
+        self._below = AckCollector(path.tsi, path.data_port, self._setup.downs, self._parameters, counters)
         self._above = AckSender(
             path, self._parents, self._setup.up, self._parameters, self._rng, counters, terms, is_element=True
         )
@@ -109,7 +109,7 @@ class AckMerger:
             return NOTHING
         if self._settles_ns is None and not len(below.table):
             self._settles_ns = now_ns + _SETTLES * above.terms.keepalive
-        effects = below.on_ack(Heard(acked, said, self._path.lead), segment, peer, above.terms, now_ns)
+        effects = below.on_ack(AckReport(acked, said, self._path.lead), segment, peer, above.terms, now_ns)
         self._follow(above, below, now_ns)
         if said.leaves:
             below.forget(segment, peer)
@@ -125,7 +125,7 @@ class AckMerger:
         """What a NAK says of congestion, for whoever is above."""
         return self.reports.on_nak(nak) if nak.options else NOTHING
 
-    def _follow(self, above: AckSender, below: AckParent, now_ns: int) -> None:
+    def _follow(self, above: AckSender, below: AckCollector, now_ns: int) -> None:
         low = below.table.low
         if low is None:
             departed = below.departed()

@@ -17,7 +17,7 @@ Place = tuple[int, Nla]  # index of the segment, address there
 
 
 @attrs.define(eq=False)
-class Child:
+class AckChild:
     """What the newest ack of one child said, and when."""
 
     acked: int  # the newest sqn up to which nothing is owed; behind it is what the child lacks
@@ -33,7 +33,7 @@ class AckTable:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._children: dict[Place, Child] = {}
+        self._children: dict[Place, AckChild] = {}
         self._low: int | None = None
         self._at_low = 0  # children that stand at the minimum
         self.members = 0
@@ -41,10 +41,10 @@ class AckTable:
     def __len__(self) -> int:
         return len(self._children)
 
-    def __iter__(self) -> Iterator[tuple[Place, Child]]:
+    def __iter__(self) -> Iterator[tuple[Place, AckChild]]:
         return iter(self._children.items())
 
-    def get(self, place: Place) -> Child | None:
+    def get(self, place: Place) -> AckChild | None:
         """What is known of a child."""
         return self._children.get(place)
 
@@ -69,14 +69,14 @@ class AckTable:
         slowest = heapq.nsmallest(most, self._children.items(), key=lambda one: one[1].acked)
         return {place[1]: child.acked for place, child in slowest}
 
-    def note(self, place: Place, child: Child) -> None:
+    def note(self, place: Place, child: AckChild) -> None:
         """Take what a child says now, new or not. It may say less than before: it has adopted another."""
         before = self._children.get(place)
         self._children[place] = child
         self.members += child.members - (0 if before is None else before.members)
         self._changed(None if before is None else before.acked, child.acked)
 
-    def remove(self, place: Place) -> Child | None:
+    def remove(self, place: Place) -> AckChild | None:
         """Forget a child; returns what was known of it."""
         child = self._children.pop(place, None)
         if child is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgm.core.acked.ack_collector import AckParent, Heard
+from pgm.core.acked.ack_collector import AckCollector, AckReport
 from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
@@ -40,7 +40,7 @@ class AckedWindow:
         self._counters = counters
         self._waits = parameters.ack_full == "wait"
         self._quorum = parameters.ack_quorum
-        self._children = AckParent(tsi, data_port, segments, parameters, counters)
+        self._children = AckCollector(tsi, data_port, segments, parameters, counters)
         self.stable = first_sqn - 1  # the newest sqn that everybody has
         self._full_since_ns: int | None = None
         self._has_news = False  # more is stable: whoever waits for that is woken by a deadline
@@ -101,7 +101,7 @@ class AckedWindow:
         if said is None or said.confirms or acked > lead:
             self._counters.foreign_packets += 1
             return NOTHING
-        effects = self._children.on_ack(Heard(acked, said, lead), segment, peer, self._terms, now_ns)
+        effects = self._children.on_ack(AckReport(acked, said, lead), segment, peer, self._terms, now_ns)
         self._follow()
         if said.leaves:
             self._children.forget(segment, peer)

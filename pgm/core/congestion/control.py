@@ -12,7 +12,7 @@ import ipaddress
 from collections import OrderedDict
 
 from pgm.core.congestion.acker_check import RTT_WEIGHT, AckerCheck
-from pgm.core.congestion.link_reports import ALL_LOST, Load
+from pgm.core.congestion.link_reports import ALL_LOST, LossReport
 from pgm.core.congestion.window import CongestionWindow, slowness
 from pgm.core.counters import Counters
 from pgm.core.effects import Notice
@@ -63,8 +63,8 @@ class CongestionControl:
         self._has_acked = False  # the acker, since it was elected
         self._in_vain = 0  # times that its acks were overdue before the first one came
         self._barred: OrderedDict[Nla, int] = OrderedDict()  # until when: distrusted
-        self._worst_link = Load()
-        self._worst_path = Load()
+        self._worst_link = LossReport()
+        self._worst_path = LossReport()
         self._check = AckerCheck()
         self._notices: list[Notice] = []
         self._waits_since_ns = now_ns  # when the last ack came, or the first packet since left

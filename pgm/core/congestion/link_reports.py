@@ -32,7 +32,7 @@ class LinkLoss:
             self._next = end
 
 
-class Load:
+class LossReport:
     """One report: what was sent or heard last, which ages by the sqns that have passed (CC-05)."""
 
     def __init__(self) -> None:
@@ -57,10 +57,10 @@ class LinkReports:
 
     def __init__(self) -> None:
         self.above = LinkLoss()
-        self.worst_link = Load()
-        self.worst_path = Load()
-        self.link_below = Load()  # as heard
-        self.path_below = Load()
+        self.worst_link = LossReport()
+        self.worst_path = LossReport()
+        self.link_below = LossReport()  # as heard
+        self.path_below = LossReport()
 
     def heard(self, cr: Cr, sqn: int) -> None:
         """Keep what a child says, for NAKs of the element's own."""

@@ -20,7 +20,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.control_packets import Ack, Nak, Spm, encode
@@ -32,7 +32,7 @@ _NOBODY = frozenset({"0.0.0.0", "::"})
 
 
 def report_packet(
-    path: Path, sqn: int, bitmap: int, loss: float, reporter: Nla, held_ns: int = 0, *, leaves: bool = False
+    path: SessionState, sqn: int, bitmap: int, loss: float, reporter: Nla, held_ns: int = 0, *, leaves: bool = False
 ) -> bytes:
     """An ack with what PGMCC wants; with an empty map it is a report that acknowledges nothing (CC-31).
 
@@ -55,7 +55,7 @@ class Reporter:
 
     def __init__(
         self,
-        path: Path,
+        path: SessionState,
         parents: Parents,
         segment: Segment,
         parameters: Parameters,
@@ -201,7 +201,7 @@ class WorstReport:
 class ReportRelay:
     """Reports that pass one element in one session."""
 
-    def __init__(self, path: Path, parents: Parents, up: Segment, counters: Counters) -> None:
+    def __init__(self, path: SessionState, parents: Parents, up: Segment, counters: Counters) -> None:
         self._path = path
         self._parents = parents
         self._up = up

@@ -9,18 +9,18 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects, Notice
 from pgm.core.element.setup import ElementSetup
 from pgm.core.polling.poll_responder import NodeId
-from pgm.core.repair.nak_limits import Brakes
-from pgm.core.session.source_filter import packets_of_strangers
-from pgm.core.session.table import HasPath, Sessions
+from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.session.source_filter import refused_packets
+from pgm.core.session.table import HasState, SessionTable
 from pgm.core.status import SessionStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, tsi_text
 from pgm.wire.train import Item, Train
-from pgm.wire.unknown_options import judged
+from pgm.wire.unknown_options import apply_opx
 
 
-class ElementSession(HasPath, Protocol):
+class ElementSession(HasState, Protocol):
     """What the core of an element needs of a session."""
 
     @property
@@ -28,7 +28,7 @@ class ElementSession(HasPath, Protocol):
         """When the session has something to do."""
 
     @property
-    def brakes(self) -> Brakes:
+    def brakes(self) -> NakLimits:
         """The budgets of those who ask it."""
 
     def status(self, now_ns: int) -> SessionStatus:
@@ -47,7 +47,7 @@ class ElementCore(Generic[S]):
         self._parameters = parameters
         self._rng = rng
         self._node_id = NodeId(rng)
-        self.sessions: Sessions[S] = Sessions(parameters.max_sessions, self.counters)
+        self.sessions: SessionTable[S] = SessionTable(parameters.max_sessions, self.counters)
 
     @property
     def deadline_ns(self) -> int:
@@ -62,10 +62,10 @@ class ElementCore(Generic[S]):
         found = []
         allowed = self._setup.allowed
         for item in items:
-            if allowed and (strange := packets_of_strangers(allowed, item, peer)):
+            if allowed and (strange := refused_packets(allowed, item, peer)):
                 self.counters.unlisted_packets += strange
                 continue
-            kept = judged(item) if item.options else item
+            kept = apply_opx(item) if item.options else item
             if kept is None:
                 self.counters.opx_discarded += 1
             else:

@@ -30,7 +30,7 @@ from pgm.wire.train import Data, Octets
 _QUESTIONS = 3  # SPMRs while listening
 
 
-class Voice(enum.Enum):
+class RelayRole(enum.Enum):
     """Whether a relay speaks for a session."""
 
     LISTENING = "asks whether the partner speaks"
@@ -57,16 +57,16 @@ class Relay:
         self._questions = 0
         self._cut_off_told_ns = -NEVER
         if not setup.is_relay:
-            self.voice = Voice.SILENT
+            self.voice = RelayRole.SILENT
         elif not setup.partners:
-            self.voice = Voice.SPEAKING
+            self.voice = RelayRole.SPEAKING
         else:
-            self.voice = Voice.SILENT if setup.is_standby else Voice.LISTENING
+            self.voice = RelayRole.SILENT if setup.is_standby else RelayRole.LISTENING
 
     @property
     def speaks(self) -> bool:
         """Whether this node carries the session down now."""
-        return self.voice is Voice.SPEAKING
+        return self.voice is RelayRole.SPEAKING
 
     @property
     def deadline_ns(self) -> int:
@@ -86,7 +86,7 @@ class Relay:
 
     def _watch(self, now_ns: int) -> None:
         self._questions = 0
-        is_listening = self.voice is Voice.LISTENING
+        is_listening = self.voice is RelayRole.LISTENING
         self._until_ns = now_ns + (0 if is_listening else self._parameters.relay_takeover_ivl)
 
     def on_partner_spm(self, spm: Spm, now_ns: int) -> Effects:
@@ -97,8 +97,8 @@ class Relay:
             self._counters.other_speakers += 1
             if not self._setup.is_standby:
                 return NOTHING
-        has_changed = self.voice is not Voice.SILENT
-        self.voice = Voice.SILENT
+        has_changed = self.voice is not RelayRole.SILENT
+        self.voice = RelayRole.SILENT
         self._until_ns = now_ns + self._parameters.relay_takeover_ivl
         return (self._notice("relay-silent", "leaves it to its partner"),) if has_changed else NOTHING
 
@@ -150,22 +150,22 @@ class Relay:
         """Ask once more, begin to speak, or take over."""
         if now_ns < self._until_ns:
             return NOTHING
-        if self.voice is Voice.LISTENING and self._questions < _QUESTIONS:
+        if self.voice is RelayRole.LISTENING and self._questions < _QUESTIONS:
             self._questions += 1
             self._until_ns = now_ns + self._parameters.relay_listen_ivl // _QUESTIONS
             question = encode(Spmr(tsi=self._tsi, data_port=self._data_port))
             return [control(segment, question, hops=1) for segment in self._setup.downs]
-        if self.voice is Voice.SILENT and not self._is_partner_behind():
+        if self.voice is RelayRole.SILENT and not self._is_partner_behind():
             # The source is slow, not the partner; the next SPM from above starts the wait anew.
             self._until_ns = NEVER
             return NOTHING
-        if self.voice is Voice.SILENT and now_ns < self._owed_since_ns + self._parameters.relay_listen_ivl:
+        if self.voice is RelayRole.SILENT and now_ns < self._owed_since_ns + self._parameters.relay_listen_ivl:
             # The segment above was silent, not the partner: what has just come is on its way through it.
             self._until_ns = self._owed_since_ns + self._parameters.relay_listen_ivl
             return NOTHING
-        if self.voice is Voice.SILENT:
+        if self.voice is RelayRole.SILENT:
             self._counters.takeovers += 1
-        self.voice = Voice.SPEAKING
+        self.voice = RelayRole.SPEAKING
         self._until_ns = NEVER
         return [*self._speak(self._setup.downs), self._notice("relay-speaking", "speaks on the segments below")]
 

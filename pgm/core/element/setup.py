@@ -6,7 +6,7 @@ import attrs
 
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Segment
-from pgm.core.session.source_filter import EVERYBODY, Allowed
+from pgm.core.session.source_filter import ALL_SOURCES, SourceFilter
 from pgm.wire.formats import Nla
 
 
@@ -22,7 +22,7 @@ class ElementSetup:
     is_standby: bool = False
     assist_rank: int = 0  # of a repairer: how many others of its segment repair unasked before it does
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
-    allowed: Allowed = EVERYBODY  # who may bring streams
+    allowed: SourceFilter = ALL_SOURCES  # who may bring streams
     keepers: tuple[Nla, ...] = ()  # elements above, of which a late joiner's history may be had
     asks_below_trail: bool = False  # some parent keeps more than the source's window
 

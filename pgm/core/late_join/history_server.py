@@ -12,20 +12,20 @@ from collections.abc import Sequence
 import attrs
 
 from pgm.core.effects import Send, control
-from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Spmr, encode
 from pgm.wire.formats import Nla
-from pgm.wire.options import Held, find
+from pgm.wire.options import HeldHistory, find
 from pgm.wire.sequence_numbers import wrap
 
 _MOST_JOINERS = 1024  # remembered; what an older one asks for is judged as any NAK
 
 
-def held_packet(path: Path, held: Held) -> bytes:
+def held_packet(path: SessionState, held: HeldHistory) -> bytes:
     """A question about history, or an answer."""
     return encode(Spmr(tsi=path.tsi, data_port=path.data_port, options=(held,)))
 
@@ -38,22 +38,22 @@ class _Company:
     alone: Nla | None
 
 
-class Joiners:
+class HistoryServer:
     """The late joiners of one session at one node."""
 
-    def __init__(self, path: Path, parameters: Parameters, brakes: Brakes) -> None:
+    def __init__(self, path: SessionState, parameters: Parameters, brakes: NakLimits) -> None:
         self._path = path
         self._brakes = brakes
         self._quiet_ivl = parameters.open_hold_ivl
         self._ends: OrderedDict[Nla, int] = OrderedDict()  # where each one's history ends
         self._companies: dict[int, _Company] = {}  # by segment
 
-    def tell(self, held: Held, first: int | None, segment: Segment, peer: Nla, now_ns: int) -> Send:
+    def tell(self, held: HeldHistory, first: int | None, segment: Segment, peer: Nla, now_ns: int) -> Send:
         """Answer a question: history begins with `first`, or there is none."""
         number = held.amount if held.by_time else 0
-        said = Held(0, number, answers=True, by_time=held.by_time, nothing=True)
+        said = HeldHistory(0, number, answers=True, by_time=held.by_time, nothing=True)
         if first is not None:
-            said = Held(wrap(first), number, answers=True, by_time=held.by_time)
+            said = HeldHistory(wrap(first), number, answers=True, by_time=held.by_time)
             self._ends[peer] = self._path.lead + 1
             self._ends.move_to_end(peer)
             if len(self._ends) > _MOST_JOINERS:
@@ -63,7 +63,7 @@ class Joiners:
 
     def is_history(self, nak: Nak, segment: Segment, peer: Nla, end: int, now_ns: int) -> bool:
         """Whether a NAK for sqns before `end` is for a late joiner's history: it says so, whoever was here when it was promised."""
-        is_said = bool(nak.options) and find(nak.options, Held) is not None
+        is_said = bool(nak.options) and find(nak.options, HeldHistory) is not None
         if not is_said and end > self._ends.get(peer, 0):
             return False
         self._note(segment, peer, now_ns)
@@ -91,7 +91,7 @@ class Joiners:
         """Say that nobody holds these, so that nobody waits for them; as much as the brake on NCFs lets go, the rest is asked for again."""
         to = self.alone(segment)
         told = [
-            Held(wrap(first), end - first, answers=True, by_sqn=True, nothing=True)
+            HeldHistory(wrap(first), end - first, answers=True, by_sqn=True, nothing=True)
             for first, end in spans
             if self._brakes.admit_ncf(now_ns)
         ]

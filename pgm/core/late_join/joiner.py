@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from pgm.core.effects import Effects, LossCause, Notice, control
 from pgm.core.late_join.history_server import held_packet
-from pgm.core.recovery.nak_sender import Asker
+from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.segment import Segment
 from pgm.core.window.receive_window import ReceiveWindow
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.formats import Nla, tsi_text
-from pgm.wire.options import Held
+from pgm.wire.options import HeldHistory
 from pgm.wire.sequence_numbers import unwrap, wrap
 
 
-class LateJoin:
+class LateJoiner:
     """One session's wish to begin earlier. `is_wanted` until it was answered or given up."""
 
     def __init__(
         self,
         window: ReceiveWindow,
-        asker: Asker,
+        asker: NakSender,
         segment: Segment,
         repairers: frozenset[Nla],
         others: tuple[Nla, ...],
@@ -79,17 +79,17 @@ class LateJoin:
         """The sqn to begin with, if it is named."""
         return self._parameters.join_sqns if self._parameters.join_from == "sqn" else None
 
-    def _question(self) -> Held:
+    def _question(self) -> HeldHistory:
         wanted = self._parameters
         if wanted.join_from == "oldest":
-            return Held(amount=0)
+            return HeldHistory(amount=0)
         if wanted.join_from == "sqn":
-            return Held(amount=wrap(wanted.join_sqns), by_sqn=True)
+            return HeldHistory(amount=wrap(wanted.join_sqns), by_sqn=True)
         if wanted.join_secs:
-            return Held(amount=min(wanted.join_secs // MILLISECOND, (1 << 32) - 1), by_time=True)
-        return Held(amount=min(wanted.join_sqns, (1 << 32) - 1), by_count=True)
+            return HeldHistory(amount=min(wanted.join_secs // MILLISECOND, (1 << 32) - 1), by_time=True)
+        return HeldHistory(amount=min(wanted.join_sqns, (1 << 32) - 1), by_count=True)
 
-    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+    def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Begin with what somebody says to hold; nothing for what is no answer, or comes too late."""
         if not self.is_wanted or not held.answers or self.until_ns == NEVER:
             return ()
@@ -118,7 +118,7 @@ class LateJoin:
         self._asker.keeper, self._asker.history_end = keeper, begins
         recovery.kept_before = begins
 
-    def on_gone(self, held: Held, peer: Nla) -> bool:
+    def on_gone(self, held: HeldHistory, peer: Nla) -> bool:
         """Whoever keeps history says that nobody holds some of it any more: that is lost now, not after a time-out."""
         if peer != self._asker.keeper or not (held.answers and held.nothing and held.by_sqn):
             return False

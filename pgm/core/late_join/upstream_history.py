@@ -14,11 +14,11 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Effect, control
 from pgm.core.late_join.history_server import held_packet
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla
-from pgm.wire.options import Held
+from pgm.wire.options import HeldHistory
 from pgm.wire.sequence_numbers import unwrap
 
 _MOST_KINDS = 16  # questions under way, and answers remembered: times differ, all else is one kind
@@ -26,7 +26,7 @@ _MOST_ASKERS = 1024  # that wait for one answer; who is not among them asks agai
 _ALL = -1
 
 
-def begins_at(held: Held, oldest: int, lead: int) -> int:
+def begins_at(held: HeldHistory, oldest: int, lead: int) -> int:
     """The sqn that what a question asks for begins with, where everything from `oldest` on is held."""
     if held.by_sqn:
         wanted = unwrap(held.amount, lead)
@@ -38,10 +38,10 @@ def begins_at(held: Held, oldest: int, lead: int) -> int:
 
 
 @attrs.frozen
-class Asked:
+class HistoryReply:
     """A child's question that can be answered now: what is held above begins with `first`; None for nothing."""
 
-    held: Held
+    held: HeldHistory
     segment: Segment
     peer: Nla
     first: int | None
@@ -51,19 +51,19 @@ class Asked:
 class _Question:
     """One that has gone up."""
 
-    held: Held
+    held: HeldHistory
     again_ns: int
     until_ns: int
-    askers: dict[tuple[int, Nla], Asked] = attrs.field(factory=dict)
+    askers: dict[tuple[int, Nla], HistoryReply] = attrs.field(factory=dict)
     said: dict[Nla, int | None] = attrs.field(factory=dict)
 
 
-class HistoryAbove:
+class UpstreamHistory:
     """The questions of one session that have gone up, and who keeps what."""
 
     def __init__(
         self,
-        path: Path,
+        path: SessionState,
         keepers: tuple[Nla, ...],
         segment_of: Callable[[Nla], Segment],
         parameters: Parameters,
@@ -91,17 +91,19 @@ class HistoryAbove:
             return NEVER
         return min(one.again_ns for one in self._open.values())
 
-    def ask(self, held: Held, segment: Segment, peer: Nla, now_ns: int) -> tuple[list[Effect], list[Asked]]:
+    def ask(
+        self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int
+    ) -> tuple[list[Effect], list[HistoryReply]]:
         """A child wants to know: ask, wait with those who have asked, or answer by what was said just now."""
         kind = held.amount if held.by_time else _ALL
         known = self._known.get(kind)
         if known is not None and now_ns - known[0] < self._parameters.open_hold_ivl:
-            return [], [Asked(held, segment, peer, known[1])]
+            return [], [HistoryReply(held, segment, peer, known[1])]
         question = self._question(kind, now_ns)
         if question is None:
             return [], []
         if len(question.askers) < _MOST_ASKERS:
-            question.askers[segment.index, peer] = Asked(held, segment, peer, None)
+            question.askers[segment.index, peer] = HistoryReply(held, segment, peer, None)
         return self.handle_deadline(now_ns)
 
     def _question(self, kind: int, now_ns: int) -> _Question | None:
@@ -110,7 +112,7 @@ class HistoryAbove:
             if len(self._open) >= _MOST_KINDS:
                 self._counters.states_refused += 1
                 return None
-            above = Held(amount=0) if kind == _ALL else Held(amount=kind, by_time=True)
+            above = HeldHistory(amount=0) if kind == _ALL else HeldHistory(amount=kind, by_time=True)
             # A receiver waits open_hold_ivl for its answer: half of that leaves time to bring one.
             question = self._open[kind] = _Question(above, now_ns, now_ns + self._parameters.open_hold_ivl // 2)
         return question
@@ -122,7 +124,7 @@ class HistoryAbove:
             return known[1] is not None
         return bool(self._keepers) and self._question(_ALL, now_ns) is not None
 
-    def on_answer(self, held: Held, peer: Nla, now_ns: int) -> list[Asked]:
+    def on_answer(self, held: HeldHistory, peer: Nla, now_ns: int) -> list[HistoryReply]:
         """What somebody above says; returns what can be answered now."""
         if peer not in self._keepers:
             return []
@@ -139,7 +141,7 @@ class HistoryAbove:
             question.again_ns = min(question.again_ns, question.until_ns)
         return []
 
-    def _decide(self, kind: int, now_ns: int) -> list[Asked]:
+    def _decide(self, kind: int, now_ns: int) -> list[HistoryReply]:
         question = self._open.pop(kind)
         first: int | None = None
         for keeper in self._keepers:
@@ -153,10 +155,10 @@ class HistoryAbove:
         self._known[kind] = (now_ns, first)
         return [attrs.evolve(asked, first=first) for asked in question.askers.values()]
 
-    def handle_deadline(self, now_ns: int) -> tuple[list[Effect], list[Asked]]:
+    def handle_deadline(self, now_ns: int) -> tuple[list[Effect], list[HistoryReply]]:
         """Questions, repeated while they are not answered; and children to be answered without."""
         effects: list[Effect] = []
-        decided: list[Asked] = []
+        decided: list[HistoryReply] = []
         for kind, question in list(self._open.items()):
             if question.again_ns > now_ns:
                 continue

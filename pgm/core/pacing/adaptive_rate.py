@@ -47,7 +47,7 @@ class _Spell:
     octets: int = 0
 
 
-class Yielding:
+class AdaptiveRate:
     """The rate at which a source sends, in octets a second."""
 
     def __init__(self, parameters: Parameters) -> None:

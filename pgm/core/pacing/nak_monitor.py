@@ -6,7 +6,7 @@ from pgm.parameters import Parameters
 from pgm.units import SECOND
 
 
-class NagMonitor:
+class ExcessiveNakMonitor:
     """Counts what one asker asks for. Time runs only while it is called, so one that is quiet costs nothing."""
 
     def __init__(self, parameters: Parameters, lead: int, now_ns: int) -> None:

@@ -7,7 +7,7 @@ NCFs are never paced (SRC-02).
 
 from __future__ import annotations
 
-from pgm.core.pacing.token_bucket import Bucket
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.parameters import Parameters
 from pgm.units import SECOND
 from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_CONVOY_PACKETS, MAX_TRAIN_OCTETS
@@ -21,7 +21,7 @@ class Pacer:
         self._parameters = parameters
         self._slack_ns = min(parameters.txw_slack_ivl, parameters.txw_burst_ivl // 2)
         self._packet = parameters.max_tpdu
-        self._all, self._peak, self._repairs = (Bucket(*size) for size in self._sizes(rate))
+        self._all, self._peak, self._repairs = (TokenBucket(*size) for size in self._sizes(rate))
         self._peak_ratio = parameters.txw_peak_ratio
         self._packets = _packet_bucket(parameters)
         self._set_longest_train(rate)
@@ -29,7 +29,7 @@ class Pacer:
     def _sizes(self, rate: int) -> list[tuple[int, int]]:
         """Rate and burst in ns of the buckets for all together, for their peaks, and for repairs."""
         parameters = self._parameters
-        packet_ns = Bucket(rate, 0).cost_ns(parameters.max_tpdu) + 1
+        packet_ns = TokenBucket(rate, 0).cost_ns(parameters.max_tpdu) + 1
         burst_ns = max(parameters.txw_burst_ivl, packet_ns + self._slack_ns)
         share = max(1, round(rate * parameters.rdata_share))
         return [
@@ -66,7 +66,7 @@ class Pacer:
 
         With the same time it would hold a few packets: a process that is served late would lose most of its share.
         """
-        return max(min(burst // share, SECOND), Bucket(share, 0).cost_ns(parameters.max_tpdu) + 1)
+        return max(min(burst // share, SECOND), TokenBucket(share, 0).cost_ns(parameters.max_tpdu) + 1)
 
     @property
     def burst_ns(self) -> int:
@@ -97,7 +97,7 @@ class Pacer:
         if octets != self._alone_octets:
             self._alone_octets = octets
             self._alone_ns, self._alone_peak_ns = self._all.cost_ns(octets), self._peak.cost_ns(octets)
-        # As `Bucket.charge` and that, for each single packet: written out, it takes half the time.
+        # As `TokenBucket.charge` and that, for each single packet: written out, it takes half the time.
         every, peak = self._all, self._peak
         full_ns, peak_ns = every.full_at_ns, peak.full_at_ns
         if full_ns < now_ns:
@@ -136,7 +136,7 @@ class Pacer:
         self._repairs.charge(octets, now_ns)
 
 
-def _packet_bucket(parameters: Parameters) -> Bucket | None:
+def _packet_bucket(parameters: Parameters) -> TokenBucket | None:
     """The limit in packets, one at least at a time; None where there is none."""
     rate = parameters.txw_max_pps
-    return Bucket(rate, max(parameters.txw_burst_ivl, Bucket(rate, 0).cost_ns(1))) if rate else None
+    return TokenBucket(rate, max(parameters.txw_burst_ivl, TokenBucket(rate, 0).cost_ns(1))) if rate else None

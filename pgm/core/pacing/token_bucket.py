@@ -9,7 +9,7 @@ from __future__ import annotations
 from pgm.units import SECOND
 
 
-class Bucket:
+class TokenBucket:
     """At most `rate` units a second and `burst_ns` of them at once: in any T, burst + rate x T (SRC-03)."""
 
     def __init__(self, rate: int, burst_ns: int) -> None:

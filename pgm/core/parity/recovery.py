@@ -14,13 +14,13 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from pgm.core.counters import Counters
-from pgm.core.parity.store import ParityStock
-from pgm.core.recovery.gap_detector import Arrivals
-from pgm.core.recovery.missing_range import Missing
+from pgm.core.parity.store import ParityStore
+from pgm.core.recovery.gap_detector import GapDetector
+from pgm.core.recovery.missing_range import MissingRange
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.repair_table import RepairState
-from pgm.core.repair.responder import Store
-from pgm.core.session.state import Path
+from pgm.core.repair.responder import RepairStore
+from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span, merged
 from pgm.core.structures.run_store import RunStore
 from pgm.fec import code, groups
@@ -39,7 +39,7 @@ def offer_of(spm: Spm) -> ParityPrm | None:
     return offer if offer is not None and offer.tgsize <= code.LARGEST_GROUP and code.is_available() else None
 
 
-class ParityReceiver:
+class ParityRecovery:
     """The groups of one session. `store` has the packets; `kept` is the same where they must be kept for this alone.
 
     What was missing and turns out never to have been sent is for `take_skipped`, after every call that is told something.
@@ -48,14 +48,14 @@ class ParityReceiver:
     def __init__(
         self,
         offer: ParityPrm,
-        path: Path,
-        arrivals: Arrivals,
+        path: SessionState,
+        arrivals: GapDetector,
         recovery: Recovery,
         parameters: Parameters,
         rng: random.Random,
         counters: Counters,
         *,
-        store: Store,
+        store: RepairStore,
         kept: RunStore | None,
     ) -> None:
         self.size = offer.tgsize
@@ -73,7 +73,7 @@ class ParityReceiver:
         self._hold_until_ns = 0  # of that group
         self._shorts: OrderedDict[int, int] = OrderedDict()  # packets in short groups
         self._holes: list[int] = []  # short groups behind which nothing was seen yet
-        self._stock = ParityStock(self.size, parameters.fec_groups, counters)
+        self._stock = ParityStore(self.size, parameters.fec_groups, counters)
         self._corrupt: OrderedDict[int, None] = OrderedDict()
         self._usual = 0  # parity packets that come unasked with a group
         self._closes_groups = False  # the source has ended a group early
@@ -176,14 +176,14 @@ class ParityReceiver:
             if found.state is RepairState.BACK_OFF and not found.is_parked and found.deadline_ns < self._hold_until_ns:
                 missing.arm(found, self._hold_until_ns)
 
-    def _cut_at(self, first: int, end: int) -> list[Missing]:
+    def _cut_at(self, first: int, end: int) -> list[MissingRange]:
         """The ranges of these sqns, cut at the edges; where there may be no more of them, all that reach in, as they are."""
         missing = self._recovery.missing
         if len(missing) + 2 <= self._parameters.rxw_gaps:
             return missing.within(first, end)
         return list(itertools.takewhile(lambda found: found.first < end, missing.reaching(first)))
 
-    def _let_go(self, ended: list[Missing], now_ns: int) -> None:
+    def _let_go(self, ended: list[MissingRange], now_ns: int) -> None:
         """Back off, the less the more is missing (FEC-27); together, so that one NAK lists all groups."""
         resting = [found for found in ended if found.state is RepairState.BACK_OFF and not found.is_parked]
         if resting:
@@ -216,7 +216,7 @@ class ParityReceiver:
         here = sum(part.count for part in self._store.parts(group, group + self.size)) + self._stock.count(group)
         return max(1, self.size - here)
 
-    def plan(self, asking: Iterable[Missing]) -> tuple[list[int], list[Span]]:
+    def plan(self, asking: Iterable[MissingRange]) -> tuple[list[int], list[Span]]:
         """What is due as requests for parity, one sqn a group as NAKs carry them, and as spans of single packets."""
         parity: dict[int, int] = {}
         single: list[Span] = []
@@ -232,7 +232,7 @@ class ParityReceiver:
                 first = end
         return [request_sqn(group, count) for group, count in sorted(parity.items())], merged(single)
 
-    def _asks_singly(self, group: int, found: Missing) -> bool:
+    def _asks_singly(self, group: int, found: MissingRange) -> bool:
         # In turns: perhaps nobody above knows parity, or somebody answers single requests by parity.
         turn = (found.ncf_retries + found.data_retries) // self._parameters.fec_retries
         return (

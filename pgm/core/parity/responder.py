@@ -12,8 +12,8 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Send
-from pgm.core.repair.fair_share import AskerShares
-from pgm.core.repair.responder import Store
+from pgm.core.repair.fair_share import FairShare
+from pgm.core.repair.responder import RepairStore
 from pgm.core.segment import Segment
 from pgm.fec import groups
 from pgm.parameters import Parameters
@@ -39,7 +39,7 @@ class ParityFormat:
         return index if index < self.limit else 0
 
 
-def whole_group(store: Store, group: int, actual: int) -> list[Run] | None:
+def whole_group(store: RepairStore, group: int, actual: int) -> list[Run] | None:
     """All packets of a group, or None if the store lacks one."""
     parts = list(store.parts(group, group + actual))
     return parts if sum(part.count for part in parts) == actual else None
@@ -88,7 +88,7 @@ class ParityResponder:
 
     def __init__(
         self,
-        store: Store,
+        store: RepairStore,
         segment: Segment,
         form: ParityFormat,
         parameters: Parameters,
@@ -104,7 +104,7 @@ class ParityResponder:
         self._groups: OrderedDict[int, _Owed] = OrderedDict()
         self._pending: OrderedDict[int, _Owed] = OrderedDict()
         self._due_ns = NEVER
-        self._shares = AskerShares(parameters, counters)
+        self._shares = FairShare(parameters, counters)
 
     @property
     def deadline_ns(self) -> int:

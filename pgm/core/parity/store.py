@@ -15,12 +15,12 @@ PACKET_OCTETS = 256  # of the objects around a packet: small packets cost memory
 class _Collected:
     """The parity packets of one group, all of one shape."""
 
-    shape: groups.Shape
+    shape: groups.ParityShape
     packets: dict[int, ParityPacket] = attrs.field(factory=dict)
     octets: int = 0
 
 
-class ParityStock:
+class ParityStore:
     """Parity packets by group of `size`, of `most_groups` groups. More than `size` of one group help nobody.
 
     Where there is no room the newest groups give way: the oldest hold up delivery, and were they to give way none might
@@ -53,7 +53,7 @@ class ParityStock:
 
     def add(self, packet: ParityPacket, room: int) -> bool:
         """Keep a packet if it is new, fits the others of its group, and finds room: `room` octets for all groups together."""
-        shape, group, octets = groups.Shape.of(packet), packet.group, PACKET_OCTETS + _octets(packet)
+        shape, group, octets = groups.ParityShape.of(packet), packet.group, PACKET_OCTETS + _octets(packet)
         found = self._groups.get(group)
         if found is not None and (
             found.shape != shape or packet.index in found.packets or len(found.packets) >= self._size

@@ -9,7 +9,7 @@ counted, and waits for the next one.
 
 from __future__ import annotations
 
-from pgm.core.polling.nak_counts import Tally
+from pgm.core.polling.nak_counts import NakTally
 from pgm.parameters import ROWS, Parameters
 from pgm.units import MICROSECOND
 from pgm.wire.options import NO_OPTIONS, NakBoIvl, NakBoRng, Options
@@ -34,7 +34,7 @@ class AdvertisedBackOff:
     def _clamped(self, ivl_ns: int) -> int:
         return max(self._low, min(self._high, ivl_ns))
 
-    def note(self, tally: Tally) -> None:
+    def note(self, tally: NakTally) -> None:
         """A NAK came."""
         self._has_been_asked = True
         if self._mode != "duplicates":

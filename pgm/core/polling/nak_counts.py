@@ -21,7 +21,7 @@ class _Measured(TimedRange):
 
 
 @attrs.frozen
-class Tally:
+class NakTally:
     """What a NAK came to."""
 
     is_new: bool  # it made repair state
@@ -37,7 +37,7 @@ class NakCounts:
         self._limit = limit
         self._measured: TimedRanges[_Measured] = TimedRanges()
 
-    def note(self, spans: Iterable[Span], now_ns: int) -> Tally:
+    def note(self, spans: Iterable[Span], now_ns: int) -> NakTally:
         """Count a NAK."""
         for over in self._measured.take_due(now_ns):
             self._measured.remove(over)
@@ -53,7 +53,7 @@ class NakCounts:
             oldest = self._measured.oldest
             assert oldest is not None
             self._measured.remove(oldest)
-        return Tally(is_new, 1 in counts, max(counts))
+        return NakTally(is_new, 1 in counts, max(counts))
 
     def discard(self, first: int, end: int) -> None:
         """The repair state of these sqns is gone."""

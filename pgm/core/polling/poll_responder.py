@@ -52,7 +52,7 @@ class _Heard:
     reply: Poll | None = None
 
 
-class PollAnswers:
+class PollResponder:
     """The answers of one session at one node. `dlr_nla` is the address that a repairer offers to searches."""
 
     def __init__(self, node_id: NodeId, rng: random.Random, counters: Counters, dlr_nla: Nla | None = None) -> None:

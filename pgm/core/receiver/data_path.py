@@ -10,34 +10,34 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
-from pgm.core.parity.recovery import ParityReceiver
-from pgm.core.receiver.phase import SessionState
+from pgm.core.parity.recovery import ParityRecovery
+from pgm.core.receiver.phase import SessionPhase
 from pgm.core.session_view import SessionView
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
 from pgm.wire.sequence_numbers import HALF, MASK
-from pgm.wire.single_odata import NEXT_HEAD, NEXT_HEADS, plain_head
-from pgm.wire.train import Data, Scattered
+from pgm.wire.single_odata import NEXT_HEAD, NEXT_HEADS, header_as_int
+from pgm.wire.train import Data, DataWithGaps
 
-_OPEN = SessionState.OPEN
+_OPEN = SessionPhase.OPEN
 
 
 @attrs.define  # not frozen: one is made for each packet, and making a frozen one takes three times as long
-class Passable:
+class PredictedPacket:
     """A plain ODATA of a session that may be delivered at once: what comes before its payload, and what is to be noted of it."""
 
     session: ShortReceive
     found: tuple[Tsi, int]  # and its sqn
     trail: int
     octets: int  # with its header
-    head: int  # `plain_head` of it
+    head: int  # `header_as_int` of it
 
 
 class ShortReceive(SessionView):
-    """The part of `pgm.core.receiver.session.Session` that takes such packets."""
+    """The part of `pgm.core.receiver.session.ReceiverSession` that takes such packets."""
 
     front: bytes  # what those of them begin with that may be taken, empty where none may
     gsi: bytes
-    _parity: ParityReceiver | None
+    _parity: ParityRecovery | None
     _counters: Counters
     _local_repairers: frozenset[Nla]
 
@@ -55,16 +55,16 @@ class ShortReceive(SessionView):
         oldest = self._recovery.missing.oldest
         return trail > window.arrivals.end or (oldest is not None and oldest.first < trail)
 
-    def passable(self, wire_sqn: int, wire_trail: int, octets: int) -> Passable | None:
+    def passable(self, wire_sqn: int, wire_trail: int, octets: int) -> PredictedPacket | None:
         """A plain ODATA of so many octets, header included, where it is next and nothing but its delivery comes of it; else None."""
         path = self.path
         sqn, behind = path.lead + 1, (wire_sqn - wire_trail) & MASK
         if sqn & MASK != wire_sqn or behind >= HALF or self._has_sequels or not self.window.may_pass(sqn, octets):
             return None
-        head = plain_head(self.front, self.gsi, octets - DATA_HEADER_OCTETS, wire_sqn, wire_trail)
-        return Passable(self, (path.tsi, sqn), sqn - behind, octets, head)
+        head = header_as_int(self.front, self.gsi, octets - DATA_HEADER_OCTETS, wire_sqn, wire_trail)
+        return PredictedPacket(self, (path.tsi, sqn), sqn - behind, octets, head)
 
-    def note_passed(self, passed: Passable, peer: Nla, now_ns: int) -> Passable | None:
+    def note_passed(self, passed: PredictedPacket, peer: Nla, now_ns: int) -> PredictedPacket | None:
         """Note that it came and was delivered; returns the next one, if it may be like it but for its sqn."""
         path, octets, trail = self.path, passed.octets, passed.trail
         self.window.note_passed(octets)
@@ -80,7 +80,7 @@ class ShortReceive(SessionView):
         passed.head += NEXT_HEAD
         return passed
 
-    def take_scattered(self, some: Scattered, peer: Nla, now_ns: int) -> Effects | None:
+    def take_scattered(self, some: DataWithGaps, peer: Nla, now_ns: int) -> Effects | None:
         """Take ODATA or RDATA in pieces that are all new, or all known, where nothing but deliveries comes of that; else None, and nothing was taken."""
         path, window, data = self.path, self.window, some.data
         if self._has_sequels or self._counters.watch is not None or not some.is_ascending:

@@ -16,7 +16,7 @@ from pgm.core.effects import NOTHING, Effects
 from pgm.core.recovery.nak_sender import HasRoutes
 from pgm.core.recovery.parents import Parents
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.status import AckStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -30,7 +30,7 @@ class Feedback:
 
     def __init__(
         self,
-        path: Path,
+        path: SessionState,
         parents: Parents,
         segment: Segment,
         parameters: Parameters,

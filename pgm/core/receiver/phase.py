@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class SessionState(enum.Enum):
+class SessionPhase(enum.Enum):
     """One source as one receiver sees it."""
 
     WAITING = "nothing received yet"

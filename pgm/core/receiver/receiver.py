@@ -10,22 +10,22 @@ from collections.abc import Callable
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, CloseCause, Closed, Effect, Effects
 from pgm.core.polling.poll_responder import NodeId
-from pgm.core.receiver.data_path import Passable
+from pgm.core.receiver.data_path import PredictedPacket
 from pgm.core.receiver.restarts import begun_anew, fell_silent
-from pgm.core.receiver.session import Session
+from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
-from pgm.core.session.source_filter import packets_of_strangers
-from pgm.core.session.table import Sessions
+from pgm.core.session.source_filter import refused_packets
+from pgm.core.session.table import SessionTable
 from pgm.core.status import SessionStatus
-from pgm.core.window.receive_window import Room
+from pgm.core.window.receive_window import DeliveryBudget
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Ack, Nak, Packet, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, PacketType, Tsi
-from pgm.wire.options import Held, find
+from pgm.wire.options import HeldHistory, find
 from pgm.wire.single_odata import is_plain_untrusted, read_plain_untrusted
-from pgm.wire.train import Data, Scattered, Train
+from pgm.wire.train import Data, DataWithGaps, Train
 
 _DEADLINE_NS = operator.attrgetter("deadline_ns")
 
@@ -38,14 +38,14 @@ class ReceiverCore:
         self._setup = setup
         self._parameters = parameters
         self._rng = rng
-        self._room = Room(parameters.inbox_bytes)
+        self._room = DeliveryBudget(parameters.inbox_bytes)
         self._node_id = NodeId(rng)
-        self._sessions: Sessions[Session] = Sessions(parameters.max_sessions, self._counters)
+        self._sessions: SessionTable[ReceiverSession] = SessionTable(parameters.max_sessions, self._counters)
         # What `receive_alone` gave and nobody has noted yet, from whom and when; and what it takes next most likely.
-        self._passed: Passable | None = None
+        self._passed: PredictedPacket | None = None
         self._passed_peer: Nla = ""
         self._passed_at_ns = 0
-        self._foreseen: Passable | None = None
+        self._foreseen: PredictedPacket | None = None
 
     @property
     def counters(self) -> Counters:
@@ -54,7 +54,7 @@ class ReceiverCore:
         return self._counters
 
     @property
-    def sessions(self) -> Sessions[Session]:
+    def sessions(self) -> SessionTable[ReceiverSession]:
         """The sessions by TSI. Whoever looks at them may change them, so nothing is foreseen from then on."""
         self.note_passed()
         self._foreseen = None
@@ -101,7 +101,7 @@ class ReceiverCore:
         self._foreseen, self._passed, self._passed_peer, self._passed_at_ns = None, one, peer, now_ns
         return one.found
 
-    def _passable_untrusted(self, packet: bytes) -> Passable | None:
+    def _passable_untrusted(self, packet: bytes) -> PredictedPacket | None:
         found = read_plain_untrusted(packet)
         if found is None or self._setup.allowed:
             return None
@@ -120,12 +120,12 @@ class ReceiverCore:
         if passed is not None:
             self._foreseen = passed.session.note_passed(passed, self._passed_peer, self._passed_at_ns)
 
-    def _receive_one(self, item: Data | Scattered | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+    def _receive_one(self, item: Data | DataWithGaps | Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         ports = self._setup.data_ports
         if ports and item.data_port not in ports:
-            self._counters.foreign_packets += item.count if isinstance(item, (Data, Scattered)) else item.packets
+            self._counters.foreign_packets += item.count if isinstance(item, (Data, DataWithGaps)) else item.packets
             return NOTHING
-        if self._setup.allowed and (strange := packets_of_strangers(self._setup.allowed, item, peer)):
+        if self._setup.allowed and (strange := refused_packets(self._setup.allowed, item, peer)):
             self._counters.unlisted_packets += strange
             return NOTHING
         if isinstance(item, Data):
@@ -136,7 +136,7 @@ class ReceiverCore:
                 return known.on_data(item, peer, now_ns)
             session, effects = self._session(item, now_ns)
             return [*effects, *self._receive_data(session, item, channel, peer, now_ns)]
-        if isinstance(item, Scattered):
+        if isinstance(item, DataWithGaps):
             known = self.sessions.get(item.tsi)
             if known is not None and known.lines is None and not item.data.parity:
                 return known.on_scattered(item, peer, now_ns)
@@ -150,7 +150,7 @@ class ReceiverCore:
         return self._receive_request(item, channel, peer, now_ns)
 
     @staticmethod
-    def _receive_data(session: Session, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
+    def _receive_data(session: ReceiverSession, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         if session.lines is None:
             return session.on_data(data, peer, now_ns)
         return session.lines.on_data(data, channel, functools.partial(session.on_data, data, peer, now_ns), now_ns)
@@ -178,17 +178,17 @@ class ReceiverCore:
             known.guidance.on_poll(item, peer, now_ns)
         elif isinstance(item, Ack):
             return known.feedback.on_packet(item, peer, now_ns)
-        elif isinstance(item, Spmr) and item.options and (held := find(item.options, Held)) is not None:
+        elif isinstance(item, Spmr) and item.options and (held := find(item.options, HeldHistory)) is not None:
             return known.on_held(held, peer, now_ns)
         elif isinstance(item, Spmr) and (channel.is_group or channel.segment.peers is not None):
             known.on_spmr_heard(now_ns)
         return NOTHING
 
-    def _session(self, item: Data | Spm, now_ns: int) -> tuple[Session, Effects]:
+    def _session(self, item: Data | Spm, now_ns: int) -> tuple[ReceiverSession, Effects]:
         session = self.sessions.get(item.tsi)
         if session is not None:
             return session, NOTHING
-        session = Session(
+        session = ReceiverSession(
             item.tsi,
             item.data_port,
             self._setup,
@@ -267,7 +267,7 @@ class ReceiverCore:
         self._note_queue()
         return self.sessions.status(now_ns)
 
-    def _of_all(self, act: Callable[[Session], Effects]) -> Effects:
+    def _of_all(self, act: Callable[[ReceiverSession], Effects]) -> Effects:
         effects: list[Effect] = []
         for session in self.sessions.in_turn():
             effects += act(session)

@@ -6,40 +6,40 @@ import random
 
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Effect, Effects, LossCause, Notice, Opened, control
-from pgm.core.late_join.joiner import LateJoin
-from pgm.core.parity.recovery import ParityReceiver, offer_of
+from pgm.core.late_join.joiner import LateJoiner
+from pgm.core.parity.recovery import ParityRecovery, offer_of
 from pgm.core.polling.poll_responder import NodeId
 from pgm.core.receiver.data_path import ShortReceive
 from pgm.core.receiver.feedback import Feedback
-from pgm.core.receiver.phase import SessionState as _State
+from pgm.core.receiver.phase import SessionPhase as _State
 from pgm.core.receiver.setup import ReceiverSetup
-from pgm.core.recovery.nak_control import Guidance, unreachable_neighbour
-from pgm.core.recovery.nak_self_limit import Restraint
-from pgm.core.recovery.nak_sender import Asker
+from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
+from pgm.core.recovery.nak_self_limit import NakSelfLimit
+from pgm.core.recovery.nak_sender import NakSender
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.redirect import is_elsewhere, offered
-from pgm.core.recovery.redundant_lines import Lines, LineSetup, all_parents
+from pgm.core.recovery.redundant_lines import LineSetup, RedundantLines, all_parents
 from pgm.core.recovery.spm_request import SpmRequest
 from pgm.core.segment import Channel, Segment
-from pgm.core.session.state import Path, SpmVerdict
+from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.core.structures.ranges import Span
 from pgm.core.structures.run_store import RunStore
-from pgm.core.window.receive_window import ReceiveWindow, Room
-from pgm.core.window.unordered_window import LooseWindow
+from pgm.core.window.receive_window import DeliveryBudget, ReceiveWindow
+from pgm.core.window.unordered_window import UnorderedWindow
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Polr, Spm
 from pgm.wire.formats import Nla, PacketType, Tsi, tsi_text
-from pgm.wire.options import Fin, Held, Join, Syn, find
+from pgm.wire.options import Fin, HeldHistory, Join, Syn, find
 from pgm.wire.single_odata import plain_front
-from pgm.wire.train import Data, Run, Scattered
+from pgm.wire.train import Data, DataWithGaps, Run
 
 # Why what is missing is lost when a session ends so.
 _LOST_WITH = {CloseCause.NAGGING: LossCause.NAGGING, CloseCause.OVERRUN: LossCause.OVERRUN}
 
 
-class Session(ShortReceive):
+class ReceiverSession(ShortReceive):
     """The receiver's side of one TSI."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Session(ShortReceive):
         tsi: Tsi,
         data_port: int,
         setup: ReceiverSetup,
-        room: Room,
+        room: DeliveryBudget,
         parameters: Parameters,
         rng: random.Random,
         node_id: NodeId,
@@ -58,12 +58,12 @@ class Session(ShortReceive):
         self._parameters = parameters
         self._counters = counters
         self.front, self.gsi = b"" if setup.lines else plain_front(tsi, data_port), tsi[:6]
-        self.path = Path(tsi, data_port, parameters, counters)
+        self.path = SessionState(tsi, data_port, parameters, counters)
         parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
         self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table, tsi=tsi)
-        self._asker = Asker(self.path, parents, self._recovery, parameters, counters)
-        self.guidance = Guidance(self.path, parents, self._recovery, parameters, rng, node_id, counters)
-        window = LooseWindow if data_port in setup.unordered_ports else ReceiveWindow
+        self._asker = NakSender(self.path, parents, self._recovery, parameters, counters)
+        self.guidance = NakControl(self.path, parents, self._recovery, parameters, rng, node_id, counters)
+        window = UnorderedWindow if data_port in setup.unordered_ports else ReceiveWindow
         self.window = window(tsi, self._recovery, room, parameters, counters)
         self._is_unreliable = data_port in setup.unreliable_ports
         if self._is_unreliable:
@@ -74,21 +74,21 @@ class Session(ShortReceive):
         self._hold_until_ns = NEVER
         self._peer: Nla = setup.segment.address
         self._rng = rng
-        self._parity: ParityReceiver | None = None  # where the source offers it
+        self._parity: ParityRecovery | None = None  # where the source offers it
         self.begun_ns = 0  # when something of it was first heard
         self._starts_at: int | None = None  # the sqn that OPT_SYN was on
         self.feedback = Feedback(
             self.path, parents, setup.segment, parameters, rng, counters, self._recovery.is_missing
         )
         self._asker.more = self.feedback
-        self.lines: Lines | None = None
+        self.lines: RedundantLines | None = None
         if setup.lines:
             lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
-            self.lines = self._asker.routes = self.feedback.routes = Lines(
+            self.lines = self._asker.routes = self.feedback.routes = RedundantLines(
                 lines, self.path, self._recovery, parameters, counters
             )
-        self._restraint: Restraint | None = None  # begins with asking
-        self._late_join = LateJoin(
+        self._restraint: NakSelfLimit | None = None  # begins with asking
+        self._late_join = LateJoiner(
             self.window, self._asker, setup.segment, setup.local_repairers, setup.keepers, parameters
         )
 
@@ -118,7 +118,7 @@ class Session(ShortReceive):
         """ODATA or RDATA."""
         return self._and_ask(self._take(data, peer, now_ns), now_ns)
 
-    def on_scattered(self, some: Scattered, peer: Nla, now_ns: int) -> Effects:
+    def on_scattered(self, some: DataWithGaps, peer: Nla, now_ns: int) -> Effects:
         """The same in pieces of one read: what they make room for is asked for behind the last of them."""
         taken = self.take_scattered(some, peer, now_ns)
         if taken is None:
@@ -204,7 +204,7 @@ class Session(ShortReceive):
         if offer is not None:
             self.window.kept = store = RunStore()
             parts = (self.path, self.window.arrivals, self._recovery, self._parameters, self._rng, self._counters)
-            self._parity = self._asker.parity = ParityReceiver(offer, *parts, store=store, kept=store)
+            self._parity = self._asker.parity = ParityRecovery(offer, *parts, store=store, kept=store)
 
     def _note_start(self, data: Data, first: int) -> list[Effect]:
         """OPT_SYN: the stream begins here (RFC 9.6.1). Whoever was told of the session before is told now."""
@@ -348,7 +348,7 @@ class Session(ShortReceive):
         self._hold_until_ns = self._late_join.until_ns
         return self._late_join.handle_deadline(now_ns)
 
-    def on_held(self, held: Held, peer: Nla, now_ns: int) -> Effects:
+    def on_held(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Whoever keeps history says from where on: begin there; or that some of it is gone."""
         if self._state in (_State.OPEN, _State.SILENT):
             return self._advance() if self._late_join.on_gone(held, peer) else ()
@@ -467,7 +467,7 @@ class Session(ShortReceive):
         restraint = self._restraint
         if restraint is None and self._parameters.nagging_window_ivl:
             name = f"session {tsi_text(self.path.tsi)}"
-            restraint = Restraint(name, self._recovery, self._parameters, self.path.lead, now_ns)
+            restraint = NakSelfLimit(name, self._recovery, self._parameters, self.path.lead, now_ns)
             self._restraint = self._asker.restraint = restraint
         naks, step = self._asker.ask(segment, now_ns)
         has_given_up = self.window.end_asking(step, self.path.trail)

@@ -7,7 +7,7 @@ import attrs
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.recovery.repair_table import RECEIVER, RepairTable
 from pgm.core.segment import Segment
-from pgm.core.session.source_filter import EVERYBODY, Allowed
+from pgm.core.session.source_filter import ALL_SOURCES, SourceFilter
 from pgm.wire.formats import Nla
 
 
@@ -25,4 +25,4 @@ class ReceiverSetup:
     unordered_ports: frozenset[int] = frozenset()  # streams that are delivered as they arrive, unreliable ones too
     unreliable_ports: frozenset[int] = frozenset()  # streams for which nobody asks
     lines: tuple[LineSetup, ...] = ()  # further segments that bring the same streams
-    allowed: Allowed = EVERYBODY  # who may bring streams
+    allowed: SourceFilter = ALL_SOURCES  # who may bring streams

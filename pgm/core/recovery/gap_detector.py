@@ -6,7 +6,7 @@ from pgm.core.recovery.recovery import Recovery
 from pgm.wire.train import Run
 
 
-class Arrivals:
+class GapDetector:
     """Finds gaps and duplicates. `first` is RXW_TRAIL_INIT; `end` lies behind the newest sqn known."""
 
     def __init__(self, recovery: Recovery) -> None:

@@ -16,7 +16,7 @@ _ALIKE = 2  # tries by which ranges that become one may differ: none gains much 
 
 
 @attrs.define(eq=False)
-class Missing(TimedRange):
+class MissingRange(TimedRange):
     """A range of missing sqns, all in one state. `asked` is the parent that owes an NCF for the last own NAK."""
 
     state: RepairState = RepairState.BACK_OFF
@@ -43,7 +43,7 @@ class Missing(TimedRange):
         """Sqns of it that were asked for and may still come."""
         return 0 if self.state is RepairState.BACK_OFF else self.count
 
-    def is_like(self, other: Missing) -> bool:
+    def is_like(self, other: MissingRange) -> bool:
         """Whether both are where the other is, about as often tried."""
         return (
             (self.state, self.deadline_ns, self.asked) == (other.state, other.deadline_ns, other.asked)
@@ -53,13 +53,13 @@ class Missing(TimedRange):
 
 
 @attrs.define
-class Step:
+class RecoveryActions:
     """What a deadline asks for: the ranges to ask for, spans given up, which parents did not answer.
 
     `crowded_out` is what went so that the table had a place for the part of a range that is asked for.
     """
 
-    asking: list[Missing]
+    asking: list[MissingRange]
     given_up: list[Span]
     unanswered: list[Nla | None]
     crowded_out: list[Span] = attrs.field(factory=list)
@@ -75,9 +75,9 @@ class Step:
         return lists_of(self.spans, LIST_SQNS)
 
 
-def parked_in(some: Iterable[Missing], room: int) -> list[Missing]:
+def parked_in(some: Iterable[MissingRange], room: int) -> list[MissingRange]:
     """Those of some ranges that are parked, as many as `room` sqns hold."""
-    found: list[Missing] = []
+    found: list[MissingRange] = []
     for one in some:
         if one.is_parked and one.count <= room:
             found.append(one)

@@ -11,10 +11,10 @@ import random
 
 from pgm.core.counters import Counters
 from pgm.core.polling.back_off import LearntBackOff
-from pgm.core.polling.poll_responder import NodeId, PollAnswers
+from pgm.core.polling.poll_responder import NodeId, PollResponder
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Poll, Spm
 from pgm.wire.formats import Nla
@@ -29,12 +29,12 @@ def unreachable_neighbour(ncf: Nak) -> Nla | None:
     return "" if told is None else told.path_nla
 
 
-class Guidance:
+class NakControl:
     """The guidance of one session at one child."""
 
     def __init__(
         self,
-        path: Path,
+        path: SessionState,
         parents: Parents,
         recovery: Recovery,
         parameters: Parameters,
@@ -48,7 +48,7 @@ class Guidance:
         self._recovery = recovery
         self._counters = counters
         self._back_off = LearntBackOff(parameters)
-        self.answers = PollAnswers(node_id, rng, counters, dlr_nla)
+        self.answers = PollResponder(node_id, rng, counters, dlr_nla)
         self._is_unreachable = False
         self._waits_for_census = False  # one must begin before we may ask
 

@@ -9,12 +9,12 @@ import attrs
 
 from pgm.core.effects import Send, control, control_train
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span, lists_of
 from pgm.wire.control_packets import Nak, encode, encode_list
 from pgm.wire.formats import Nla, PacketType, Tsi
 from pgm.wire.naks import LIST_SQNS, full_lists, nak_rows
-from pgm.wire.options import NO_OPTIONS, Held, NakList, Options
+from pgm.wire.options import NO_OPTIONS, HeldHistory, NakList, Options
 from pgm.wire.sequence_numbers import MASK
 from pgm.wire.train import Octets
 
@@ -22,7 +22,7 @@ _MOST_FORMS = 256  # of packets with full lists that are remembered: sessions th
 
 
 def nak_packet(
-    path: Path,
+    path: SessionState,
     group_nla: Nla,
     sqns: Sequence[int],
     kind: PacketType = PacketType.NAK,
@@ -60,7 +60,7 @@ def _full_form(tsi: Tsi, data_port: int, kind: PacketType, source_nla: Nla, grou
 
 
 @attrs.frozen
-class Listed:
+class NakPacketList:
     """Packets of one size for some sqns, to be sent to whomever."""
 
     octets: bytes | Octets  # one packet, or a (count, size) array
@@ -75,25 +75,25 @@ class Listed:
 
 
 def nak_packets(
-    path: Path,
+    path: SessionState,
     group_nla: Nla,
     spans: Sequence[Span],
     kind: PacketType = PacketType.NAK,
     options: Options = NO_OPTIONS,
     path_nla: Nla | None = None,
-) -> list[Listed]:
+) -> list[NakPacketList]:
     """NAKs, NNAKs or NCFs for spans in order, full lists first, as one train where there are several."""
     if options or sum([end - first for first, end in spans]) < 2 * LIST_SQNS:
         return [
-            Listed(nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))
+            NakPacketList(nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))
             for sqns in lists_of(spans, LIST_SQNS)
         ]
     lists, rest = full_lists(spans)
     first = _full_form(path.tsi, path.data_port, kind, path_nla or path.path_nla or group_nla, group_nla)
-    found = [Listed(nak_rows(first, lists), len(lists), lists.size)]
+    found = [NakPacketList(nak_rows(first, lists), len(lists), lists.size)]
     if rest:
-        found.append(Listed(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
+        found.append(NakPacketList(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
     return found
 
 
-OF_HISTORY = (Held(amount=0),)  # on NAKs for it
+OF_HISTORY = (HeldHistory(amount=0),)  # on NAKs for it

@@ -8,21 +8,21 @@ finds less, or half of the small budget that who nags is given.
 from __future__ import annotations
 
 from pgm.core.effects import NOTHING, Effects, Notice
-from pgm.core.pacing.nak_monitor import NagMonitor
-from pgm.core.pacing.token_bucket import Bucket
+from pgm.core.pacing.nak_monitor import ExcessiveNakMonitor
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.recovery.recovery import Recovery
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 
 
-class Restraint:
+class NakSelfLimit:
     """What a receiver does about its own nagging: says so, and goes on, asks for less, or ends, as `nagging_policy` says."""
 
     def __init__(self, name: str, recovery: Recovery, parameters: Parameters, lead: int, now_ns: int) -> None:
         self._name = name
         self._recovery = recovery
         self._parameters = parameters
-        self._monitor = NagMonitor(parameters, lead, now_ns)
+        self._monitor = ExcessiveNakMonitor(parameters, lead, now_ns)
         self.deadline_ns = NEVER  # when it may be over
 
     @property
@@ -44,5 +44,5 @@ class Restraint:
         if policy == "lower":
             rate = self._parameters.crying_sqn_rte
             one_ns = -(-SECOND // rate)  # the least that a bucket must hold
-            self._recovery.budget = Bucket(rate, max(self._parameters.brake_burst_ivl, one_ns))
+            self._recovery.budget = TokenBucket(rate, max(self._parameters.brake_burst_ivl, one_ns))
         return (Notice("nagging", f"{self._name}: this receiver asks for repairs all the time ({policy})"),)

@@ -7,14 +7,14 @@ from typing import Protocol
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect
-from pgm.core.parity.recovery import ParityReceiver
-from pgm.core.recovery.missing_range import Missing, Step
-from pgm.core.recovery.nak_packets import OF_HISTORY, Listed, nak_packet, nak_packets
-from pgm.core.recovery.nak_self_limit import Restraint
+from pgm.core.parity.recovery import ParityRecovery
+from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
+from pgm.core.recovery.nak_packets import OF_HISTORY, NakPacketList, nak_packet, nak_packets
+from pgm.core.recovery.nak_self_limit import NakSelfLimit
 from pgm.core.recovery.parents import Parents
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.structures.ranges import Span
 from pgm.parameters import Parameters
 from pgm.wire.formats import Nla
@@ -37,27 +37,27 @@ class HasNakOptions(Protocol):
         """Options besides the list."""
 
 
-class Asker:
+class NakSender:
     """Runs a session's recovery against its parents."""
 
     def __init__(
-        self, path: Path, parents: Parents, recovery: Recovery, parameters: Parameters, counters: Counters
+        self, path: SessionState, parents: Parents, recovery: Recovery, parameters: Parameters, counters: Counters
     ) -> None:
         self.path = path
         self.parents = parents
         self.recovery = recovery
         self._parameters = parameters
         self._counters = counters
-        self.parity: ParityReceiver | None = None  # of a session whose source offers it
+        self.parity: ParityRecovery | None = None  # of a session whose source offers it
         self.redirect_has_parity = False
         self.more: HasNakOptions | None = None  # what NAKs carry besides
         self.routes: HasRoutes | None = None  # where parents are on several segments
-        self.restraint: Restraint | None = None  # of a receiver
+        self.restraint: NakSelfLimit | None = None  # of a receiver
         self.keeper: Nla | None = None  # the repairer that has what a late joiner begins with, ...
         self.history_end = 0  # ... which is what lies before this sqn
         self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
 
-    def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], Step]:
+    def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], RecoveryActions]:
         """Do what the recovery's timers want; returns NAKs, and what they come from."""
         self.parents.before_asking(now_ns)
         is_alive = now_ns - self.path.heard_at_ns < self._parameters.stall_ivl
@@ -85,7 +85,7 @@ class Asker:
         """The segment on which somebody above is asked."""
         return home if self.routes is None else self.routes.route(node, home)[0]
 
-    def _take_history(self, step: Step, segment: Segment) -> list[Effect]:
+    def _take_history(self, step: RecoveryActions, segment: Segment) -> list[Effect]:
         """What lies before a late joiner's beginning is asked of the repairer that said it has that, and of nobody else."""
         old = [one for one in step.asking if one.first < self.history_end]
         if not old:
@@ -96,7 +96,7 @@ class Asker:
         return self._naks([(one.first, one.end) for one in old], segment, self.keeper, OF_HISTORY)
 
     def _parity_naks(
-        self, parity: ParityReceiver, asking: list[Missing], segment: Segment, parent: Nla | None
+        self, parity: ParityRecovery, asking: list[MissingRange], segment: Segment, parent: Nla | None
     ) -> list[Effect]:
         """NAKs for numbers of packets, and for single ones where parity cannot help. Never a repairer that offered none (DLR-33)."""
         counts, single = parity.plan(asking)
@@ -108,7 +108,7 @@ class Asker:
         for at in range(0, len(counts), LIST_SQNS):
             part = counts[at : at + LIST_SQNS]
             packet = nak_packet(self.path, segment.group, part, options=self._options, parity=True, path_nla=path_nla)
-            naks += self._sent(Listed(packet, 1, len(part)), segment, parent)
+            naks += self._sent(NakPacketList(packet, 1, len(part)), segment, parent)
         self._counters.parity_naks += self._counters.nak_packets - before
         self._counters.nak_sqns += parity.packets_asked(counts) - len(counts)
         return naks
@@ -130,7 +130,7 @@ class Asker:
         packets = nak_packets(self.path, segment.group, spans, options=options, path_nla=path_nla)
         return [send for listed in packets for send in self._sent(listed, segment, parent)]
 
-    def _sent(self, listed: Listed, segment: Segment, parent: Nla | None) -> list[Effect]:
+    def _sent(self, listed: NakPacketList, segment: Segment, parent: Nla | None) -> list[Effect]:
         self._counters.nak_packets += listed.packets
         self._counters.nak_sqns += listed.sqns
         naks: list[Effect] = [listed.send(segment, parent)]

@@ -7,7 +7,7 @@ one in order does: whoever goes on asking as before never catches up. What the n
 from __future__ import annotations
 
 from pgm.core.counters import Counters
-from pgm.core.pacing.token_bucket import Bucket
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.parameters import Parameters
 from pgm.wire.naks import LIST_SQNS
 
@@ -17,7 +17,7 @@ _LEAST = 1 / 4
 _WAVES = 4
 
 
-class AtOnce:
+class OutstandingLimit:
     """The limit on what is asked for at a time: halved with each wave after new drops, a list more with each without, as TCP does."""
 
     def __init__(self, parameters: Parameters, counters: Counters) -> None:
@@ -27,7 +27,7 @@ class AtOnce:
         self._drops = counters.socket_drops  # that are known
         self.sqns = self._most
 
-    def worthwhile(self, sqns: int, budget: Bucket | None) -> int:
+    def worthwhile(self, sqns: int, budget: TokenBucket | None) -> int:
         """Room that is worth waiting for to ask for so many, some whole lists: asking for what each repair makes room for would cost a NAK per repair.
 
         Where a `budget` limits it, too, no more than that ever has.

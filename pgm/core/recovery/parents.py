@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Notice
-from pgm.core.recovery.response_timeout import Patience
+from pgm.core.recovery.response_timeout import ResponseTimeout
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi, tsi_text
@@ -26,7 +26,7 @@ class Parents:
         self, configured: Sequence[Nla], parameters: Parameters, counters: Counters, confirm_ivl: int | None = None
     ) -> None:
         floor = parameters.nak_rpt_ivl if confirm_ivl is None else confirm_ivl
-        self.patience = Patience(floor, max(floor, parameters.nak_max_ivl))
+        self.patience = ResponseTimeout(floor, max(floor, parameters.nak_max_ivl))
         self._configured = tuple(configured)
         self._parameters = parameters
         self._counters = counters

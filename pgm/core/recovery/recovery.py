@@ -1,6 +1,6 @@
 """Getting missing packets from above: back off, ask, be confirmed, wait for data, or give up (RFC 6.3).
 
-One `Missing` stands for a range of sqns in the same state; nothing exists for sqns that arrived, so a
+One `MissingRange` stands for a range of sqns in the same state; nothing exists for sqns that arrived, so a
 lossless session costs nothing here. Which state follows which is in `repair_table`; this module owns the
 timers, the drawing of NAK_RB_IVL, the limit on what is asked for at a time, and giving up. It knows
 neither windows nor packets: it is told spans of sqns.
@@ -14,11 +14,11 @@ import random
 from collections.abc import Iterable, Sequence
 
 from pgm.core.counters import Counters
-from pgm.core.pacing.token_bucket import Bucket
-from pgm.core.recovery.missing_range import Missing, Step, parked_in
-from pgm.core.recovery.outstanding_limit import AtOnce
+from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.recovery.missing_range import MissingRange, RecoveryActions, parked_in
+from pgm.core.recovery.outstanding_limit import OutstandingLimit
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
-from pgm.core.recovery.response_timeout import Patience
+from pgm.core.recovery.response_timeout import ResponseTimeout
 from pgm.core.structures.ranges import FIRST, Span, TimedRanges
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -38,7 +38,7 @@ class Recovery:
         parameters: Parameters,
         rng: random.Random,
         counters: Counters,
-        ncf_patience: Patience,
+        ncf_patience: ResponseTimeout,
         table: RepairTable = RECEIVER,
         *,
         tsi: Tsi = b"",
@@ -50,21 +50,23 @@ class Recovery:
         self._counters = counters
         self._table = table
         self.ncf_patience = ncf_patience
-        self.data_patience = Patience(
+        self.data_patience = ResponseTimeout(
             parameters.nak_rdata_ivl,
             max(parameters.nak_rdata_ivl, parameters.nak_max_ivl),
             min(parameters.nak_rdata_ivl, parameters.nak_rdata_min_ivl),
         )
         self._is_pressed = False  # for time: the source is leaving
-        self.missing: TimedRanges[Missing] = TimedRanges()
-        self._at_once = AtOnce(parameters, counters)
+        self.missing: TimedRanges[MissingRange] = TimedRanges()
+        self._at_once = OutstandingLimit(parameters, counters)
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.kept_before = 0  # what lies before this sqn a repairer has said to keep
         self.old_repair_ns = 0  # when something missing below the trail last arrived
         self._leaves_at_ns = -NEVER  # when the back-off of the gaps found last is over
         self._look_at_ns = NEVER  # when to look for room for what is parked; NEVER when nothing is
         self.may_ask = False
-        self.budget: Bucket | None = None  # sqns that may be asked for in a time, of a receiver that restrains itself
+        self.budget: TokenBucket | None = (
+            None  # sqns that may be asked for in a time, of a receiver that restrains itself
+        )
         self._affordable = NEVER  # what it allows now
         self.nak_bo_ivl = parameters.nak_bo_ivl  # ns; whoever is above may advertise another
 
@@ -123,7 +125,7 @@ class Recovery:
         settled_ns = now_ns + self.settle_ivl
         leaves_at_ns = settled_ns if at_once else self._leaving_at(settled_ns)
         for low, high in self.missing.uncovered(first, end):
-            found = self.missing.add(Missing(low, high, found_at_ns=now_ns))
+            found = self.missing.add(MissingRange(low, high, found_at_ns=now_ns))
             self._counters.missing_sqns += high - low
             self.missing.arm(found, leaves_at_ns)
             if self._counters.watch is not None:
@@ -134,7 +136,9 @@ class Recovery:
         if not spans:
             return
         leaves_at_ns, before = self._leaving_at(now_ns + self.settle_ivl), self.missing.sqns
-        self.missing.extend([Missing(first, end, deadline_ns=leaves_at_ns, found_at_ns=now_ns) for first, end in spans])
+        self.missing.extend(
+            [MissingRange(first, end, deadline_ns=leaves_at_ns, found_at_ns=now_ns) for first, end in spans]
+        )
         self._counters.missing_sqns += self.missing.sqns - before
 
     def _leaving_at(self, begins_ns: int) -> int:
@@ -194,13 +198,13 @@ class Recovery:
         for pieces in cut:
             self._join(pieces)
 
-    def _cut_where(self, spans: Sequence[Span]) -> tuple[list[Missing], list[list[Missing]]]:
+    def _cut_where(self, spans: Sequence[Span]) -> tuple[list[MissingRange], list[list[MissingRange]]]:
         """The ranges inside of spans, cut at their edges; and by span those of which there are several."""
         exact = self.missing.exactly(spans)
         if exact is not None:  # as what an own NAK listed is mostly: nothing to cut
             return exact, []
-        inside: list[Missing] = []
-        several: list[list[Missing]] = []
+        inside: list[MissingRange] = []
+        several: list[list[MissingRange]] = []
         for first, end in spans:
             if len(self.missing) + 2 > self._parameters.rxw_gaps:
                 break  # cutting ranges is what would exceed the bound; asking once more is the lesser evil
@@ -210,7 +214,7 @@ class Recovery:
                 several.append(pieces)
         return inside, several
 
-    def _note_promise(self, heard: list[Missing], now_ns: int, peer: Nla | None) -> None:
+    def _note_promise(self, heard: list[MissingRange], now_ns: int, peer: Nla | None) -> None:
         """An NCF for these: whoever was asked has answered. What one NAK listed is one answer."""
         watch, asked_ns = self._counters.watch, None
         for found in heard:
@@ -273,13 +277,13 @@ class Recovery:
                 self._counters.watch.gave_up(self._tsi, found, now_ns)
         return sorted((found.first, found.end) for found in due)
 
-    def handle_deadline(self, now_ns: int, *, may_give_up: bool, trail: int = 0) -> Step:
+    def handle_deadline(self, now_ns: int, *, may_give_up: bool, trail: int = 0) -> RecoveryActions:
         """Move every range whose timer has run out. What lies below `trail` only a cache can repair.
 
         While the session is silent nobody can tell loss from an outage above, so nothing is given up and no retry
         is counted: they are all there when the session is heard again.
         """
-        step = Step([], [], [])
+        step = RecoveryActions([], [], [])
         due = self.missing.take_due(now_ns)
         if due and due[0].first < trail:
             due = self._in_order(due, trail)
@@ -295,11 +299,11 @@ class Recovery:
         return step
 
     def _timed_out(
-        self, due: list[Missing], step: Step, now_ns: int, may_give_up: bool, trail: int
-    ) -> tuple[list[Missing], list[Patience]]:
+        self, due: list[MissingRange], step: RecoveryActions, now_ns: int, may_give_up: bool, trail: int
+    ) -> tuple[list[MissingRange], list[ResponseTimeout]]:
         """What waited in vain, of what is due, backs off again or is given up. Returns what waits on, and the interval of each."""
-        waiting: list[Missing] = []
-        late: list[Patience] = []
+        waiting: list[MissingRange] = []
+        late: list[ResponseTimeout] = []
         # Shared by what falls due together and with gaps found lately, so that it fits one NAK list. One over now is drawn anew.
         back_off = self._leaving_at(now_ns) - now_ns
         for found in due:
@@ -325,7 +329,7 @@ class Recovery:
                 waiting.append(found)
         return waiting, late
 
-    def _join(self, pieces: list[Missing]) -> list[Missing]:
+    def _join(self, pieces: list[MissingRange]) -> list[MissingRange]:
         """Make pieces that are in the same state until the same instant one range again; returns what is left.
 
         Repairs and the NAKs of others cut ranges, each piece then has a timer of its own, and a NAK for
@@ -334,7 +338,7 @@ class Recovery:
         in_order = sorted(pieces, key=FIRST)
         if {one.end for one in in_order}.isdisjoint([one.first for one in in_order]):
             return in_order  # as scattered losses are: no two touch
-        whole: list[Missing] = []
+        whole: list[MissingRange] = []
         for one in in_order:
             if whole and whole[-1].end == one.first and whole[-1].is_like(one):
                 whole[-1].ncf_retries = min(whole[-1].ncf_retries, one.ncf_retries)
@@ -345,7 +349,9 @@ class Recovery:
                 whole.append(one)
         return whole
 
-    def _admitted(self, ready: list[Missing], step: Step, now_ns: int, trail: int) -> list[Missing]:
+    def _admitted(
+        self, ready: list[MissingRange], step: RecoveryActions, now_ns: int, trail: int
+    ) -> list[MissingRange]:
         """What may be asked for now, oldest first, of the ranges whose back-off is over; the rest is parked.
 
         Parked ranges have no timers: with tens of thousands of them, looking at each again and again would take all the
@@ -361,7 +367,7 @@ class Recovery:
         elif ready:
             self._at_once.begin_wave()
         self._look_at_ns = NEVER
-        admitted: list[Missing] = []
+        admitted: list[MissingRange] = []
         room, taken = self._room, 0
         if sum([found.end - found.first for found in ready]) <= room:
             admitted, ready = ready, []
@@ -386,7 +392,9 @@ class Recovery:
             self.budget.charge(sum(found.count for found in admitted), now_ns)
         return admitted
 
-    def _instead_of_part(self, found: Missing, room: int, step: Step, now_ns: int) -> list[Missing]:
+    def _instead_of_part(
+        self, found: MissingRange, room: int, step: RecoveryActions, now_ns: int
+    ) -> list[MissingRange]:
         """What to ask for whole where the table has no place for a part of `found`, and nothing asked for will make one.
 
         Nothing for now while only what still backs off is small enough. Where nothing is, the oldest other range makes the place.
@@ -415,9 +423,9 @@ class Recovery:
     def _has_worthwhile_room(self) -> bool:
         return self._room >= self._at_once.worthwhile(self.missing.sqns - self._outstanding, self.budget)
 
-    def _parked(self, trail: int) -> list[Missing]:
+    def _parked(self, trail: int) -> list[MissingRange]:
         """The parked ranges that come first, enough of them to take up all room and more; one at least, if there is one."""
-        found: list[Missing] = []
+        found: list[MissingRange] = []
         room, sqns = self._room, 0
         for one in itertools.chain(self.missing.reaching(trail), self.missing.reaching()):
             if one.deadline_ns != NEVER or one.state is not RepairState.BACK_OFF:
@@ -428,7 +436,7 @@ class Recovery:
             sqns += one.end - one.first
         return found
 
-    def _in_order(self, due: list[Missing], trail: int) -> list[Missing]:
+    def _in_order(self, due: list[MissingRange], trail: int) -> list[MissingRange]:
         """Oldest first (RCV-41), but what the source still has before what only a cache can have.
 
         While those are asked for in vain, more would fall out of the window.
@@ -443,11 +451,11 @@ class Recovery:
 
     def _step(
         self,
-        ranges: Iterable[Missing],
+        ranges: Iterable[MissingRange],
         event: RepairEvent,
         now_ns: int,
         back_off: int = 0,
-        vain: Patience | None = None,
+        vain: ResponseTimeout | None = None,
     ) -> None:
         """Move ranges to their next state; those that befalls something together are mostly in the same."""
         for state, neighbours in itertools.groupby(ranges, _STATE):
@@ -474,13 +482,13 @@ class Recovery:
             return back_off or self._nak_rb_ivl()
         return (self.ncf_patience if name is Interval.NAK_RPT_IVL else self.data_patience).ivl_ns
 
-    def _is_exhausted(self, found: Missing) -> bool:
+    def _is_exhausted(self, found: MissingRange) -> bool:
         """Whether a count has exceeded its limit; OpenPGM stops one repeat earlier (RCV-37)."""
         return (
             found.ncf_retries > self._parameters.nak_ncf_retries or found.data_waits > self._parameters.nak_data_retries
         )
 
-    def _is_beyond_caches(self, found: Missing, trail: int, now_ns: int) -> bool:
+    def _is_beyond_caches(self, found: MissingRange, trail: int, now_ns: int) -> bool:
         """Whether a range that the source has left behind was asked for in vain, and nothing of its kind comes any more.
 
         All retries for every nak_max_outstanding sqns in turn would hold up delivery for minutes when no cache has them.
@@ -494,6 +502,6 @@ class Recovery:
     def _nak_rb_ivl(self) -> int:
         return self._rng.randint(1, self.nak_bo_ivl)
 
-    def _settle(self, found: Missing) -> None:
+    def _settle(self, found: MissingRange) -> None:
         """Account for a range that left the table."""
         self._outstanding -= found.outstanding

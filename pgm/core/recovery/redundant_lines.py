@@ -16,7 +16,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Effects
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.segment import Channel, Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.core.status import LineStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -71,11 +71,16 @@ class _Mark:
     waits_for: list[_Line]
 
 
-class Lines:
+class RedundantLines:
     """The lines of one session."""
 
     def __init__(
-        self, setups: Sequence[LineSetup], path: Path, recovery: Recovery, parameters: Parameters, counters: Counters
+        self,
+        setups: Sequence[LineSetup],
+        path: SessionState,
+        recovery: Recovery,
+        parameters: Parameters,
+        counters: Counters,
     ) -> None:
         self._lines = [_Line(setup) for setup in setups]
         self._by_index = {line.setup.segment.index: line for line in self._lines}

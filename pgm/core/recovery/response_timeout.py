@@ -19,7 +19,7 @@ _DEVIATIONS = 4  # added to the mean
 
 
 @attrs.define
-class Patience:
+class ResponseTimeout:
     """One interval, ns: `floor_ns`, and once answers were measured between `least_ns` and `ceiling_ns`."""
 
     floor_ns: int

@@ -13,7 +13,7 @@ from pgm.units import SECOND
 from pgm.wire.formats import Nla
 
 
-class AskerShares:
+class FairShare:
     """The shares of one responder."""
 
     def __init__(self, parameters: Parameters, counters: Counters) -> None:

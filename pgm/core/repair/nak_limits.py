@@ -13,8 +13,8 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effects, Notice
-from pgm.core.pacing.nak_monitor import NagMonitor
-from pgm.core.pacing.token_bucket import Bucket
+from pgm.core.pacing.nak_monitor import ExcessiveNakMonitor
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.status import AskerStatus
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -27,15 +27,15 @@ _MOST_ASKERS = 16  # children that are shown
 class _Child:
     """A child's budget of NAKs, and what is thought of it. `crying` is its budget of sqns while it asks all the time."""
 
-    naks: Bucket
-    monitor: NagMonitor
-    crying: Bucket | None = None
+    naks: TokenBucket
+    monitor: ExcessiveNakMonitor
+    crying: TokenBucket | None = None
     nak_packets: int = 0
     nak_sqns: int = 0
     braked: int = 0
 
 
-class Brakes:
+class NakLimits:
     """The budgets of one session at a parent."""
 
     def __init__(self, parameters: Parameters, counters: Counters, tsi: Tsi = b"") -> None:
@@ -51,8 +51,8 @@ class Brakes:
         self._notices: list[Notice] = []
         self._told_ns = -NEVER
 
-    def _bucket(self, rate: int) -> Bucket:
-        return Bucket(rate, self._parameters.brake_burst_ivl)
+    def _bucket(self, rate: int) -> TokenBucket:
+        return TokenBucket(rate, self._parameters.brake_burst_ivl)
 
     @property
     def crying(self) -> tuple[Nla, ...]:
@@ -82,7 +82,7 @@ class Brakes:
         known = self._crying.pop(child, None)
         if known is None:
             return False
-        known.crying, known.monitor = None, NagMonitor(self._parameters, self._lead, now_ns)
+        known.crying, known.monitor = None, ExcessiveNakMonitor(self._parameters, self._lead, now_ns)
         self._notices.append(Notice("crying-child-over", f"{self._name}: {child} was released"))
         return True
 
@@ -113,7 +113,7 @@ class Brakes:
         known = self._children.get(child)
         if known is None:
             known = self._children[child] = _Child(
-                self._bucket(self._parameters.child_nak_rte), NagMonitor(self._parameters, lead, now_ns)
+                self._bucket(self._parameters.child_nak_rte), ExcessiveNakMonitor(self._parameters, lead, now_ns)
             )
             if len(self._children) > self._parameters.max_children:
                 forgotten, _ = self._children.popitem(last=False)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effects, Send, control, control_train
-from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
 from pgm.parameters import Parameters
 from pgm.units import NEVER
@@ -21,10 +21,10 @@ _MOST_RECENT = 4096  # NAKs remembered; an older one is confirmed again at once,
 Key = tuple[int, Nla, bool, bytes]  # of a NAK: segment, addressee or "", whether of parity, and the list
 
 
-class Confirmer:
+class NcfSender:
     """The NCFs of one session at a parent."""
 
-    def __init__(self, parameters: Parameters, counters: Counters, brakes: Brakes) -> None:
+    def __init__(self, parameters: Parameters, counters: Counters, brakes: NakLimits) -> None:
         self._parameters = parameters
         self._counters = counters
         self._brakes = brakes

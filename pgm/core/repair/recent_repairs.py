@@ -12,18 +12,18 @@ from collections.abc import Sequence
 
 import attrs
 
-from pgm.core.structures.ranges import Range, RangeTable, Span
+from pgm.core.structures.ranges import RangeTable, Span, SqnRange
 from pgm.wire.sequence_numbers import spans_of
 
 
 @attrs.define(eq=False)
-class _Repaired(Range):
+class _Repaired(SqnRange):
     """Sqns that were repaired; asking for them is an echo until `until_ns`."""
 
     until_ns: int
 
 
-class Served:
+class RecentRepairs:
     """The memory of one responder, of `lasts_ns`. Whoever asks calls `fade` first."""
 
     def __init__(self, lasts_ns: int) -> None:

@@ -13,10 +13,10 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Send, data
-from pgm.core.repair.fair_share import AskerShares
-from pgm.core.repair.recent_repairs import Served
+from pgm.core.repair.fair_share import FairShare
+from pgm.core.repair.recent_repairs import RecentRepairs
 from pgm.core.segment import Segment
-from pgm.core.structures.ranges import Range, RangeTable, Span
+from pgm.core.structures.ranges import RangeTable, Span, SqnRange
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, NEVER
 from pgm.wire.data_packets import as_rdata, build_rdata
@@ -31,7 +31,7 @@ _IN_A_ROW = 3  # trains, while somebody waits who asks for more than its share
 RdataOf = Callable[[Sequence[int], int], Octets]  # packets of sqns in order, all of this size, as RDATA
 
 
-class Store(Protocol):
+class RepairStore(Protocol):
     """Where repairs come from."""
 
     def parts(self, first: int, end: int) -> Iterator[Run]:
@@ -45,7 +45,7 @@ class Store(Protocol):
 
 
 @attrs.define(eq=False)
-class Pending(Range):
+class PendingRepair(SqnRange):
     """Sqns to be repaired, not before `due_ns`."""
 
     due_ns: int
@@ -55,18 +55,20 @@ class Responder:
     """The repairs that one session owes to one segment, or to one node of it by unicast."""
 
     def __init__(
-        self, store: Store, segment: Segment, parameters: Parameters, counters: Counters, to: Nla | None = None
+        self, store: RepairStore, segment: Segment, parameters: Parameters, counters: Counters, to: Nla | None = None
     ) -> None:
         self._store = store
         self._segment = segment
         self._to = to
         self._parameters = parameters
         self._counters = counters
-        self._pending: RangeTable[Pending] = RangeTable()
-        self._late: RangeTable[Pending] = RangeTable()  # owed to who asks for more than its share: others' come first
+        self._pending: RangeTable[PendingRepair] = RangeTable()
+        self._late: RangeTable[PendingRepair] = (
+            RangeTable()
+        )  # owed to who asks for more than its share: others' come first
         self._in_a_row = 0  # trains of others since the last one for these
-        self._shares = AskerShares(parameters, counters)
-        self._served = Served(parameters.rdata_ignore_ivl)
+        self._shares = FairShare(parameters, counters)
+        self._served = RecentRepairs(parameters.rdata_ignore_ivl)
         self._due_ns = NEVER
         self._stride = 0  # of the packets that were asked for last
 
@@ -152,7 +154,7 @@ class Responder:
         """Owe repairs of spans in order if none of them is owed or was met lately; says whether none was."""
         if self._late.sqns or self._served.overlaps_any(spans):
             return False
-        if not self._pending.add_each_apart([Pending(first, end, due_ns) for first, end in spans]):
+        if not self._pending.add_each_apart([PendingRepair(first, end, due_ns) for first, end in spans]):
             return False
         self._due_ns = min(self._due_ns, due_ns)
         return True
@@ -161,7 +163,7 @@ class Responder:
         if self._late.sqns:
             for owed in self._late.discard(first, end):  # somebody else wants it too
                 self._pending.add(owed)
-        if not self._served.overlaps(first, end) and self._pending.add_apart(Pending(first, end, due_ns)):
+        if not self._served.overlaps(first, end) and self._pending.add_apart(PendingRepair(first, end, due_ns)):
             if due_ns < self._due_ns:
                 self._due_ns = due_ns
             return
@@ -172,13 +174,13 @@ class Responder:
                 owed.due_ns = min(owed.due_ns, due_ns)
                 self._due_ns = min(self._due_ns, due_ns)
             for new_first, new_end in self._pending.uncovered(low, high):
-                self._pending.add(Pending(new_first, new_end, due_ns))
+                self._pending.add(PendingRepair(new_first, new_end, due_ns))
                 self._due_ns = min(self._due_ns, due_ns)
         self._counters.repairs_ignored += end - first - fresh
 
     def _owe_late(self, first: int, end: int, due_ns: int) -> None:
         is_asked = self._served.overlaps(first, end) or self._pending.overlaps(first, end)
-        if not is_asked and self._late.add_apart(Pending(first, end, due_ns)):
+        if not is_asked and self._late.add_apart(PendingRepair(first, end, due_ns)):
             self._due_ns = min(self._due_ns, due_ns)
             return
         fresh = [
@@ -188,7 +190,7 @@ class Responder:
             for span in self._late.uncovered(lower, higher)
         ]
         for low, high in fresh:
-            self._late.add(Pending(low, high, due_ns))
+            self._late.add(PendingRepair(low, high, due_ns))
             self._due_ns = min(self._due_ns, due_ns)
         unserved = sum(high - low for low, high in self._served.uncovered(first, end))
         self._counters.repairs_ignored += end - first - unserved
@@ -229,7 +231,7 @@ class Responder:
         self._counters.rdata_octets += whole.size
         return data(self._segment, whole, self._to)
 
-    def _next_table(self, now_ns: int) -> RangeTable[Pending]:
+    def _next_table(self, now_ns: int) -> RangeTable[PendingRepair]:
         """Whose turn it is: theirs who ask for more than their share when nothing else is due, and after so many trains of others."""
         if not self._late.sqns:
             return self._pending
@@ -243,7 +245,7 @@ class Responder:
         return self._late
 
     def _alike(
-        self, table: RangeTable[Pending], most_octets: int, most_packets: int, now_ns: int
+        self, table: RangeTable[PendingRepair], most_octets: int, most_packets: int, now_ns: int
     ) -> tuple[list[Span], int]:
         """What `_collect` would take, and the size of its packets; 0 where it is not all there and of one size."""
         due: list[Span] = []
@@ -265,7 +267,7 @@ class Responder:
         return due, stride
 
     def _collect(
-        self, table: RangeTable[Pending], most_octets: int, most_packets: int, now_ns: int
+        self, table: RangeTable[PendingRepair], most_octets: int, most_packets: int, now_ns: int
     ) -> tuple[list[Run], bool]:
         """Take requests until a train is full; also says whether any were taken, or dropped as no longer held."""
         parts: list[Run] = []

@@ -61,7 +61,7 @@ def _named(values: tuple[int, ...] | list[int]) -> dict[str, int]:
     return {name: value for name, value in zip(SESSION_COUNTERS, values, strict=True) if value}
 
 
-class Shares(Generic[K]):
+class SessionCounts(Generic[K]):
     """The shares of sessions in one core's counters. Bounded by whoever forgets sessions."""
 
     def __init__(self, counters: Counters) -> None:

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 
 from pgm.wire.control_packets import Packet, Spm
 from pgm.wire.formats import Nla
-from pgm.wire.train import Data, Scattered
+from pgm.wire.train import Data, DataWithGaps
 
-Allowed = Mapping[int, frozenset[Nla]]  # by data port, of streams that have a list
-EVERYBODY: Allowed = {}
+SourceFilter = Mapping[int, frozenset[Nla]]  # by data port, of streams that have a list
+ALL_SOURCES: SourceFilter = {}
 
 
-def packets_of_strangers(allowed: Allowed, item: Data | Scattered | Packet, peer: Nla) -> int:
+def refused_packets(allowed: SourceFilter, item: Data | DataWithGaps | Packet, peer: Nla) -> int:
     """How many packets an item has that must not be taken; 0 if it may be."""
     known = allowed.get(item.data_port)
-    if known is None or peer in known or not isinstance(item, (Data, Scattered, Spm)):
+    if known is None or peer in known or not isinstance(item, (Data, DataWithGaps, Spm)):
         return 0
     return 1 if isinstance(item, Spm) else item.count

@@ -29,7 +29,7 @@ class SpmVerdict(enum.Enum):
     JUMPED = "jumped"  # taken, and the window lies far ahead: confirmed often enough to be followed
 
 
-class Path:
+class SessionState:
     """Path state of one session. Edges are 64-bit sqns; `lead` is the newest known to have been sent."""
 
     def __init__(self, tsi: Tsi, data_port: int, parameters: Parameters, counters: Counters) -> None:

@@ -8,16 +8,16 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.session.counts import Shares
-from pgm.core.session.state import Path
+from pgm.core.session.counts import SessionCounts
+from pgm.core.session.state import SessionState
 from pgm.core.status import SessionStatus
 from pgm.wire.formats import Tsi
 
 
-class HasPath(Protocol):
+class HasState(Protocol):
     """What the table needs of a session."""
 
-    path: Path
+    path: SessionState
 
     @property
     def is_over(self) -> bool:
@@ -27,10 +27,10 @@ class HasPath(Protocol):
         """What operators see of it."""
 
 
-S = TypeVar("S", bound=HasPath)
+S = TypeVar("S", bound=HasState)
 
 
-class Sessions(Generic[S]):
+class SessionTable(Generic[S]):
     """At most `limit` sessions. Ended ones go first, then the one that was silent for longest.
 
     Whoever is looked up, or has its turn, is the one for whom the core counts from then on.
@@ -40,7 +40,7 @@ class Sessions(Generic[S]):
         self._limit = limit
         self._counters = counters
         self._by_tsi: dict[Tsi, S] = {}
-        self._shares: Shares[Tsi] = Shares(counters)
+        self._shares: SessionCounts[Tsi] = SessionCounts(counters)
         self.turn: S | None = None  # whose turn it is
 
     def __iter__(self) -> Iterator[S]:
@@ -74,7 +74,7 @@ class Sessions(Generic[S]):
             for tsi, session in self._by_tsi.items()
         ]
 
-    def path_of(self, tsi: Tsi) -> Path | None:
+    def path_of(self, tsi: Tsi) -> SessionState | None:
         """What is known of the session of a TSI."""
         session = self._by_tsi.get(tsi)
         return None if session is None else session.path

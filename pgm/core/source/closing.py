@@ -7,7 +7,7 @@ from pgm.parameters import Parameters
 from pgm.units import NEVER
 
 
-class Leaving:
+class ClosingTimer:
     """The time between a source's first FIN and its end."""
 
     def __init__(self, window: TransmitWindow, parameters: Parameters, now_ns: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Feeder(Protocol):
+class MessageBatcher(Protocol):
     """Something with messages that wait, and a time at which they should go."""
 
     @property

@@ -25,7 +25,7 @@ _TYPE_AT = 4  # of the packet type in PGM's header
 _TYPE_BITS = 0x3F
 
 
-class TwinSourceCore(SourceCore):
+class MultiLineSource(SourceCore):
     """A `SourceCore` that sends on more segments than the one of its setup."""
 
     def __init__(

@@ -7,7 +7,7 @@ packet is on its way there is only what it is made of; what has to be noted, and
 from __future__ import annotations
 
 from pgm.core.counters import Counters
-from pgm.core.pacing.adaptive_rate import Yielding
+from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.window.transmit_window import Payload, TransmitWindow
@@ -18,7 +18,7 @@ class ShortSend:
     """Window, rate, counters and heartbeats of a source that sends data by rate and window alone."""
 
     def __init__(
-        self, window: TransmitWindow, pacer: Pacer, yielding: Yielding, schedule: SpmSchedule, counters: Counters
+        self, window: TransmitWindow, pacer: Pacer, yielding: AdaptiveRate, schedule: SpmSchedule, counters: Counters
     ) -> None:
         self._window = window
         self._pacer = pacer

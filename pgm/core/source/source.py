@@ -11,23 +11,23 @@ from pgm.core.acked.acked_window import AckedWindow
 from pgm.core.congestion.control import CongestionControl
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects, control, data
-from pgm.core.pacing.adaptive_rate import Yielding
+from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.parity.source import ParitySource, aligned
 from pgm.core.polling.children import Children, populations
-from pgm.core.repair.nak_limits import Brakes
-from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.responder import TIMER_STEP_NS, Responder
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.counts import counts_of
 from pgm.core.short_answer import ShortAnswer
-from pgm.core.source.closing import Leaving
-from pgm.core.source.feeder import Feeder
+from pgm.core.source.closing import ClosingTimer
+from pgm.core.source.feeder import MessageBatcher
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.single_packet import ShortSend
 from pgm.core.source.spm_schedule import SpmSchedule
 from pgm.core.status import SessionStatus
-from pgm.core.window.transmit_window import Payload, Rows, TransmitWindow
+from pgm.core.window.transmit_window import Payload, PayloadRows, TransmitWindow
 from pgm.errors import SourceClosed
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
@@ -62,12 +62,12 @@ class SourceCore:
             if parameters.fec_group
             else None
         )
-        self._brakes = Brakes(parameters, self.counters, setup.tsi)
-        self._confirmer = Confirmer(parameters, self.counters, self._brakes)
+        self._brakes = NakLimits(parameters, self.counters, setup.tsi)
+        self._confirmer = NcfSender(parameters, self.counters, self._brakes)
         self._responder = Responder(self.window, setup.segment, parameters, self.counters)
         self.window.owes = self._responder.owes
         self._pacer = Pacer(parameters)
-        self._yielding = Yielding(parameters)
+        self._yielding = AdaptiveRate(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
         self._short = ShortSend(self.window, self._pacer, self._yielding, self._schedule, self.counters)
         self.quiet_until_ns = 0  # nothing is due before this while `send_alone` alone is called
@@ -97,11 +97,11 @@ class SourceCore:
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
-        self._leaving = Leaving(self.window, parameters, now_ns)
+        self._leaving = ClosingTimer(self.window, parameters, now_ns)
         self._short_answer = self._short_answer_or_none()
         self._started_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
-        self.feeder: Feeder | None = None  # set by whoever has messages that wait for others
+        self.feeder: MessageBatcher | None = None  # set by whoever has messages that wait for others
 
     def _short_answer_or_none(self) -> ShortAnswer | None:
         may_hold = self._parameters.rdata_hold_ivl > TIMER_STEP_NS  # repairs, though data leave
@@ -169,7 +169,7 @@ class SourceCore:
         if now_ns >= self.quiet_until_ns and not self._schedule.is_data_driven:
             self.quiet_until_ns = min(self.deadline_ns, self._responder.deadline_ns)
 
-    def submit_rows(self, payloads: Octets | Rows) -> None:
+    def submit_rows(self, payloads: Octets | PayloadRows) -> None:
         """Take messages of equal size, a (count, size) array, or rows yet to be written."""
         self._begin_submitting()
         self.window.append_rows(payloads)

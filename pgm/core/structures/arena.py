@@ -158,7 +158,7 @@ class Arena:
         self._at = 0
 
 
-class Blocks:
+class BlockPool:
     """Memory for what is copied out of packets: blocks for one use each, and for another when nothing refers to them any more.
 
     The system's allocator gives blocks of this size back to the kernel, and takes a page fault for each 4 KB when they are

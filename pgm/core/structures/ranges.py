@@ -25,7 +25,7 @@ FIRST = operator.attrgetter("first")
 
 
 @attrs.define(eq=False)
-class Range:
+class SqnRange:
     """The sqns `first` to `end - 1`. Subclasses add what is known about them."""
 
     first: int
@@ -37,11 +37,11 @@ class Range:
         return self.end - self.first
 
 
-R = TypeVar("R", bound=Range)
+R = TypeVar("R", bound=SqnRange)
 
 
 @functools.cache
-def _names(kind: type[Range]) -> tuple[str, ...]:
+def _names(kind: type[SqnRange]) -> tuple[str, ...]:
     return tuple(field.name for field in attrs.fields(kind))
 
 
@@ -247,7 +247,7 @@ class RangeTable(Generic[R]):
 
 
 @attrs.define(eq=False)
-class TimedRange(Range):
+class TimedRange(SqnRange):
     """A range with a timer. NEVER means that none runs; set it by `TimedRanges.arm` only."""
 
     deadline_ns: int = attrs.field(default=NEVER, kw_only=True)
@@ -375,9 +375,9 @@ def lists_of(spans: Sequence[Span], size: int) -> list[list[int]]:
 
 def without(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
     """What is left of spans when others, that lie within them, are taken out."""
-    table: RangeTable[Range] = RangeTable()
+    table: RangeTable[SqnRange] = RangeTable()
     for first, end in others:
-        table.add(Range(first, end))
+        table.add(SqnRange(first, end))
     return [gap for first, end in spans for gap in table.uncovered(first, end)]
 
 

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from pgm.core.structures.run_store import RunStore
-from pgm.wire.train import Run, Scattered
+from pgm.wire.train import DataWithGaps, Run
 
 
 class HeldRuns(RunStore):
@@ -31,7 +31,7 @@ class HeldRuns(RunStore):
         if rest:
             super().insert(rest)
 
-    def fill(self, some: Scattered, base: int) -> None:
+    def fill(self, some: DataWithGaps, base: int) -> None:
         """Insert pieces, the first packet of which is sqn `base`, that overlap nothing but holes. What all goes to holes needs its own place no more."""
         data, left = some.data, []
         source, stride, payload_at = data.buffer.data, data.stride, data.payload_at

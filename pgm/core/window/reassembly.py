@@ -25,7 +25,7 @@ def fragment_options(first_sqn: int, apdu_length: int) -> bytes:
 
 
 @attrs.define(eq=False)
-class Messages:
+class WholeMessages:
     """Whole messages of one packet each: a run's payloads as they lie in memory."""
 
     tsi: Tsi
@@ -89,12 +89,12 @@ class Reassembler:
         """Whether no message is under way, so that a run without fragments is what it is."""
         return self._partial is None
 
-    def add(self, run: Run) -> Iterator[Messages | LargeMessage | Lost]:
+    def add(self, run: Run) -> Iterator[WholeMessages | LargeMessage | Lost]:
         """Take a run that continues the stream."""
         fragment = fragment_of(run)
         if fragment is None:
             yield from self._abandon()
-            yield Messages(self._tsi, run)
+            yield WholeMessages(self._tsi, run)
             return
         start = unwrap(fragment.first_sqn, run.first)
         if start == run.first and fragment.offset == 0:

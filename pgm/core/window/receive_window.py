@@ -13,30 +13,30 @@ import attrs
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Deliver, Effect, Effects, LossCause, Lost, Notice
-from pgm.core.recovery.gap_detector import Arrivals
-from pgm.core.recovery.missing_range import Step
+from pgm.core.recovery.gap_detector import GapDetector
+from pgm.core.recovery.missing_range import RecoveryActions
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.structures.ranges import Range, RangeTable, Span
+from pgm.core.structures.ranges import RangeTable, Span, SqnRange
 from pgm.core.structures.run_store import RunStore
 from pgm.core.window.held_runs import HeldRuns
 from pgm.parameters import Parameters
 from pgm.units import NEVER
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi, tsi_text
-from pgm.wire.train import Data, Run, Scattered
+from pgm.wire.train import Data, DataWithGaps, Run
 
 # Packets of a read for each that there may be room for: where more is missing, it comes as runs that are worth it.
 _ROOM_SHARE = 8
 
 
 @attrs.define
-class Room:
+class DeliveryBudget:
     """Octets that the application's queue still takes; shared by the sessions of one receiver."""
 
     octets: int
 
 
 @attrs.define(eq=False)
-class GivenUp(Range):
+class LostSpan(SqnRange):
     """Sqns that will not be delivered, until that has been said in order."""
 
     cause: LossCause | None  # None: they never were
@@ -45,16 +45,18 @@ class GivenUp(Range):
 class ReceiveWindow:
     """The receive window of one session."""
 
-    def __init__(self, tsi: Tsi, recovery: Recovery, room: Room, parameters: Parameters, counters: Counters) -> None:
+    def __init__(
+        self, tsi: Tsi, recovery: Recovery, room: DeliveryBudget, parameters: Parameters, counters: Counters
+    ) -> None:
         self._tsi = tsi
         self._recovery = recovery
         self._room = room
         self._parameters = parameters
         self._counters = counters
-        self.arrivals = Arrivals(recovery)
+        self.arrivals = GapDetector(recovery)
         self._held = HeldRuns()
-        self._given_up: RangeTable[GivenUp] = RangeTable()
-        self._slowness = Slowness(tsi, counters)
+        self._given_up: RangeTable[LostSpan] = RangeTable()
+        self._slowness = KernelDropMonitor(tsi, counters)
         self.kept: RunStore | None = None  # what came, also after it was delivered: parity needs it
         self.next_sqn = 0  # the first sqn not yet delivered or reported
 
@@ -123,7 +125,7 @@ class ReceiveWindow:
         is_waiting = self._room.octets > 0 and self._recovery.missing.at(self.next_sqn) is None
         return self.advance() if is_waiting else []
 
-    def take_behind(self, some: Scattered, first: int, now_ns: int) -> list[Effect] | None:
+    def take_behind(self, some: DataWithGaps, first: int, now_ns: int) -> list[Effect] | None:
         """`pass_on` and `hold_on` for pieces that lie behind all that is known, the first packet at sqn `first`; None, and nothing was taken, where one of them would not."""
         arrivals, spans = self.arrivals, some.spans
         if (
@@ -158,7 +160,7 @@ class ReceiveWindow:
         self._counters.received_octets += packets * some.data.stride
         return effects or self._advance_behind_room()
 
-    def fill(self, some: Scattered, first: int, now_ns: int) -> int | None:
+    def fill(self, some: DataWithGaps, first: int, now_ns: int) -> int | None:
         """`add` for pieces of what is known, the first packet at sqn `first`, as long as all of them may be held; returns how many had been missing."""
         held, data = self._held, some.data
         if (
@@ -261,7 +263,7 @@ class ReceiveWindow:
         """Go on behind these sqns without a word: they were not used."""
         self.give_up(spans, None)
 
-    def end_asking(self, step: Step, trail: int) -> bool:
+    def end_asking(self, step: RecoveryActions, trail: int) -> bool:
         """Stop waiting for what was asked for in vain or had to make room for it. Says whether there was any."""
         for first, end in step.given_up:
             source_has_from = min(max(first, trail), end)
@@ -280,17 +282,17 @@ class ReceiveWindow:
             if first == end:
                 continue
             self._held.cut_out(first, end)
-            new = GivenUp(first, end, cause)
+            new = LostSpan(first, end, cause)
             before, after = self._given_up.at(first - 1), self._given_up.at(end)
             if before is not None and self._may_join(before, new):
                 self._given_up.remove(before)
-                new = GivenUp(before.first, end, before.cause)
+                new = LostSpan(before.first, end, before.cause)
             if after is not None and self._may_join(new, after):
                 self._given_up.remove(after)
                 new.end = after.end
             self._given_up.add(new)
 
-    def _may_join(self, one: GivenUp, other: GivenUp) -> bool:
+    def _may_join(self, one: LostSpan, other: LostSpan) -> bool:
         if one.cause is None or other.cause is None:
             return one.cause is other.cause  # what never was is no loss, and no loss is hidden in it
         return one.cause is other.cause or len(self._given_up) >= self._parameters.rxw_gaps
@@ -344,7 +346,7 @@ class ReceiveWindow:
                 effects += self._lost(gap, gap.cause)
         return effects
 
-    def _lost(self, gap: GivenUp, cause: LossCause) -> list[Effect]:
+    def _lost(self, gap: LostSpan, cause: LossCause) -> list[Effect]:
         self._counters.lost_sqns += gap.count
         return [Lost(self._tsi, gap.first, gap.count, cause), *self._slowness.lost()]
 
@@ -392,7 +394,7 @@ def _within(runs: Sequence[Run], spans: Sequence[Span]) -> Iterator[Run]:
 _TOLD_AGAIN = 2  # times as many drops: who stays too slow hears of it now and then, not at each loss
 
 
-class Slowness:
+class KernelDropMonitor:
     """What one session's losses have to do with its receiver's own socket."""
 
     def __init__(self, tsi: Tsi, counters: Counters) -> None:

@@ -27,7 +27,7 @@ from pgm.wire.data_packets import as_rdata, write_odata
 from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, PacketType, Tsi
 from pgm.wire.options import Fin, Syn, encode_options
 from pgm.wire.sequence_numbers import unwrap
-from pgm.wire.single_odata import PlainWriter
+from pgm.wire.single_odata import SingleOdataWriter
 from pgm.wire.train import MAX_CONVOY_PACKETS, Octets, Run, fragment_of, in_whole_trains
 
 Payload = bytes | bytearray | memoryview
@@ -36,7 +36,7 @@ _MOST_SQNS = (1 << 31) - 1  # W-18
 _OCTETS = frozenset((bytes, bytearray))
 
 
-class Rows(Protocol):
+class PayloadRows(Protocol):
     """`count` payloads of `octets` each that are written where they are to lie."""
 
     @property
@@ -75,7 +75,7 @@ class TransmitWindow:
         self._tsi = tsi
         self._data_port = data_port
         self._parameters = parameters
-        self._plain = PlainWriter(tsi, data_port)
+        self._plain = SingleOdataWriter(tsi, data_port)
         self._arena = Arena(warm_octets=parameters.warm_bytes, oldest_first=True)
         self._store = RunStore()
         self._increments: deque[_Increment] = deque()
@@ -140,7 +140,7 @@ class TransmitWindow:
             self._append_rows(joined.reshape(until - at, size), b"", None)
             at = until
 
-    def append_rows(self, payloads: Octets | Rows) -> None:
+    def append_rows(self, payloads: Octets | PayloadRows) -> None:
         """Number messages of equal size: a (count, size) array, or rows yet to be written. Raises `PayloadTooLarge`."""
         if not isinstance(payloads, np.ndarray):
             self._append_written(payloads)
@@ -156,7 +156,7 @@ class TransmitWindow:
             self._append_rows(payloads[at:until], b"", None)
             at = until
 
-    def _append_written(self, payloads: Rows) -> None:
+    def _append_written(self, payloads: PayloadRows) -> None:
         at, size = 0, payloads.octets
         while at < payloads.count:
             until = min(payloads.count, at + self._rows_at_once(size))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import attrs
 
 from pgm.core.effects import LossCause, Lost
-from pgm.core.window.reassembly import LargeMessage, Messages
+from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.wire.formats import Tsi
 from pgm.wire.options import Fragment
 from pgm.wire.sequence_numbers import unwrap
@@ -43,7 +43,7 @@ class _Scattered:
         return octets
 
 
-class LooseReassembler:
+class UnorderedReassembler:
     """Turns the runs and losses of one session, in any order, into whole messages and losses.
 
     Bounded by `max_apdu`, all messages under way together: the oldest gives way.
@@ -61,11 +61,11 @@ class LooseReassembler:
         """Whether a run without fragments is what it is: here always, since nothing is in order."""
         return True
 
-    def add(self, run: Run) -> Iterator[Messages | LargeMessage | Lost]:
+    def add(self, run: Run) -> Iterator[WholeMessages | LargeMessage | Lost]:
         """Take a run."""
         fragment = fragment_of(run)
         if fragment is None:
-            yield Messages(self._tsi, run)
+            yield WholeMessages(self._tsi, run)
             return
         partial = self._partial_of(run, fragment)
         if partial is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pgm.core.effects import Deliver, Effect, LossCause
 from pgm.core.window.receive_window import ReceiveWindow
-from pgm.wire.train import Data, Scattered
+from pgm.wire.train import Data, DataWithGaps
 
 
-class LooseWindow(ReceiveWindow):
+class UnorderedWindow(ReceiveWindow):
     """A receive window that holds packets only while the application has no room for them.
 
     `next_sqn` is the first sqn of which nothing was said yet: everything below it was delivered or reported. Every sqn is
@@ -18,7 +18,7 @@ class LooseWindow(ReceiveWindow):
         """Nothing waits for what is missing."""
         return None
 
-    def take_behind(self, some: Scattered, first: int, now_ns: int) -> list[Effect] | None:
+    def take_behind(self, some: DataWithGaps, first: int, now_ns: int) -> list[Effect] | None:
         """Each piece is delivered by itself."""
         return None
 

@@ -7,18 +7,18 @@ from collections.abc import Callable
 import trio
 
 from pgm.net.control.control_socket import control_path, serve_control
-from pgm.net.control.settings import Settings
+from pgm.net.control.settings import NodeSettings
 from pgm.net.control.status_socket import keep_rates, serve_status, status_path
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.node_plan import NodePlan
 
 
 async def start_answering(
-    nursery: trio.Nursery, plan: NodePlan, driver: Driver, snapshot: Callable[[], Snapshot]
+    nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, snapshot: Callable[[], Snapshot]
 ) -> None:
     """Answer for a node until the nursery is cancelled. Raises `ProcessError` where it runs already, or there can be no socket."""
     await nursery.start(serve_status, status_path(plan.topology, plan.name), snapshot)
     path = control_path(plan.topology, plan.name)
-    await nursery.start(serve_control, path, Settings(plan, driver).answer, driver.core.counters)
+    await nursery.start(serve_control, path, NodeSettings(plan, driver).answer, driver.core.counters)
     nursery.start_soon(keep_rates, driver)

@@ -20,7 +20,7 @@ from pgm.core.source.source import SourceCore
 from pgm.errors import UnitError, UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.net.control.rate_setting import START, checked_rate
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.link.link import Link
 from pgm.parameters import ROWS, Row, Unit
 from pgm.topology.node_plan import NodePlan
@@ -60,10 +60,10 @@ class _Change:
     make: Callable[[], None]
 
 
-class Settings:
+class NodeSettings:
     """The settings of one node, as its control socket answers for them."""
 
-    def __init__(self, plan: NodePlan, driver: Driver) -> None:
+    def __init__(self, plan: NodePlan, driver: TrioDriver) -> None:
         self._plan = plan
         self._driver = driver
 

@@ -18,7 +18,7 @@ import trio
 
 from pgm.core.interface import Core
 from pgm.errors import ProcessError
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.link.link import Link
 from pgm.net.sockets.unix import listening
 from pgm.telemetry.rates import SAMPLE_IVL, Rates
@@ -71,14 +71,14 @@ def describe_links(links: list[Link] | tuple[Link, ...]) -> list[dict[str, Any]]
     return rows
 
 
-def snapshot_of(plan: NodePlan, driver: Driver, started_ns: int) -> Snapshot:
+def snapshot_of(plan: NodePlan, driver: TrioDriver, started_ns: int) -> Snapshot:
     """The snapshot of a running node."""
     core: Core = driver.core
     links = describe_links(list(driver.links))
     return take_snapshot(plan, core, driver.now_ns(), started_ns, links, driver.rates, driver.last_event())
 
 
-async def keep_rates(driver: Driver) -> None:
+async def keep_rates(driver: TrioDriver) -> None:
     """Read a node's counters once a second, so that its snapshots tell rates and peaks, until cancelled."""
     rates = driver.rates = Rates()
     while True:

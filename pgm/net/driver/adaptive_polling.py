@@ -21,7 +21,7 @@ _PAID = 128
 _CHARGED = 8
 
 
-class Looks:
+class AdaptivePolling:
     """For how long to look."""
 
     def __init__(self, ivl: int) -> None:

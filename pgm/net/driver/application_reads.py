@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import trio
 
-from pgm.net.driver.adaptive_polling import Looks
+from pgm.net.driver.adaptive_polling import AdaptivePolling
 from pgm.units import KIB, MIB
 
 # How long an application may be away before others read for it: as long as a receiver may rest between reads.
@@ -33,7 +33,7 @@ _MUCH_OCTETS = 64 * KIB
 _LITTLE_OCTETS = 4 * KIB
 
 
-class Lead:
+class ApplicationReader:
     """Who reads one socket: the application while it waits, else the driver's task."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Lead:
         `look_ivl` is the parameter `rx_look_ivl`, in ns.
         """
         self.sock = sock
-        self.looks = Looks(look_ivl)
+        self.looks = AdaptivePolling(look_ivl)
         self._read = read
         self._rest_s = rest_s
         self._is_closed = False

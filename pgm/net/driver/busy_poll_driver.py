@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from pgm.core.effects import Effects, Send
 from pgm.core.interface import Core
 from pgm.errors import UsageError
-from pgm.net.driver.effects import Application, Doing, hear
-from pgm.net.driver.read_moderation import Moderation
+from pgm.net.driver.effects import Application, EffectPerformer, deliver_to_core
+from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.link.link import Link, WouldBlock
-from pgm.net.link.reader import Arrival, TakeAlone
+from pgm.net.link.reader import SocketRead, TakeAlone
 from pgm.telemetry.observer import Observer
 from pgm.units import MICROSECOND, MILLISECOND, NEVER
 
@@ -76,7 +76,7 @@ class _Input:
         return abs(looks)
 
 
-class Spinner:
+class BusyPollLoop:
     """Turns all nodes of one thread. Made and forgotten by `BusyPollDriver`."""
 
     _of_thread = threading.local()
@@ -100,9 +100,9 @@ class Spinner:
         self.thread = threading.get_ident()
 
     @classmethod
-    def here(cls) -> Spinner:
+    def here(cls) -> BusyPollLoop:
         """The spinner of the calling thread."""
-        found: Spinner | None = getattr(cls._of_thread, "spinner", None)
+        found: BusyPollLoop | None = getattr(cls._of_thread, "spinner", None)
         if found is None:
             found = cls._of_thread.spinner = cls()
         return found
@@ -235,10 +235,10 @@ class Spinner:
             self._row, self._alone = 0, min(2 * self._alone, _MOST_ALONE)
 
 
-class BusyPollDriver(Doing):
+class BusyPollDriver(EffectPerformer):
     """Runs `core` on `links` whenever its thread's spinner turns. What is not for the network goes to `application`.
 
-    While `bulk_rte` octets a second or more come, memory is taken as `pgm.net.driver.trio_driver.Driver` does it.
+    While `bulk_rte` octets a second or more come, memory is taken as `pgm.net.driver.trio_driver.TrioDriver` does it.
     """
 
     def __init__(
@@ -261,8 +261,8 @@ class BusyPollDriver(Doing):
         self.take_alone: TakeAlone | None = None  # is offered what comes alone, before the core
         self._warms = warm_ivl > 0
         # Says how much comes; who spins never rests.
-        self._moderation = Moderation(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
-        self.spinner = Spinner.here()
+        self._moderation = ReadModeration(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
+        self.spinner = BusyPollLoop.here()
         self.thread = self.spinner.thread  # where it may be used
         for link in links:
             link.counters = core.counters
@@ -349,9 +349,9 @@ class BusyPollDriver(Doing):
                 break
         return is_single
 
-    def _hear(self, link: Link, arrival: Arrival) -> None:
+    def _hear(self, link: Link, arrival: SocketRead) -> None:
         try:
-            effects = hear(self.core, self.observer, link, arrival, time.monotonic_ns())
+            effects = deliver_to_core(self.core, self.observer, link, arrival, time.monotonic_ns())
         except BaseException:
             self.tear()
             raise

@@ -9,7 +9,7 @@ from pgm.core.effects import Deliver, Effect, Effects, Send
 from pgm.core.events import Happening
 from pgm.core.interface import Core
 from pgm.net.link.link import Link, WouldBlock
-from pgm.net.link.reader import Arrival
+from pgm.net.link.reader import SocketRead
 from pgm.telemetry.observer import Observer
 
 
@@ -23,7 +23,7 @@ class Application(Protocol):
         """Called when effects were performed: react, perhaps by a call to the core."""
 
 
-def hear(core: Core, observer: Observer | None, link: Link, arrival: Arrival, now_ns: int) -> Effects:
+def deliver_to_core(core: Core, observer: Observer | None, link: Link, arrival: SocketRead, now_ns: int) -> Effects:
     """Hand to a core what was read, and keep its memory if the core does; returns what is to be done."""
     train = arrival.train
     if observer is not None:
@@ -34,7 +34,7 @@ def hear(core: Core, observer: Observer | None, link: Link, arrival: Arrival, no
     return effects
 
 
-class Doing:
+class EffectPerformer:
     """What drivers have in common: they do effects at once, in order."""
 
     core: Core

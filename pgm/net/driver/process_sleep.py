@@ -16,7 +16,7 @@ from pgm.units import MILLISECOND
 _IN_A_ROW = 8
 
 
-class Pauses:
+class ProcessSleep:
     """The pauses of one socket's reader, while `others` are watched."""
 
     def __init__(self, others: Iterable[socket.socket]) -> None:

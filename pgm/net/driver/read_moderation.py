@@ -20,7 +20,7 @@ _STEADY_WINDOWS = 10
 _FEW = 1 / 16
 
 
-class Moderation:
+class ReadModeration:
     """How long one socket may be left alone. Not at all while repairs are asked for, which must not wait; where a few are all the time, as shortly as timers can."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 from pgm.parameters import Parameters
 
 
-def rests(parameters: Parameters) -> dict[str, Any]:
+def read_moderation_settings(parameters: Parameters) -> dict[str, Any]:
     """What a receiver's driver is told of how often to read."""
     return {
         "rest_ivl": parameters.rx_rest_ivl,
@@ -17,11 +17,11 @@ def rests(parameters: Parameters) -> dict[str, Any]:
     }
 
 
-def rests_of_element(parameters: Parameters) -> dict[str, Any]:
+def element_moderation_settings(parameters: Parameters) -> dict[str, Any]:
     """The same for an element in a process of its own."""
-    return {**rests(parameters), "bulk_share": parameters.ne_bulk_share}
+    return {**read_moderation_settings(parameters), "bulk_share": parameters.ne_bulk_share}
 
 
-def warmth(parameters: Parameters) -> dict[str, int]:
+def prefault_settings(parameters: Parameters) -> dict[str, int]:
     """What a receiver's driver is told of the memory to have ready."""
     return {"warm_ivl": parameters.rxw_warm_ivl, "warm_octets": parameters.rxw_bytes}

@@ -20,13 +20,13 @@ from pgm.core.effects import Deliver, Effects, Send, alone
 from pgm.core.events import Happening, id_of, text_of
 from pgm.core.interface import Core
 from pgm.core.segment import Segment
-from pgm.net.driver.application_reads import Lead
-from pgm.net.driver.effects import Application, Doing, hear
+from pgm.net.driver.application_reads import ApplicationReader
+from pgm.net.driver.effects import Application, EffectPerformer, deliver_to_core
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.driver.process_sleep import Pauses
-from pgm.net.driver.read_moderation import Moderation
+from pgm.net.driver.process_sleep import ProcessSleep
+from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.link.link import Link, WouldBlock
-from pgm.net.link.reader import Arrival, TakeAlone
+from pgm.net.link.reader import SocketRead, TakeAlone
 from pgm.telemetry.observer import Observer
 from pgm.telemetry.rates import Rates
 from pgm.telemetry.snapshot import event_row
@@ -43,7 +43,7 @@ _SINGLES_IN_A_ROW = 4
 _DEADLINES_IN_A_ROW = 4
 
 
-class Driver(Doing):
+class TrioDriver(EffectPerformer):
     """Runs `core` on `links`. What is not for the network goes to `application`.
 
     `rest_ivl` and `bulk_ivl`, in ns, and `bulk_rte` are the parameters whose names begin with `rx_`; `bulk_share` is `rx_bulk_share`, or `ne_bulk_share` of an element in a process of its own. While much comes steadily, memory for as much as comes in `warm_ivl` ns, `warm_octets` at most, is touched before it is needed.
@@ -74,24 +74,24 @@ class Driver(Doing):
         self._sleeping_until_ns = 0
         self._timer: trio.CancelScope | None = None  # of the task of the deadlines while it sleeps
         self._held: tuple[Send, int] | None = None  # data that a link did not take, and from which octet on
-        self.lead: Lead | None = None  # of a socket that is not always read by a task of this driver
+        self.lead: ApplicationReader | None = None  # of a socket that is not always read by a task of this driver
         self._singles = 0  # reads for an application in a row that gave one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
         self._turns = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
-        self._moderations: dict[socket.socket, Moderation] = {}
+        self._moderations: dict[socket.socket, ReadModeration] = {}
         for link in links:
             link.counters = core.counters
             for sock in link.inputs:
                 room = round(bulk_share * link.sockets.buffers.rcvbuf)
-                self._moderations[sock] = Moderation(
+                self._moderations[sock] = ReadModeration(
                     bulk_ivl, bulk_rte, room, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets
                 )
-        self._pauses: dict[socket.socket, Pauses] = {}
+        self._pauses: dict[socket.socket, ProcessSleep] = {}
 
     def claim_process(self) -> None:
         """Let all of the process sleep from now on while sockets rest: nothing else is in it that would have to wait."""
         inputs = [sock for link in self.links for sock in link.inputs]
-        self._pauses = {one: Pauses(sock for sock in inputs if sock is not one) for one in inputs}
+        self._pauses = {one: ProcessSleep(sock for sock in inputs if sock is not one) for one in inputs}
 
     @staticmethod
     def now_ns() -> int:
@@ -184,9 +184,9 @@ class Driver(Doing):
                 break
         return False
 
-    def _hear(self, link: Link, sock: socket.socket, arrival: Arrival) -> Effects:
+    def _hear(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         self._moderations[sock].read(arrival.train.length)
-        return hear(self.core, self.observer, link, arrival, self.now_ns())
+        return deliver_to_core(self.core, self.observer, link, arrival, self.now_ns())
 
     def read_for(self, take: TakeAlone, gathers: bool) -> int:
         """Read for a receiver's application what `lead` is about, once and what that read beyond; says how many octets came, of what was taken alone 1.

@@ -20,10 +20,10 @@ from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow
 from pgm.messages.subjects import Subscription
-from pgm.net.framing.batches import BatchSending
-from pgm.net.framing.codec import Unwrapping, not_batched
+from pgm.net.framing.batches import BatchSender
+from pgm.net.framing.codec import StreamDecoders, not_batched
 from pgm.net.framing.items import BatchItem, Unpacker
-from pgm.net.framing.zeromq import FramedSending, messages_of, not_framed
+from pgm.net.framing.zeromq import ZeromqSender, messages_of, not_framed
 from pgm.net.link.link import Link
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
@@ -44,7 +44,7 @@ class SourceOutbox:
 
     def __init__(self, on_notice: Callable[[Notice], None]) -> None:
         self._on_notice = on_notice
-        self.packing: BatchSending | FramedSending | None = None
+        self.packing: BatchSender | ZeromqSender | None = None
 
     def take(self, effect: Effect) -> None:
         """Pass a notice on."""
@@ -89,11 +89,11 @@ class _Handle(Generic[C, D]):
 class SourceHandle(_Handle[SourceCore, D]):
     """One stream that is sent: what can be asked of it, and how messages get into its window."""
 
-    def __init__(self, core: SourceCore, driver: D, packing: BatchSending | FramedSending | None) -> None:
+    def __init__(self, core: SourceCore, driver: D, packing: BatchSender | ZeromqSender | None) -> None:
         super().__init__(core, driver)
         self._packing = packing
-        self._framed = packing if isinstance(packing, FramedSending) else None
-        self._batched = packing if isinstance(packing, BatchSending) else None
+        self._framed = packing if isinstance(packing, ZeromqSender) else None
+        self._batched = packing if isinstance(packing, BatchSender) else None
 
     @property
     def tsi(self) -> Tsi:
@@ -196,7 +196,7 @@ class SourceHandle(_Handle[SourceCore, D]):
             self._core.submit(payloads)
         return sqn
 
-    def _require_framing(self) -> FramedSending:
+    def _require_framing(self) -> ZeromqSender:
         if self._framed is None:
             raise not_framed("messages of several parts")
         return self._framed
@@ -205,7 +205,7 @@ class SourceHandle(_Handle[SourceCore, D]):
 class ReceiverHandle(_Handle[ReceiverCore, D]):
     """Streams that are received: what can be asked of them, and what was read and not yet handed out."""
 
-    def __init__(self, core: ReceiverCore, driver: D, unwrapping: Unwrapping) -> None:
+    def __init__(self, core: ReceiverCore, driver: D, unwrapping: StreamDecoders) -> None:
         super().__init__(core, driver)
         self._unwrapping = unwrapping
         self._ready: deque[BatchItem] = deque()  # what one look into the inbox gave

@@ -13,7 +13,7 @@ from pgm.core.effects import Closed, Lost, Notice, Opened, alone
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.core.structures.arena import Arena
-from pgm.core.window.reassembly import LargeMessage, Messages
+from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.core.window.transmit_window import Payload
 from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads
@@ -21,23 +21,23 @@ from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
 from pgm.net.core_factory import receiver_core, source_core, stream_of, unordered_ports
 from pgm.net.driver.busy_poll_driver import BusyPollDriver, pinned
-from pgm.net.driver.rest_settings import warmth
+from pgm.net.driver.rest_settings import prefault_settings
 from pgm.net.endpoint.base import ReceiverHandle, SourceHandle, SourceOutbox
 from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS, Inbox
 from pgm.net.endpoint.loss_policies import REPORTING, Policies
 from pgm.net.endpoint.open import Target, new_tsi, receiving_links, resolve
 from pgm.net.endpoint.start_position import start_parameters
-from pgm.net.framing.batches import BatchSending
-from pgm.net.framing.codec import Unwrapping, packing_of
+from pgm.net.framing.batches import BatchSender
+from pgm.net.framing.codec import StreamDecoders, packing_of
 from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, batch_of
 from pgm.net.framing.objects import ObjectItem, object_of
-from pgm.net.framing.zeromq import FramedSending
+from pgm.net.framing.zeromq import ZeromqSender
 from pgm.net.link.link import closed_on_error, open_links
 from pgm.telemetry.observer import observing
 from pgm.topology.node_plan import Role
 from pgm.units import NEVER, SECOND
 
-_Found = Messages | LargeMessage | Lost | Opened | Closed
+_Found = WholeMessages | LargeMessage | Lost | Opened | Closed
 
 
 def _deadline(timeout_s: float | None) -> int:
@@ -51,7 +51,7 @@ def _ignore(_: Notice) -> None:
     """The default for notices: nobody listens."""
 
 
-class Source(SourceHandle[BusyPollDriver]):
+class BusyPollSource(SourceHandle[BusyPollDriver]):
     """Sends one stream from the calling thread. What a call took is with the kernel when it returns.
 
     A handler of notices may send, too. What it sends goes when the call that called it back has done what it was at, as
@@ -59,7 +59,7 @@ class Source(SourceHandle[BusyPollDriver]):
     poll raises `UsageError` there, of this source or of any other node of the thread.
     """
 
-    def __init__(self, core: SourceCore, driver: BusyPollDriver, packing: BatchSending | FramedSending | None) -> None:
+    def __init__(self, core: SourceCore, driver: BusyPollDriver, packing: BatchSender | ZeromqSender | None) -> None:
         super().__init__(core, driver, packing)
         self._link = driver.links[core.setup.segment.index]  # that data goes out on
 
@@ -191,7 +191,7 @@ class _SpunInbox(Inbox):
         return queued.found
 
 
-class Receiver(ReceiverHandle[BusyPollDriver]):
+class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
     """Receives streams in the calling thread: call `recv`, or iterate over it, or over `batches()`.
 
     Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer. In a
@@ -203,7 +203,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         core: ReceiverCore,
         inbox: _SpunInbox,
         driver: BusyPollDriver,
-        unwrapping: Unwrapping,
+        unwrapping: StreamDecoders,
         policies: Policies = REPORTING,
     ) -> None:
         super().__init__(core, driver, unwrapping)
@@ -222,7 +222,9 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
             found = self._spin(timeout_s)
             if type(found) is Message:
                 return found
-            if isinstance(found, Messages):  # alone, as the next of a stream that is no train: without what many cost
+            if isinstance(
+                found, WholeMessages
+            ):  # alone, as the next of a stream that is no train: without what many cost
                 return Message(found.run.alone(), found.run.first, found.tsi)
             if not isinstance(found, AnyBatch):
                 return found
@@ -232,7 +234,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
     def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
         """The next batch, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile."""
         found = self._unpacker.take_rest() or self._spin(timeout_s)
-        return batch_of(found) if isinstance(found, (Messages, Message)) else found
+        return batch_of(found) if isinstance(found, (WholeMessages, Message)) else found
 
     def batches(self) -> Iterator[BatchItem]:
         """Many messages at a time, in stream order with what befell the stream."""
@@ -252,7 +254,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
         self._driver.require_waiting()
         self._driver.spinner.turn()
 
-    def _spin(self, timeout_s: float | None) -> BatchItem | Messages | Message | None:
+    def _spin(self, timeout_s: float | None) -> BatchItem | WholeMessages | Message | None:
         """What comes next; a single message of a plain stream as it is."""
         self._driver.require_waiting()
         inbox, driver, spinner = self._inbox, self._driver, self._driver.spinner
@@ -296,7 +298,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
                     spinner.park(self.parameters.rx_park_ivl)
         return self._policies.handed(self._ready.popleft())
 
-    def _take(self, found: _Found) -> BatchItem | Messages | None:
+    def _take(self, found: _Found) -> BatchItem | WholeMessages | None:
         try:
             freed = self._inbox.after()
         except BaseException:
@@ -308,7 +310,7 @@ class Receiver(ReceiverHandle[BusyPollDriver]):
             except BaseException:  # of a notice's handler, or a signal's
                 self._inbox.put_back(found)
                 raise
-        if isinstance(found, Messages) and found.run.count == 1 and self._unwrapping.is_plain:
+        if isinstance(found, WholeMessages) and found.run.count == 1 and self._unwrapping.is_plain:
             return found
         item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
         if self._unwrapping.is_plain:
@@ -327,7 +329,7 @@ def open_source(
     on_notice: Callable[[Notice], None] = _ignore,
     seed: str | None = None,
     **parameters: Any,
-) -> Iterator[Source]:
+) -> Iterator[BusyPollSource]:
     """Open a source that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_source`."""
     plan = resolve(target, node, Role.SOURCE, parameters)
     chosen = stream_of(plan, stream)
@@ -342,7 +344,7 @@ def open_source(
         try:
             outbox.packing = packing_of(core, plan, chosen)
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
-                source = Source(core, driver, outbox.packing)
+                source = BusyPollSource(core, driver, outbox.packing)
                 source.poll()  # the first SPM
                 yield source
                 source.close()
@@ -368,7 +370,7 @@ def open_receiver(
     on_notice: Callable[[Notice], None] = _ignore,
     seed: str | None = None,
     **parameters: Any,
-) -> Iterator[Receiver]:
+) -> Iterator[BusyPollReceiver]:
     """Open a receiver that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_receiver`."""
     policies = Policies.of(on_loss, slow)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
@@ -380,10 +382,14 @@ def open_receiver(
                 plan, streams, [link.segment for link in links], random.Random(random.SystemRandom().random())
             )
             inbox = _SpunInbox(core, plan.parameters, on_notice, unordered_ports(streams), policies)
-            driver = BusyPollDriver(core, links, inbox, bulk_rte=plan.parameters.rx_bulk_rte, **warmth(plan.parameters))
+            driver = BusyPollDriver(
+                core, links, inbox, bulk_rte=plan.parameters.rx_bulk_rte, **prefault_settings(plan.parameters)
+            )
         try:
             with observing(plan, core, driver.now_ns(), time.time_ns()) as driver.observer:
-                yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
+                yield BusyPollReceiver(
+                    core, inbox, driver, StreamDecoders.of(core, plan, streams, subscribe, subjects), policies
+                )
         finally:
             try:
                 driver.perform(core.leave(driver.now_ns()))

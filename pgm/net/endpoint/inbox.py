@@ -10,11 +10,11 @@ import trio
 
 from pgm.core.effects import NOTHING, CloseCause, Closed, Deliver, Effect, Effects, LossCause, Lost, Notice, Opened
 from pgm.core.receiver.receiver import ReceiverCore
-from pgm.core.window.reassembly import LargeMessage, Messages, Reassembler
-from pgm.core.window.unordered_reassembly import LooseReassembler
-from pgm.net.driver.application_reads import Lead
+from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
+from pgm.core.window.unordered_reassembly import UnorderedReassembler
+from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.endpoint.loss_policies import REPORTING, Policies, drop_newest, drop_oldest
-from pgm.net.endpoint.queue_item import Queued
+from pgm.net.endpoint.queue_item import QueueItem
 from pgm.net.framing.items import Message
 from pgm.parameters import Parameters
 from pgm.units import KIB, SECOND
@@ -30,11 +30,11 @@ OCTETS_BETWEEN_READS = 128 * KIB
 _OF_OTHER_LOSSES = frozenset({LossCause.RESYNC, LossCause.FRAGMENT, LossCause.MALFORMED, LossCause.NAGGING})
 
 
-def _octets_of(found: Messages | LargeMessage | Lost) -> int:
+def _octets_of(found: WholeMessages | LargeMessage | Lost) -> int:
     """What something takes up in the queue."""
     if isinstance(found, LargeMessage):
         return len(found.payload)
-    return found.run.octets if isinstance(found, Messages) else 0
+    return found.run.octets if isinstance(found, WholeMessages) else 0
 
 
 class Inbox:
@@ -52,15 +52,15 @@ class Inbox:
         self._unordered_ports = frozenset(unordered_ports)
         self._parameters = parameters
         self._on_notice = on_notice
-        self._queue: deque[Queued] = deque()
+        self._queue: deque[QueueItem] = deque()
         self.alone: Message | None = None  # comes before what is queued, and was put here while nothing was
         self.spare: Message | None = None  # made while there was time, to be that one
         self.left_octets = OCTETS_BETWEEN_READS  # that the application may take before the sockets have a turn
-        self.lead: Lead | None = None  # by which the application reads for itself
+        self.lead: ApplicationReader | None = None  # by which the application reads for itself
         self.is_plain = False  # whether items are handed on as they are, so that a message may be
         self._is_assembling = False  # whether a large message may be under way
         self._waiters = trio.lowlevel.ParkingLot()
-        self._reassemblers: dict[Tsi, Reassembler | LooseReassembler] = {}
+        self._reassemblers: dict[Tsi, Reassembler | UnorderedReassembler] = {}
         self._marks: dict[Tsi, tuple[int, int]] = {}  # how far large messages had come when last looked at
         self.looks_at_ns = 0
         self._freed = 0
@@ -79,16 +79,16 @@ class Inbox:
         elif isinstance(effect, Lost):
             if self._policies.on_loss == "resync" and effect.cause not in _OF_OTHER_LOSSES:
                 self._resyncs.add(effect.tsi)
-            self._queue.extend(Queued(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
+            self._queue.extend(QueueItem(lost, 0) for lost in self._reassembler(effect.tsi).add_lost(effect))
         elif isinstance(effect, Closed):
             if effect.cause is not CloseCause.SILENT:  # a silent session may go on in the middle of a message
                 reassembler = self._reassemblers.pop(effect.tsi, None)
-                self._queue.extend(Queued(lost, 0) for lost in (reassembler.end() if reassembler else ()))
-            self._queue.append(Queued(effect, 0))
+                self._queue.extend(QueueItem(lost, 0) for lost in (reassembler.end() if reassembler else ()))
+            self._queue.append(QueueItem(effect, 0))
         elif isinstance(effect, Opened):
             if effect.data_port in self._unordered_ports and effect.tsi not in self._reassemblers:
-                self._reassemblers[effect.tsi] = LooseReassembler(effect.tsi, self._parameters.max_apdu)
-            self._queue.append(Queued(effect, 0))
+                self._reassemblers[effect.tsi] = UnorderedReassembler(effect.tsi, self._parameters.max_apdu)
+            self._queue.append(QueueItem(effect, 0))
         if self._waiters:
             self._waiters.unpark_all()
         elif self.lead is not None:
@@ -149,11 +149,11 @@ class Inbox:
         marks = {tsi: one.mark for tsi, one in self._reassemblers.items()}
         for tsi, mark in marks.items():
             if mark is not None and mark == self._marks.get(tsi):
-                self._queue.extend(Queued(lost, 0) for lost in self._reassemblers[tsi].end())
+                self._queue.extend(QueueItem(lost, 0) for lost in self._reassemblers[tsi].end())
                 self._waiters.unpark_all()
         self._marks = {tsi: mark for tsi, mark in marks.items() if mark is not None}
 
-    def _reassembler(self, tsi: Tsi) -> Reassembler | LooseReassembler:
+    def _reassembler(self, tsi: Tsi) -> Reassembler | UnorderedReassembler:
         found = self._reassemblers.get(tsi)
         if found is None:
             found = self._reassemblers[tsi] = Reassembler(tsi, self._parameters.max_apdu)
@@ -167,10 +167,10 @@ class Inbox:
             return
         reassembler = self._reassembler(deliver.tsi)
         if not run.has_options and reassembler.is_between:
-            self._queue.append(Queued(Messages(deliver.tsi, run), run.octets))
+            self._queue.append(QueueItem(WholeMessages(deliver.tsi, run), run.octets))
             return
         self._is_assembling = True
-        found = [Queued(one, _octets_of(one)) for one in reassembler.add(run)]
+        found = [QueueItem(one, _octets_of(one)) for one in reassembler.add(run)]
         # Parts of a large message have left the queue for the reassembler, which has its own bound; a whole one is back.
         more = sum([one.frees_octets for one in found]) - run.octets
         if more > 0:
@@ -179,7 +179,7 @@ class Inbox:
             self._freed -= more
         self._queue.extend(found)
 
-    async def next(self) -> Queued | Message | None:
+    async def next(self) -> QueueItem | Message | None:
         """The next thing for the application; None once closed and empty."""
         if self.is_empty:
             self.left_octets = OCTETS_BETWEEN_READS
@@ -213,9 +213,9 @@ class Inbox:
         """How many things there are for the application."""
         return len(self._queue) + (self.alone is not None)
 
-    def put_back(self, found: Messages | LargeMessage | Lost | Opened | Closed) -> None:
+    def put_back(self, found: WholeMessages | LargeMessage | Lost | Opened | Closed) -> None:
         """Take back what was taken and could not be handed on; its room was given back."""
-        self._queue.appendleft(Queued(found, 0))
+        self._queue.appendleft(QueueItem(found, 0))
 
     @property
     def is_empty(self) -> bool:

@@ -8,9 +8,9 @@ from typing import Literal, TypeVar, get_args
 import attrs
 
 from pgm.core.effects import LossCause, Lost
-from pgm.core.window.reassembly import LargeMessage, Messages
+from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.errors import PgmError, UsageError
-from pgm.net.endpoint.queue_item import Queued
+from pgm.net.endpoint.queue_item import QueueItem
 from pgm.wire.formats import tsi_text
 
 OnLoss = Literal["report", "resync", "raise"]
@@ -64,9 +64,9 @@ class Policies:
         return queued_octets - round(inbox_octets * _FULL_SHARE)
 
 
-def drop_oldest(queue: deque[Queued], excess: int) -> int:
+def drop_oldest(queue: deque[QueueItem], excess: int) -> int:
     """Make `excess` octets of messages at the head of a queue one loss, or as much as there is; returns the octets set free."""
-    kept: list[Queued] = []
+    kept: list[QueueItem] = []
     freed = 0
     while queue and freed < excess:
         one = queue.popleft()
@@ -75,18 +75,18 @@ def drop_oldest(queue: deque[Queued], excess: int) -> int:
         if lost is not None:
             before = kept[-1].found if kept else None
             if isinstance(before, Lost) and _joins(before, lost):
-                kept[-1] = Queued(attrs.evolve(before, count=before.count + lost.count), 0)
+                kept[-1] = QueueItem(attrs.evolve(before, count=before.count + lost.count), 0)
             else:
-                kept.append(Queued(lost, 0))
+                kept.append(QueueItem(lost, 0))
         if rest is not None:
             kept.append(rest)
     queue.extendleft(reversed(kept))
     return freed
 
 
-def drop_newest(queue: deque[Queued], excess: int) -> int:
+def drop_newest(queue: deque[QueueItem], excess: int) -> int:
     """The same at a queue's end."""
-    kept: deque[Queued] = deque()
+    kept: deque[QueueItem] = deque()
     freed = 0
     while queue and (freed < excess or (queue[-1].is_message and not queue[-1].frees_octets)):
         one = queue.pop()
@@ -95,9 +95,9 @@ def drop_newest(queue: deque[Queued], excess: int) -> int:
         if lost is not None:
             behind = kept[0].found if kept else None
             if isinstance(behind, Lost) and _joins(lost, behind):
-                kept[0] = Queued(attrs.evolve(lost, count=lost.count + behind.count), 0)
+                kept[0] = QueueItem(attrs.evolve(lost, count=lost.count + behind.count), 0)
             else:
-                kept.appendleft(Queued(lost, 0))
+                kept.appendleft(QueueItem(lost, 0))
         if rest is not None:
             kept.appendleft(rest)
             if rest.is_message:
@@ -106,17 +106,17 @@ def drop_newest(queue: deque[Queued], excess: int) -> int:
         before, lost_now = queue[-1].found, kept[0].found
         if isinstance(before, Lost) and isinstance(lost_now, Lost) and _joins(before, lost_now):
             queue.pop()
-            kept[0] = Queued(attrs.evolve(before, count=before.count + lost_now.count), 0)
+            kept[0] = QueueItem(attrs.evolve(before, count=before.count + lost_now.count), 0)
     queue.extend(kept)
     return freed
 
 
-def _without(one: Queued, octets: int, *, from_head: bool) -> tuple[Queued | None, int, Lost | None]:
+def _without(one: QueueItem, octets: int, *, from_head: bool) -> tuple[QueueItem | None, int, Lost | None]:
     """What is left of a queued thing of which so many octets go, the octets that are free, and what that lost."""
     found = one.found
     if isinstance(found, LargeMessage):
         return None, one.frees_octets, Lost(found.tsi, found.first, found.count, LossCause.OVERRUN)
-    if not isinstance(found, Messages):
+    if not isinstance(found, WholeMessages):
         return one, 0, None
     run = found.run
     if octets >= one.frees_octets:
@@ -126,7 +126,7 @@ def _without(one: Queued, octets: int, *, from_head: bool) -> tuple[Queued | Non
     first, end = (at, run.end) if from_head else (run.first, at)
     gone = Lost(found.tsi, run.first if from_head else at, count, LossCause.OVERRUN)
     freed = one.frees_octets if count == run.count else count * run.stride
-    rest = None if first == end else Queued(Messages(found.tsi, run.part(first, end)), one.frees_octets - freed)
+    rest = None if first == end else QueueItem(WholeMessages(found.tsi, run.part(first, end)), one.frees_octets - freed)
     return rest, freed, gone
 
 

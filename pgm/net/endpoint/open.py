@@ -23,17 +23,17 @@ from pgm.errors import ProcessError, UsageError
 from pgm.net.control.serve import start_answering
 from pgm.net.control.status_socket import snapshot_of
 from pgm.net.core_factory import receiver_core, source_core, stream_of, unordered_ports
-from pgm.net.driver.application_reads import Lead
+from pgm.net.driver.application_reads import ApplicationReader
 from pgm.net.driver.effects import Application
 from pgm.net.driver.nurseries import open_plain_nursery
-from pgm.net.driver.rest_settings import rests, warmth
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.rest_settings import prefault_settings, read_moderation_settings
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.loss_policies import Policies
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Outbox, Source
 from pgm.net.endpoint.start_position import start_parameters
-from pgm.net.framing.codec import Unwrapping, packing_of
+from pgm.net.framing.codec import StreamDecoders, packing_of
 from pgm.net.link.link import Link, close_links, closed_on_error, open_links
 from pgm.net.link.reader import receiving_arena
 from pgm.parameters import ROWS, Parameters
@@ -117,13 +117,15 @@ def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
     return open_links(plan, receiving_arena(plan.parameters), seed, is_for_one=True)
 
 
-def receiving_driver(core: ReceiverCore, links: list[Link], application: Application, parameters: Parameters) -> Driver:
+def receiving_driver(
+    core: ReceiverCore, links: list[Link], application: Application, parameters: Parameters
+) -> TrioDriver:
     """The driver of a receiver, which reads as the parameters say."""
-    return Driver(core, links, application, **rests(parameters), **warmth(parameters))
+    return TrioDriver(core, links, application, **read_moderation_settings(parameters), **prefault_settings(parameters))
 
 
 @asynccontextmanager
-async def driven(driver: Driver, plan: NodePlan | None = None, answer: str = "no") -> AsyncIterator[None]:
+async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: str = "no") -> AsyncIterator[None]:
     """Run a driver for the length of a block; its links are closed behind it. With a plan it writes the telemetry that this asks for.
 
     `answer` says whether it answers `pgm status` and `pgm ctl` meanwhile, as `open_source` has it.
@@ -141,7 +143,7 @@ async def driven(driver: Driver, plan: NodePlan | None = None, answer: str = "no
         close_links(driver.links)
 
 
-async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: Driver, answer: str) -> None:
+async def _answer(nursery: trio.Nursery, plan: NodePlan, driver: TrioDriver, answer: str) -> None:
     started_ns = driver.now_ns()
     try:
         await start_answering(nursery, plan, driver, lambda: snapshot_of(plan, driver, started_ns))
@@ -185,9 +187,9 @@ async def open_source(
     links = open_links(plan, Arena(), seed)
     with closed_on_error(links):
         segments = [link.segment for link in links]
-        core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), Driver.now_ns())
+        core = source_core(plan, chosen, segments, new_tsi(chosen.data_port), time.time_ns(), TrioDriver.now_ns())
         outbox = Outbox(on_notice)
-        driver = Driver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
+        driver = TrioDriver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan, answer):
         outbox.packing = packing_of(core, plan, chosen)
         source = Source(core, outbox, driver)
@@ -195,7 +197,7 @@ async def open_source(
             yield source
             await source.aclose()
         except BaseException:
-            driver.perform_now(core.abort(Driver.now_ns()))
+            driver.perform_now(core.abort(TrioDriver.now_ns()))
             raise
 
 
@@ -234,11 +236,13 @@ async def open_receiver(
     async with driven(driver, plan, answer):
         if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             read = partial(driver.read_for, inbox.take_alone)
-            driver.lead = inbox.lead = Lead(links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl)
+            driver.lead = inbox.lead = ApplicationReader(
+                links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl
+            )
         try:
-            yield Receiver(core, inbox, driver, Unwrapping.of(core, plan, streams, subscribe, subjects), policies)
+            yield Receiver(core, inbox, driver, StreamDecoders.of(core, plan, streams, subscribe, subjects), policies)
         finally:
             try:
-                driver.perform_now(core.leave(Driver.now_ns()))
+                driver.perform_now(core.leave(TrioDriver.now_ns()))
             finally:
                 inbox.close()

@@ -10,19 +10,19 @@ import trio
 from pgm.core.effects import NOTHING, Closed, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.messages.objects import CBOR, Codec
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.base import ReceiverHandle
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.loss_policies import REPORTING, Policies
-from pgm.net.endpoint.queue_item import Queued
-from pgm.net.framing.codec import Unwrapping
+from pgm.net.endpoint.queue_item import QueueItem
+from pgm.net.framing.codec import StreamDecoders
 from pgm.net.framing.items import AnyBatch, BatchItem, Item, Message, Unpacker, batch_of
 from pgm.net.framing.objects import ObjectItem, object_of
 
 T = TypeVar("T")
 
 
-class Receiver(ReceiverHandle[Driver]):
+class Receiver(ReceiverHandle[TrioDriver]):
     """Receives streams; made by `pgm.open_receiver`. Iterate over it in one task at a time.
 
     When the application falls behind by `inbox_bytes`, delivery stops and repair goes on; what then
@@ -33,8 +33,8 @@ class Receiver(ReceiverHandle[Driver]):
         self,
         core: ReceiverCore,
         inbox: Inbox,
-        driver: Driver,
-        unwrapping: Unwrapping,
+        driver: TrioDriver,
+        unwrapping: StreamDecoders,
         policies: Policies = REPORTING,
     ) -> None:
         super().__init__(core, driver, unwrapping)
@@ -82,7 +82,7 @@ class Receiver(ReceiverHandle[Driver]):
             self._take(queued)
         return self._policies.handed(self._ready.popleft())
 
-    def _take(self, queued: Queued) -> None:
+    def _take(self, queued: QueueItem) -> None:
         if queued.frees_octets:
             effects = self._core.grant(queued.frees_octets)
             if effects is not NOTHING:  # else there was room before, and it changes nothing but that

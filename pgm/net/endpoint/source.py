@@ -14,7 +14,7 @@ from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.base import SourceHandle, SourceOutbox
 from pgm.units import MICROSECOND
 
@@ -43,10 +43,10 @@ class Outbox(SourceOutbox):
         await self._waiters.park()
 
 
-class Source(SourceHandle[Driver]):
+class Source(SourceHandle[TrioDriver]):
     """Sends one stream; made by `pgm.open_source`."""
 
-    def __init__(self, core: SourceCore, outbox: Outbox, driver: Driver) -> None:
+    def __init__(self, core: SourceCore, outbox: Outbox, driver: TrioDriver) -> None:
         super().__init__(core, driver, outbox.packing)
         self._outbox = outbox
         self._sends = 0
@@ -77,7 +77,7 @@ class Source(SourceHandle[Driver]):
 
     def _send_alone(self, payload: Payload) -> int | None:
         """Send a message past the driver's tasks, which wake once for it and once for all behind it; None if that is not due."""
-        now_ns = Driver.now_ns()
+        now_ns = TrioDriver.now_ns()
         alone_from_ns, self._alone_from_ns = self._alone_from_ns, now_ns + _ALONE_IVL_NS
         if now_ns < alone_from_ns or self._driver.is_held_up:
             return None
@@ -157,7 +157,7 @@ class Source(SourceHandle[Driver]):
     async def flush(self) -> None:
         """Wait until everything accepted has been sent."""
         if self._packing is not None:
-            self._packing.flush(Driver.now_ns())
+            self._packing.flush(TrioDriver.now_ns())
             self._driver.poke()
         while self._core.window.has_unsent or (self._packing is not None and self._packing.has_rest):
             await self._outbox.wait()
@@ -189,7 +189,7 @@ class Source(SourceHandle[Driver]):
 
         That is also the most that can be said, since windows and caches were made for it. Raises `UsageError`, `UnitError`.
         """
-        self._core.set_rate(checked_rate(self._core, rate), Driver.now_ns())
+        self._core.set_rate(checked_rate(self._core, rate), TrioDriver.now_ns())
         self._driver.poke()
 
     def advance_trail(self, sqn: int) -> None:
@@ -203,7 +203,7 @@ class Source(SourceHandle[Driver]):
 
     def close_window(self) -> None:
         """Let go of everything sent so far, and tell the receivers at once."""
-        self._driver.perform_now(self._core.close_window(Driver.now_ns()))
+        self._driver.perform_now(self._core.close_window(TrioDriver.now_ns()))
 
     async def abort(self, error: int = 0) -> None:
         """Cut the stream short: drop what was not sent, tell the receivers, serve repairs until nobody asks any more.
@@ -213,17 +213,17 @@ class Source(SourceHandle[Driver]):
         """
         if not 0 <= error <= _MOST_ERROR:
             raise UsageError(f"{error} is no code of a reset", remedy=f"choose from 0, unknown, to {_MOST_ERROR}")
-        self._driver.perform_now(self._core.abort(Driver.now_ns(), error=error))
+        self._driver.perform_now(self._core.abort(TrioDriver.now_ns(), error=error))
         await self._finish()
 
     async def aclose(self) -> None:
         """Send what was accepted, announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`."""
         if self._packing is not None:
-            self._packing.send_rest(Driver.now_ns())
+            self._packing.send_rest(TrioDriver.now_ns())
         self._core.close()
         self._driver.poke()
         await self._finish()
 
     async def _finish(self) -> None:
-        while not self._core.is_finished(Driver.now_ns()):
+        while not self._core.is_finished(TrioDriver.now_ns()):
             await self._outbox.wait()

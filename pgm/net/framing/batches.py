@@ -10,11 +10,11 @@ import numpy as np
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.core.source.source import SourceCore
-from pgm.core.structures.arena import Blocks
+from pgm.core.structures.arena import BlockPool
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
 from pgm.messages.arguments import Names, Payload, Payloads, columns_of_arguments, longest_of, require_node
-from pgm.messages.batch_decoder import BatchDecoder, Unpacked
-from pgm.messages.batch_encoder import Filling, FullBatches, pack
+from pgm.messages.batch_decoder import BatchDecoder, DecodedBatch
+from pgm.messages.batch_encoder import FullBatches, OpenBatch, pack
 from pgm.messages.batch_format import TIME_OCTETS
 from pgm.messages.columns import Columns
 from pgm.messages.subjects import SubjectFilter, require_absolute
@@ -30,7 +30,7 @@ _FEW = 16
 _ALONE_OCTETS = 96
 
 
-class BatchSending:
+class BatchSender:
     """A source's messages into batches that fill packets.
 
     A message waits for others up to `flush_ivl`, but not while few packets leave (`flush_rte`), and not when it is
@@ -49,7 +49,7 @@ class BatchSending:
                 f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no batch",
                 remedy="raise max_apdu, txw_bytes or txw_secs",
             )
-        self._filling = Filling(room, has_time=self._wall_ns is not None)
+        self._filling = OpenBatch(room, has_time=self._wall_ns is not None)
         self._is_wanted = False  # what waits shall go as soon as nothing is before it
         self._deadline_ns = NEVER
         self._emitted_ns = -NEVER
@@ -163,7 +163,7 @@ class BatchSending:
         self._core.counters.messages_sent += count
 
 
-class BatchReceiving:
+class BatchReceiver:
     """A receiver's packets into messages: one decoder for each session of a stream with batches, one filter for all."""
 
     def __init__(self, data_ports: Iterable[int], node: str, subjects: SubjectFilter, counters: Counters) -> None:
@@ -172,7 +172,7 @@ class BatchReceiving:
         self.subjects = subjects
         self._counters = counters
         self._decoders: dict[Tsi, BatchDecoder] = {}
-        self._blocks = Blocks()
+        self._blocks = BlockPool()
 
     def take(self, item: BatchItem) -> Iterator[BatchItem]:
         """What an item of the stream of packets is in the stream of messages: itself, if the stream has no batches."""
@@ -191,7 +191,7 @@ class BatchReceiving:
 
     def _opened(self, decoder: BatchDecoder, item: Batch) -> Iterator[BatchItem]:
         for found in decoder.add(item.first_sqn, item.payloads):
-            if isinstance(found, Unpacked):
+            if isinstance(found, DecodedBatch):
                 self._counters.messages_skipped += found.skipped
                 self._counters.messages_received += found.columns.count
                 if found.columns.count:

@@ -13,13 +13,13 @@ from pgm.core.source.source import SourceCore
 from pgm.errors import UsageError
 from pgm.messages.subjects import SubjectFilter, Subscription
 from pgm.messages.subscriptions import Subscriptions
-from pgm.net.framing.batches import BatchReceiving, BatchSending
+from pgm.net.framing.batches import BatchReceiver, BatchSender
 from pgm.net.framing.items import BatchItem
-from pgm.net.framing.zeromq import FramedReceiving, FramedSending, not_framed
+from pgm.net.framing.zeromq import ZeromqReceiver, ZeromqSender, not_framed
 from pgm.topology.node_plan import NodePlan, StreamPlan
 
 
-class Packing(Protocol):
+class MessagePacker(Protocol):
     """Messages of a source on their way into packets that they share."""
 
     @property
@@ -36,12 +36,12 @@ class Packing(Protocol):
         """Let go what waits."""
 
 
-def packing_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSending | FramedSending | None:
+def packing_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSender | ZeromqSender | None:
     """What packs the messages of a stream, if anything does. Raises `UsageError` where a packet has no room."""
     if stream.framing == "zeromq":
-        return FramedSending(core, plan.parameters_of(stream).max_apdu)
+        return ZeromqSender(core, plan.parameters_of(stream).max_apdu)
     if stream.framing == "batch":
-        core.feeder = batching = BatchSending(core, plan.parameters_of(stream))
+        core.feeder = batching = BatchSender(core, plan.parameters_of(stream))
         return batching
     return None
 
@@ -52,11 +52,11 @@ def not_batched(what: str) -> UsageError:
 
 
 @attrs.define(eq=False)
-class Unwrapping:
+class StreamDecoders:
     """What a receiver's streams are unwrapped by: nothing, or one thing for each framing that they have."""
 
-    framed: FramedReceiving | None = None
-    batched: BatchReceiving | None = None
+    framed: ZeromqReceiver | None = None
+    batched: BatchReceiver | None = None
 
     @classmethod
     def of(
@@ -66,7 +66,7 @@ class Unwrapping:
         streams: Sequence[StreamPlan],
         subscribe: Iterable[bytes] | None,
         subjects: Iterable[str] | None,
-    ) -> Unwrapping:
+    ) -> StreamDecoders:
         """For these streams of a node. Raises `UsageError` for subscriptions that none of them has."""
         framed_ports = [one.data_port for one in streams if one.framing == "zeromq"]
         batch_ports = [one.data_port for one in streams if one.framing == "batch"]
@@ -77,9 +77,9 @@ class Unwrapping:
         found = cls()
         if framed_ports:
             prefixes = Subscriptions() if subscribe is None else Subscriptions(subscribe)
-            found.framed = FramedReceiving(framed_ports, plan.parameters.max_apdu, prefixes, core.counters)
+            found.framed = ZeromqReceiver(framed_ports, plan.parameters.max_apdu, prefixes, core.counters)
         if batch_ports:
-            found.batched = BatchReceiving(batch_ports, plan.name, SubjectFilter(subjects), core.counters)
+            found.batched = BatchReceiver(batch_ports, plan.name, SubjectFilter(subjects), core.counters)
         return found
 
     @property
@@ -121,12 +121,12 @@ class Unwrapping:
             found = self.batched.wanted(found)
         return found
 
-    def _require_framed(self) -> FramedReceiving:
+    def _require_framed(self) -> ZeromqReceiver:
         if self.framed is None:
             raise not_framed("subscriptions by prefix")
         return self.framed
 
-    def _require_batched(self) -> BatchReceiving:
+    def _require_batched(self) -> BatchReceiver:
         if self.batched is None:
             raise not_batched("subjects")
         return self.batched

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from pgm.core.effects import Closed, Lost, Opened
-from pgm.core.window.reassembly import LargeMessage, Messages
+from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.messages.zmtp import Parts
 from pgm.net.framing.packed_batch import PackedBatch
 from pgm.wire.formats import Tsi
@@ -154,7 +154,7 @@ Item = Message | Lost | Opened | Closed
 BatchItem = AnyBatch | Lost | Opened | Closed
 
 
-def batch_of(found: Messages | LargeMessage | Message) -> Batch:
+def batch_of(found: WholeMessages | LargeMessage | Message) -> Batch:
     """What reassembly gave, or a message that came alone, as a batch."""
     if isinstance(found, Message):
         return Batch(found.tsi, found.sqn, np.frombuffer(found.payload, np.uint8).reshape(1, len(found.payload)))

@@ -11,14 +11,14 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Opened
 from pgm.core.source.source import SourceCore
 from pgm.errors import PayloadTooLarge, SourceClosed, UsageError
-from pgm.messages.decoder import Decoded, Decoder, Skipped
+from pgm.messages.decoder import DecodedMessages, Decoder, UnusedPackets
 from pgm.messages.subscriptions import Subscriptions
 from pgm.messages.zmtp import OFFSET, Packer, Payload, weight
 from pgm.net.framing.items import Batch, BatchItem, MultipartBatch
 from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, Tsi
 
 
-class FramedSending:
+class ZeromqSender:
     """A source's messages into packets of ZeroMQ's size (INT-Z6), several to a packet.
 
     A packet that is not full leaves when nothing else waits to be sent: a message that is sent alone is not
@@ -89,7 +89,7 @@ def messages_of(payloads: Sequence[Payload] | npt.NDArray[np.uint8]) -> list[tup
     return [(payload,) for payload in payloads]
 
 
-class FramedReceiving:
+class ZeromqReceiver:
     """A receiver's packets into messages: one decoder for each session of a framed stream, one filter for all."""
 
     def __init__(
@@ -117,9 +117,9 @@ class FramedReceiving:
                 del self._decoders[item.tsi]
             yield item
 
-    def _found(self, tsi: Tsi, found: Sequence[Decoded | Skipped]) -> Iterator[BatchItem]:
+    def _found(self, tsi: Tsi, found: Sequence[DecodedMessages | UnusedPackets]) -> Iterator[BatchItem]:
         for one in found:
-            if isinstance(one, Decoded):
+            if isinstance(one, DecodedMessages):
                 batch = self.wanted(MultipartBatch(tsi, one.messages, one.sqns))
                 if batch is not None:
                     yield batch

@@ -14,7 +14,7 @@ from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT
 from pgm.wire.train import Octets
 
 
-class ToGroup:
+class GroupSender:
     """A connected socket, and by which size the kernel cuts what is sent by it; it takes single packets up to that size as they are."""
 
     def __init__(self, sock: socket.socket) -> None:

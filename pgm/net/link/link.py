@@ -16,8 +16,8 @@ from pgm.core.effects import Send
 from pgm.core.segment import Segment
 from pgm.core.structures.arena import Arena
 from pgm.impairments import Injector
-from pgm.net.link.group_sender import ToGroup
-from pgm.net.link.reader import BUSY, Reads
+from pgm.net.link.group_sender import GroupSender
+from pgm.net.link.reader import BUSY, SegmentReader
 from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT, open_sockets, socket_name
 from pgm.net.sockets.raw_ip import ROUTER_ALERT, Ancillary
 from pgm.parameters import Parameters
@@ -45,7 +45,7 @@ class WouldBlock(Exception):
         self.sock = sock
 
 
-class Link(Reads):
+class Link(SegmentReader):
     """The sockets of one segment of one node."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Link(Reads):
         )
         super().__init__(sockets, segment, arena, injector, is_raw=plan.transport == "ip")
         self._sendto, self._sendmsg = sockets.own.sendto, sockets.own.sendmsg
-        self.to_group = None if sockets.to_group is None else ToGroup(sockets.to_group)
+        self.to_group = None if sockets.to_group is None else GroupSender(sockets.to_group)
 
     def close(self) -> None:
         """Leave the group and free the ports."""

@@ -22,8 +22,8 @@ from pgm.impairments import Injector
 from pgm.net.sockets.msghdr import CONTROL_OCTETS
 from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, SegmentSockets
 from pgm.net.sockets.raw_ip import Ancillary, strip_header
-from pgm.net.sockets.recvmmsg import MOST, Found, ManyReads
-from pgm.net.sockets.recvmsg import CONTROL_WORD, SingleReads, receive_message
+from pgm.net.sockets.recvmmsg import MOST, DatagramBatch, Recvmmsg
+from pgm.net.sockets.recvmsg import CONTROL_WORD, Recvmsg, receive_message
 from pgm.parameters import Parameters
 from pgm.wire.formats import TYPE_AT, Nla, PacketType
 from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, Octets, Train
@@ -55,7 +55,7 @@ def receiving_arena(parameters: Parameters) -> Arena:
 
 
 @attrs.define
-class Arrival:
+class SocketRead:
     """One read: a train, how it came, and from whom; and whether the socket was found empty behind it."""
 
     train: Train
@@ -87,7 +87,7 @@ class _Read:
 _NOTHING = _Read(0, 0, "")
 
 
-class Reads:
+class SegmentReader:
     """The sockets of one segment of one node, as far as they are read."""
 
     def __init__(
@@ -107,16 +107,16 @@ class Reads:
         self._unicast_channel = Channel(segment, False)
         self._kernel_drops: dict[socket.socket, int] = {}
         self._held: dict[socket.socket, deque[tuple[Octets, _Read]]] = {}
-        self._many = None if is_raw else ManyReads.or_none()
+        self._many = None if is_raw else Recvmmsg.or_none()
         self._asks_many = _FEW  # datagrams of the next call for many
-        self._singles: dict[socket.socket, SingleReads] = {}  # of those that were looked at for single packets
+        self._singles: dict[socket.socket, Recvmsg] = {}  # of those that were looked at for single packets
 
     @property
     def inputs(self) -> tuple[socket.socket, ...]:
         """The sockets to wait on."""
         return self.sockets.inputs
 
-    def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeAlone | None = None) -> Arrival | None:
+    def read(self, sock: socket.socket, *, gathers: bool = True, take: TakeAlone | None = None) -> SocketRead | None:
         """What waits, as one train, or None when nothing does. Own echoes and what injected losses leave nothing of are passed over.
 
         With `gathers` several reads become one train where they fit together, at the cost of a call in vain when there is but one.
@@ -194,11 +194,11 @@ class Reads:
         self._held.setdefault(sock, deque()).append((np.frombuffer(packet, np.uint8), read))
         return -look
 
-    def _single(self, sock: socket.socket) -> SingleReads:
-        single = self._singles[sock] = SingleReads(sock)
+    def _single(self, sock: socket.socket) -> Recvmsg:
+        single = self._singles[sock] = Recvmsg(sock)
         return single
 
-    def _judged_single(self, sock: socket.socket, octets: int, single: SingleReads) -> _Read:
+    def _judged_single(self, sock: socket.socket, octets: int, single: Recvmsg) -> _Read:
         """As `_judged`; where it is a packet, what was told of it is what is told of the next of its sender most likely."""
         ancillary, flags, name = single.beside()
         read = self._judged(sock, octets, ancillary, flags, name)
@@ -207,11 +207,11 @@ class Reads:
         single.told[CONTROL_WORD] = CONTROL_OCTETS
         return read
 
-    def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> Arrival:
+    def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> SocketRead:
         self.counters.trains_in += 1
         self.counters.packets_in += train.count
         channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
-        return Arrival(train, channel, peer, is_last)
+        return SocketRead(train, channel, peer, is_last)
 
     def holds(self, sock: socket.socket) -> bool:
         """Whether a packet of this socket was read and not given yet, so that nobody should wait for more."""
@@ -254,7 +254,7 @@ class Reads:
         return length, False
 
     def _gather_singles(
-        self, many: ManyReads, sock: socket.socket, room: Octets, length: int, first: _Read
+        self, many: Recvmmsg, sock: socket.socket, room: Octets, length: int, first: _Read
     ) -> tuple[int, bool]:
         """Read on where packets come one by one, many by a call: the same as `_gather`."""
         stride = first.stride
@@ -305,7 +305,7 @@ class Reads:
             del self._held[sock]
         return read.octets
 
-    def _ncfs_between(self, found: Found, fits: int, first: _Read) -> list[int]:
+    def _ncfs_between(self, found: DatagramBatch, fits: int, first: _Read) -> list[int]:
         """Where NCFs lie between packets that go on with a train, of whose sender they are, and nothing else does; empty where that is not so.
 
         They are given behind the train, which they would cut: what an NCF says is no less true behind what came after it.
@@ -317,13 +317,13 @@ class Reads:
         are_ncfs = found.rows[:, TYPE_AT] == PacketType.NCF  # none of which may be among what goes on
         return others if np.count_nonzero(are_ncfs) == np.count_nonzero(are_ncfs[others]) == len(others) else []
 
-    def _tail_of(self, found: Found, index: int, first: _Read) -> int:
+    def _tail_of(self, found: DatagramBatch, index: int, first: _Read) -> int:
         """Octets of a shorter packet of the same sender's, which may end a train; 0 if it is something else."""
         is_odd = found.is_odd is not None and index < len(found) and found.is_odd[index]
         is_there = index < len(found) and not is_odd and found.lengths[index] < first.stride
         return int(found.lengths[index]) if is_there and self._is_of(found.host(index), first.peer) else 0
 
-    def _fitting(self, found: Found, first: _Read) -> int:
+    def _fitting(self, found: DatagramBatch, first: _Read) -> int:
         """How many of what was read, from its beginning, go on with a train."""
         if not len(found) or not self._is_of(found.host(0), first.peer):
             return 0
@@ -331,7 +331,7 @@ class Reads:
             return len(found)
         return found.alike_from(0) if found.lengths[0] == first.stride else 0
 
-    def _hold(self, sock: socket.socket, found: Found, index: int, end: int) -> None:
+    def _hold(self, sock: socket.socket, found: DatagramBatch, index: int, end: int) -> None:
         """Hold what was read from this one to before another for the next reads, those that are alike as a train."""
         while index < end:
             read, count = self._odd_one(sock, found, index), 1
@@ -342,7 +342,7 @@ class Reads:
                 held.append((octets, _Read(len(octets), read.stride, read.peer)))
             index += count
 
-    def _odd_one(self, sock: socket.socket, found: Found, index: int) -> _Read:
+    def _odd_one(self, sock: socket.socket, found: DatagramBatch, index: int) -> _Read:
         """One of several that were read, as if it had been read alone."""
         name, octets = found.host(index), int(found.lengths[index])
         stride = self._read_ancillary(sock, found.ancillary(index)) or octets

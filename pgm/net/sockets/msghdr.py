@@ -21,7 +21,7 @@ class IoVec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
-class Header(ctypes.Structure):
+class MsgHdr(ctypes.Structure):
     """struct msghdr."""
 
     _fields_ = (

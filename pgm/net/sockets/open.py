@@ -44,7 +44,7 @@ _GROUP_SOURCE = struct.Struct("@I4x128s128s")  # interface, group and source, ea
 
 
 @attrs.frozen
-class Buffers:
+class BufferSizes:
     """Socket buffer sizes in octets: asked for, and granted by the kernel."""
 
     asked_rcvbuf: int
@@ -73,7 +73,7 @@ class SegmentSockets:
     own: socket.socket
     gso: bool
     gro: bool
-    buffers: Buffers
+    buffers: BufferSizes
     # Of who sends data: connected to the group, and receives nothing, since nothing comes from one.
     to_group: socket.socket | None
     claim: socket.socket | None = None  # of the address, where there are no ports
@@ -287,7 +287,7 @@ def _try_option(sock: socket.socket, level: int, option: int, value: int) -> boo
     return True
 
 
-def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters) -> Buffers:
+def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameters: Parameters) -> BufferSizes:
     """Ask for the buffers and read back what was granted. The kernel doubles what it grants for its own use."""
     for sock in inputs:
         if not _try_option(sock, socket.SOL_SOCKET, SO_RCVBUFFORCE, parameters.so_rcvbuf):
@@ -295,7 +295,7 @@ def _size_buffers(own: socket.socket, inputs: Sequence[socket.socket], parameter
     _size_sndbuf(own, parameters)
     rcvbuf = inputs[0].getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     sndbuf = own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
-    return Buffers(parameters.so_rcvbuf, rcvbuf, parameters.so_sndbuf, sndbuf)
+    return BufferSizes(parameters.so_rcvbuf, rcvbuf, parameters.so_sndbuf, sndbuf)
 
 
 def _size_sndbuf(sock: socket.socket, parameters: Parameters) -> None:

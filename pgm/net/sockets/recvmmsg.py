@@ -24,8 +24,8 @@ from pgm.net.sockets.msghdr import (
     CONTROL_OCTETS,
     NAME_OCTETS,
     ControlMessage,
-    Header,
     IoVec,
+    MsgHdr,
     ancillary_of,
     host_of,
 )
@@ -41,14 +41,14 @@ _DROPS = np.frombuffer(CONTROL_HEADER.pack(socket.CMSG_LEN(4), socket.SOL_SOCKET
 class _Message(ctypes.Structure):
     """struct mmsghdr."""
 
-    _fields_ = (("header", Header), ("length", ctypes.c_uint32))
+    _fields_ = (("header", MsgHdr), ("length", ctypes.c_uint32))
 
 
 _recvmmsg = getattr(ctypes.CDLL(None, use_errno=True), "recvmmsg", None)
 
 
 @attrs.frozen(eq=False)
-class Found:
+class DatagramBatch:
     """What one call gave: row by row the octets, their lengths, and from whom; what is odd has a mark in `is_odd`."""
 
     rows: Octets  # (count, ROOM)
@@ -109,7 +109,7 @@ def _rows() -> Octets:
     return np.ndarray((MOST, ROOM), np.uint8, memory)
 
 
-class ManyReads:
+class Recvmmsg:
     """Room for as many datagrams as one call takes. What a call gave is good until the next."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class ManyReads:
         self._messages = (_Message * MOST)()
         for index in range(MOST):
             self._vectors[index] = IoVec(self._rows[index].ctypes.data, ROOM)
-            self._messages[index].header = Header(
+            self._messages[index].header = MsgHdr(
                 name=self._names[index].ctypes.data,
                 iov=ctypes.addressof(self._vectors[index]),
                 iov_length=1,
@@ -132,11 +132,11 @@ class ManyReads:
         self._flags = headers["flags"]
 
     @staticmethod
-    def or_none() -> ManyReads | None:
+    def or_none() -> Recvmmsg | None:
         """None where the system has no such call."""
-        return ManyReads() if _recvmmsg is not None else None
+        return Recvmmsg() if _recvmmsg is not None else None
 
-    def read(self, sock: socket.socket, most: int) -> Found:
+    def read(self, sock: socket.socket, most: int) -> DatagramBatch:
         """Take up to `most` datagrams that wait. Raises OSError but for an empty socket."""
         assert _recvmmsg is not None
         most = min(most, MOST)
@@ -154,7 +154,7 @@ class ManyReads:
         is_cut = self._flags[:count] & _TRUNCATED
         if np.count_nonzero(is_cut):
             is_odd = is_cut != 0 if is_odd is None else is_odd | (is_cut != 0)
-        return Found(
+        return DatagramBatch(
             self._rows[:count],
             self._lengths[:count],
             self._names[:count],

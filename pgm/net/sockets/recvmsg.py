@@ -11,24 +11,24 @@ import socket
 from collections.abc import Callable
 
 from pgm.core.structures.arena import ROOM
-from pgm.net.sockets.msghdr import CONTROL_OCTETS, NAME_OCTETS, ControlMessage, Header, IoVec, ancillary_of, host_of
+from pgm.net.sockets.msghdr import CONTROL_OCTETS, NAME_OCTETS, ControlMessage, IoVec, MsgHdr, ancillary_of, host_of
 from pgm.wire.formats import Nla
 
 _WORD = 8  # octets that what is compared is a multiple of
-_NAME_AT = ctypes.sizeof(Header)
+_NAME_AT = ctypes.sizeof(MsgHdr)
 _CONTROL_AT = -(-(_NAME_AT + NAME_OCTETS) // _WORD) * _WORD
 _TOLD_OCTETS = -(-(_CONTROL_AT + CONTROL_OCTETS) // _WORD) * _WORD  # the header, the sender, and what comes beside
 _VECTOR_AT = _TOLD_OCTETS
 # Which of these words says how much room there is for that, and after a call that found something, how much came: it is
 # set again before the next.
-CONTROL_WORD = Header.control_length.offset // ctypes.sizeof(ctypes.c_void_p)
+CONTROL_WORD = MsgHdr.control_length.offset // ctypes.sizeof(ctypes.c_void_p)
 _DATA_AT = _VECTOR_AT + ctypes.sizeof(IoVec)
 
 # Of a library that keeps hold of the interpreter: a call that never waits is shorter than letting go of it and back.
 receive_message: Callable[[int, object, int], int] = ctypes.PyDLL(None, use_errno=True).recvmsg
 
 
-class SingleReads:
+class Recvmsg:
     """Room for a datagram of one socket, and for what is told of it. What a call gave is good until the next."""
 
     __slots__ = ("_header", "data", "header", "number", "peer", "told", "usual")
@@ -36,7 +36,7 @@ class SingleReads:
     def __init__(self, sock: socket.socket) -> None:
         memory = bytearray(_DATA_AT + ROOM)
         at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        vector, header = IoVec.from_buffer(memory, _VECTOR_AT), Header.from_buffer(memory)
+        vector, header = IoVec.from_buffer(memory, _VECTOR_AT), MsgHdr.from_buffer(memory)
         vector.base, vector.length = at + _DATA_AT, ROOM
         header.name, header.name_length, header.control = at + _NAME_AT, NAME_OCTETS, at + _CONTROL_AT
         header.iov, header.iov_length = at + _VECTOR_AT, 1

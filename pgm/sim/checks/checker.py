@@ -10,7 +10,7 @@ from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 
 if TYPE_CHECKING:
-    from pgm.sim.node import Node
+    from pgm.sim.node import SimulatedNode
     from pgm.sim.world import World
 
 
@@ -19,25 +19,25 @@ class Checker:
 
     world: World
 
-    def started(self, node: Node) -> None:
+    def started(self, node: SimulatedNode) -> None:
         """A node has got a new core."""
 
-    def resumed(self, node: Node) -> None:
+    def resumed(self, node: SimulatedNode) -> None:
         """A stopped node goes on."""
 
-    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+    def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
         """A train is about to be handed to a core."""
 
-    def called(self, node: Node) -> None:
+    def called(self, node: SimulatedNode) -> None:
         """A core has run and its effects are done."""
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         """A node puts octets on a segment."""
 
-    def performs(self, node: Node, effects: Effects) -> None:
+    def performs(self, node: SimulatedNode, effects: Effects) -> None:
         """A core has returned these."""
 
-    def effect(self, node: Node, effect: Effect) -> None:
+    def effect(self, node: SimulatedNode, effect: Effect) -> None:
         """An application was told something."""
 
     def finish(self) -> None:

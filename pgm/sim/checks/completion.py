@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from pgm.core.effects import CloseCause, LossCause
 from pgm.sim.applications import ReceiverApplication
-from pgm.sim.checks.delivery_check import Stream
-from pgm.sim.node import Node
+from pgm.sim.checks.delivery_check import DeliveryCheck
+from pgm.sim.node import SimulatedNode
 from pgm.sim.world import World
 from pgm.wire.formats import Tsi, tsi_text
 
@@ -46,13 +46,13 @@ def check_complete(
                 _check_end(node, application.streams.get(tsi), tsi, tsi in cut_short)
 
 
-def _check_losses(node: Node, stream: Stream, allowed: frozenset[LossCause]) -> None:
+def _check_losses(node: SimulatedNode, stream: DeliveryCheck, allowed: frozenset[LossCause]) -> None:
     for cause, sqns in stream.lost.items():
         if cause not in allowed:
             node.fail(f"{sqns} sqns of {tsi_text(stream.tsi)} were reported lost: {cause}")
 
 
-def _is_cut_off(node: Node, stream: Stream) -> bool:
+def _is_cut_off(node: SimulatedNode, stream: DeliveryCheck) -> bool:
     """Whether a receiver can only say that it hears nothing any more, and has said so.
 
     That is so where the losses that were drawn for its links have taken every packet since before the source closed, each
@@ -63,7 +63,7 @@ def _is_cut_off(node: Node, stream: Stream) -> bool:
     return stream.closed is CloseCause.EXPIRED and silenced_ns < stream.ledger.closed_ns
 
 
-def _check_end(node: Node, stream: Stream | None, tsi: Tsi, is_cut_short: bool) -> None:
+def _check_end(node: SimulatedNode, stream: DeliveryCheck | None, tsi: Tsi, is_cut_short: bool) -> None:
     if stream is None:
         if not is_cut_short:
             node.fail(f"never heard of {tsi_text(tsi)}")

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost, Opened
-from pgm.core.window.reassembly import LargeMessage, Messages, Reassembler
-from pgm.core.window.unordered_reassembly import LooseReassembler
-from pgm.sim.checks.sent_messages import Ledger
+from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
+from pgm.core.window.unordered_reassembly import UnorderedReassembler
+from pgm.sim.checks.sent_messages import SentMessages
 from pgm.wire.formats import Tsi
 
 Complain = Callable[[str], NoReturn]
 
 
-class Stream:
+class DeliveryCheck:
     """What one application got of one session. `complain` raises with the reason."""
 
-    def __init__(self, opened: Opened, ledger: Ledger | None, max_apdu: int, complain: Complain) -> None:
+    def __init__(self, opened: Opened, ledger: SentMessages | None, max_apdu: int, complain: Complain) -> None:
         self.tsi: Tsi = opened.tsi
         self.first = opened.first
         self.next_sqn = opened.first
@@ -35,7 +35,7 @@ class Stream:
         self.closed: CloseCause | None = None
         self.ledger = ledger
         self._complain = complain
-        self._reassembler: Reassembler | LooseReassembler = Reassembler(opened.tsi, max_apdu)
+        self._reassembler: Reassembler | UnorderedReassembler = Reassembler(opened.tsi, max_apdu)
 
     @property
     def is_over(self) -> bool:
@@ -119,13 +119,13 @@ class Stream:
             f"the session is {'closed: ' + str(self.closed) if self.is_over else 'open'} and stands at {self.next_sqn}"
         )
 
-    def _whole(self, part: Messages | LargeMessage | Lost) -> None:
+    def _whole(self, part: WholeMessages | LargeMessage | Lost) -> None:
         ledger = self.ledger
         if isinstance(part, Lost):
             self.broken_messages += part.count
         elif ledger is None:
             self._complain("delivery of a session that nobody sent")
-        elif isinstance(part, Messages):
+        elif isinstance(part, WholeMessages):
             self.messages += part.run.count
             if not ledger.has_rows(part.run):
                 self._complain(f"octets of {part.run.first} to {part.run.end - 1} are not the source's")
@@ -135,12 +135,12 @@ class Stream:
                 self._complain(f"octets of the large message at {part.first} are not the source's")
 
 
-class LooseStream(Stream):
+class UnorderedDeliveryCheck(DeliveryCheck):
     """The account of a session that is delivered as it arrives: every sqn once, in any order."""
 
-    def __init__(self, opened: Opened, ledger: Ledger | None, max_apdu: int, complain: Complain) -> None:
+    def __init__(self, opened: Opened, ledger: SentMessages | None, max_apdu: int, complain: Complain) -> None:
         super().__init__(opened, ledger, max_apdu, complain)
-        self._reassembler = LooseReassembler(opened.tsi, max_apdu)
+        self._reassembler = UnorderedReassembler(opened.tsi, max_apdu)
         self._ahead: set[int] = set()  # sqns at or beyond next_sqn of which something was said
         self.overtakings = 0  # times something came before what was sent earlier
 

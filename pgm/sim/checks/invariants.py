@@ -20,8 +20,8 @@ from pgm.core.structures.arena import CHUNK_OCTETS
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.invariant_broken import InvariantBroken
-from pgm.sim.checks.nak_timing_check import NakRhythm
-from pgm.sim.node import Node
+from pgm.sim.checks.nak_timing_check import NakTimingCheck
+from pgm.sim.node import SimulatedNode
 from pgm.topology.node_plan import Role
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Spm
@@ -32,10 +32,10 @@ from pgm.wire.train import Data, Train
 __all__ = [
     "InvariantBroken",
     "MemoryBounds",
-    "NakRhythm",
+    "NakTimingCheck",
     "NcfFirst",
     "OneSpeaker",
-    "Rates",
+    "RateLimits",
     "all_checkers",
     "cheap_checkers",
 ]
@@ -70,13 +70,13 @@ class NcfFirst(Checker):
         self._asked_now: list[tuple[_Ward, int]] = []
         self._refused = self._dropped = 0
 
-    def started(self, node: Node) -> None:
+    def started(self, node: SimulatedNode) -> None:
         """A new process owes nothing."""
         for ward in [ward for ward in self._owed if ward[0] == node.index]:
             del self._owed[ward]
             self._confirmed_ns.pop(ward, None)
 
-    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+    def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
         """Note what is asked for."""
         if node.is_receiver or channel.is_group or train.stride > _MOST_NAK_OCTETS:
             return
@@ -92,7 +92,7 @@ class NcfFirst(Checker):
                         owed[sqn] = confirmed.get(sqn, -1) > long_ago
                         self._asked_now.append((ward, sqn))
 
-    def called(self, node: Node) -> None:
+    def called(self, node: SimulatedNode) -> None:
         """Forget what a brake refused. What the line lost has been confirmed as far as the node knows."""
         if not self._asked_now:
             return
@@ -104,7 +104,7 @@ class NcfFirst(Checker):
                     self._confirmed_ns.setdefault(ward, {})[sqn] = self.world.now_ns
         self._asked_now.clear()
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         """NCFs confirm, RDATA must have been confirmed."""
         if node.is_receiver:
             return
@@ -128,17 +128,17 @@ class NcfFirst(Checker):
                     node.fail(f"RDATA for wire sqn {sqn} of {tsi_text(item.tsi)} without an NCF before it")
 
 
-def _asked_for(nak: Nak, node: Node) -> Iterable[int]:
+def _asked_for(nak: Nak, node: SimulatedNode) -> Iterable[int]:
     """What a NAK or NCF is about: sqns, or groups, which are told from sqns by being negative."""
     return _groups_of(nak.sqns, node) if nak.parity else nak.sqns
 
 
-def _groups_of(sqns: Iterable[int], node: Node) -> list[int]:
+def _groups_of(sqns: Iterable[int], node: SimulatedNode) -> list[int]:
     size = node.parameters.fec_group or 1
     return [-1 - sqn // size for sqn in sqns]
 
 
-def _refused(node: Node) -> int:
+def _refused(node: SimulatedNode) -> int:
     if node.core is None:
         return 0
     counters = node.core.counters
@@ -151,7 +151,7 @@ def _refused(node: Node) -> int:
     )
 
 
-def _dropped(node: Node) -> int:
+def _dropped(node: SimulatedNode) -> int:
     return 0 if node.core is None else node.core.counters.sends_dropped
 
 
@@ -172,7 +172,7 @@ class _Level:
         return self.level <= self.bucket
 
 
-class Rates(Checker):
+class RateLimits(Checker):
     """RDATA of every node on every segment within its share, all of a source on each within TXW_MAX_RTE, over any time (SRC-03).
 
     SPMs are control: they go at once and are charged afterwards, so a source may be ahead by one of them. What waits for a
@@ -183,7 +183,7 @@ class Rates(Checker):
         self._repairs: dict[tuple[int, int], _Level] = {}  # by node and segment
         self._all: dict[tuple[int, int], _Level] = {}  # of sources, by node and segment
 
-    def started(self, node: Node) -> None:
+    def started(self, node: SimulatedNode) -> None:
         """A new process begins with full buckets."""
         parameters = node.parameters
         share = max(1, round(parameters.txw_max_rte * parameters.rdata_share))
@@ -193,7 +193,7 @@ class Rates(Checker):
             rate = parameters.txw_max_rte
             self._all[node.index, segment] = _Level(rate, _bucket(parameters, rate) + spm)
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         """Account for what leaves."""
         role = node.plan.role
         if role in (Role.RECEIVER, Role.AGGREGATOR):
@@ -231,12 +231,12 @@ class OneSpeaker(Checker):
         self._now: dict[tuple[str, Tsi], str] = {}
         self._last_ns: dict[tuple[str, Tsi, str], int] = {}
 
-    def started(self, node: Node) -> None:
+    def started(self, node: SimulatedNode) -> None:
         """A new process has not spoken yet."""
         for key in [key for key in self._last_ns if key[2] == node.name]:
             del self._last_ns[key]
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         """Note who speaks."""
         if send.is_data or send.to is not None or node.is_receiver:
             return
@@ -247,7 +247,7 @@ class OneSpeaker(Checker):
             if isinstance(item, Spm):
                 self._spoke(node, (segment, item.tsi))
 
-    def _spoke(self, node: Node, key: tuple[str, Tsi]) -> None:
+    def _spoke(self, node: SimulatedNode, key: tuple[str, Tsi]) -> None:
         now_ns = self.world.now_ns
         before = self._now.get(key)
         spoken_ns = self._last_ns.get((*key, node.name))
@@ -266,7 +266,7 @@ class MemoryBounds(Checker):
         self._stride = stride
         self._calls = 0
 
-    def called(self, node: Node) -> None:
+    def called(self, node: SimulatedNode) -> None:
         """Measure a core."""
         self._calls += 1
         if self._calls % self._stride:
@@ -284,7 +284,7 @@ class MemoryBounds(Checker):
         elif core is not None:
             self._element(node, core)
 
-    def _element(self, node: Node, core: Any) -> None:
+    def _element(self, node: SimulatedNode, core: Any) -> None:
         sessions = getattr(core, "sessions", ())
         self._hold(node, "max_sessions", len(sessions))
         for session in sessions:
@@ -295,7 +295,7 @@ class MemoryBounds(Checker):
         if cache is not None:
             self._hold(node, "cache_bytes", cache.pinned_octets)
 
-    def _hold(self, node: Node, limit: str, value: int) -> None:
+    def _hold(self, node: SimulatedNode, limit: str, value: int) -> None:
         most = getattr(node.parameters, limit)
         if value > most:
             node.fail(f"{value} is over {limit}, {most}")
@@ -307,9 +307,9 @@ def _window_octets(limits: Parameters) -> int:
 
 def cheap_checkers() -> list[Checker]:
     """What large runs can afford."""
-    return [Rates(), OneSpeaker(), MemoryBounds(stride=64)]
+    return [RateLimits(), OneSpeaker(), MemoryBounds(stride=64)]
 
 
 def all_checkers() -> list[Checker]:
     """Every checker there is."""
-    return [NcfFirst(), Rates(), OneSpeaker(), MemoryBounds(), NakRhythm()]
+    return [NcfFirst(), RateLimits(), OneSpeaker(), MemoryBounds(), NakTimingCheck()]

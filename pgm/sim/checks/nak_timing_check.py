@@ -31,7 +31,7 @@ from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.segment import Channel
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
-from pgm.sim.node import Node
+from pgm.sim.node import SimulatedNode
 from pgm.units import MICROSECOND, NEVER
 from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import Nla, PacketType, Tsi
@@ -57,10 +57,10 @@ class _Wait:
 
 
 @attrs.define
-class _Ear:
+class ReceiverModel:
     """One session at one receiver, as seen from outside."""
 
-    node: Node
+    node: SimulatedNode
     tsi: Tsi
     end: int  # behind the newest sqn known
     has_path: bool = False
@@ -137,34 +137,34 @@ class _Ear:
         heapq.heappush(self.due, (wait.ask_by_ns, sqn))
 
 
-class NakRhythm(Checker):
+class NakTimingCheck(Checker):
     """NAKs neither too early nor too late, per receiver, session and sqn."""
 
     def __init__(self) -> None:
-        self._ears: dict[int, dict[Tsi, _Ear]] = {}
+        self._ears: dict[int, dict[Tsi, ReceiverModel]] = {}
         self._parity: set[tuple[int, Tsi]] = set()  # sessions that offer parity, by who has heard so
 
-    def started(self, node: Node) -> None:
+    def started(self, node: SimulatedNode) -> None:
         """A new process knows nothing."""
         self._ears[node.index] = {}
 
-    def resumed(self, node: Node) -> None:
+    def resumed(self, node: SimulatedNode) -> None:
         """A stopped process could not ask: what is due is due from now."""
         for ear in self._ears.get(node.index, {}).values():
             ear.resumed_ns, ear.slept_from_ns = self.world.now_ns, node.paused_ns
             self._start_anew(ear)
 
-    def effect(self, node: Node, effect: Effect) -> None:
+    def effect(self, node: SimulatedNode, effect: Effect) -> None:
         """Sessions come and go."""
         ears = self._ears[node.index]
         if isinstance(effect, Opened) and not effect.resumed and (node.index, effect.tsi) not in self._parity:
-            ears[effect.tsi] = _Ear(node, effect.tsi, effect.first)
+            ears[effect.tsi] = ReceiverModel(node, effect.tsi, effect.first)
         elif isinstance(effect, Closed) and effect.cause is not CloseCause.SILENT:
             ears.pop(effect.tsi, None)
 
     # What it hears
 
-    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+    def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
         """Note what promises or postpones, and which gaps this may show."""
         if not node.is_receiver:
             return
@@ -187,23 +187,23 @@ class NakRhythm(Checker):
             elif isinstance(item, Nak):
                 self._heard(ear, item)
 
-    def _heard_path(self, ear: _Ear) -> None:
+    def _heard_path(self, ear: ReceiverModel) -> None:
         if not ear.has_path:
             ear.has_path = True
             self._start_anew(ear)
 
-    def _start_anew(self, ear: _Ear) -> None:
+    def _start_anew(self, ear: ReceiverModel) -> None:
         """The receiver could not ask so far: what is due is due from now."""
         limits = ear.limits
         for sqn, wait in ear.waits.items():
             ear.set(sqn, wait, max(wait.not_before_ns, self.world.now_ns + limits.nak_rpt_ivl) + limits.nak_bo_ivl)
 
-    def _reaches(self, ear: _Ear, first: int, end: int) -> None:
+    def _reaches(self, ear: ReceiverModel, first: int, end: int) -> None:
         if first > ear.end:
             ear.fresh.append((ear.end, first))
         ear.end = max(ear.end, end)
 
-    def _heard(self, ear: _Ear, nak: Nak) -> None:
+    def _heard(self, ear: ReceiverModel, nak: Nak) -> None:
         sqns = ear.unwrapped(nak.sqns)
         for sqn in sqns:
             if not ear.is_missing(sqn):
@@ -219,7 +219,7 @@ class NakRhythm(Checker):
                 ear.promised += [sqn for sqn in sqns if sqn >= ear.end]
             ear.end = max(ear.end, max(sqns) + 1)
 
-    def _heard_nak(self, ear: _Ear, sqn: int, wait: _Wait) -> None:
+    def _heard_nak(self, ear: ReceiverModel, sqn: int, wait: _Wait) -> None:
         """A NAK of another receiver. Where the driver may not have served the end of a wait yet, both readings stand."""
         now_ns, limits = self.world.now_ns, ear.limits
         wait.is_promised = wait.is_promised and now_ns < wait.not_before_ns
@@ -238,7 +238,7 @@ class NakRhythm(Checker):
             ear.set(sqn, wait, now_ns + max(data_ivl, limits.nak_rpt_ivl) + limits.nak_bo_ivl)
             ear.heard.append((sqn, data_ivl))
 
-    def _promised(self, ear: _Ear, sqn: int, wait: _Wait) -> None:
+    def _promised(self, ear: ReceiverModel, sqn: int, wait: _Wait) -> None:
         wait.is_promised = True
         data_ivl = ear.data_ivl
         self._wait(ear, sqn, wait, data_ivl, data_ivl)
@@ -247,7 +247,7 @@ class NakRhythm(Checker):
         wait.promised_until_ns = wait.promised_ns + data_ivl
         ear.heard.append((sqn, data_ivl))
 
-    def _hastened(self, ear: _Ear) -> None:
+    def _hastened(self, ear: ReceiverModel) -> None:
         """The first repair shows what repairs take: what was promised before waits no longer than that."""
         ivl = ear.data_ivl
         if ivl < ear.longest_data_ivl:
@@ -256,7 +256,7 @@ class NakRhythm(Checker):
                     wait.not_before_ns = min(wait.not_before_ns, max(self.world.now_ns, wait.promised_ns + ivl))
         ear.longest_data_ivl = ivl
 
-    def _measured(self, ear: _Ear) -> None:
+    def _measured(self, ear: ReceiverModel) -> None:
         """A repair in the same train may have changed the interval before or after it was used: both readings stand."""
         now_ns, ivl = self.world.now_ns, ear.data_ivl
         for sqn, before in ear.heard:
@@ -273,13 +273,13 @@ class NakRhythm(Checker):
                 if wait.is_promised:
                     wait.not_before_ns = min(wait.not_before_ns, now_ns + ivl)
 
-    def _wait(self, ear: _Ear, sqn: int, wait: _Wait, least: int, most: int) -> None:
+    def _wait(self, ear: ReceiverModel, sqn: int, wait: _Wait, least: int, most: int) -> None:
         wait.not_before_ns = self.world.now_ns + least
         ear.set(sqn, wait, self.world.now_ns + most + ear.limits.nak_bo_ivl)
 
     # What it says
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         """A NAK of its own: not too early?"""
         if not node.is_receiver or send.is_data:
             return
@@ -289,7 +289,7 @@ class NakRhythm(Checker):
                 if ear is not None:
                     self._asked(ear, ear.unwrapped(item.sqns))
 
-    def _asked(self, ear: _Ear, sqns: list[int]) -> None:
+    def _asked(self, ear: ReceiverModel, sqns: list[int]) -> None:
         now_ns = self.world.now_ns
         for sqn in sqns:
             wait = ear.waits.setdefault(sqn, _Wait())
@@ -301,7 +301,7 @@ class NakRhythm(Checker):
 
     # What it does not say
 
-    def called(self, node: Node) -> None:
+    def called(self, node: SimulatedNode) -> None:
         """New gaps begin to count; what is overdue is an error."""
         if not node.is_receiver:
             return
@@ -319,7 +319,7 @@ class NakRhythm(Checker):
             if ear.due and ear.due[0][0] < self.world.now_ns:
                 self._overdue(ear)
 
-    def _find(self, ear: _Ear) -> None:
+    def _find(self, ear: ReceiverModel) -> None:
         limits = ear.limits
         settles_ivl = max(limits.reorder_ivl, limits.ab_hold_ivl if ear.node.plan.lines else 0)
         until_ns = self.world.now_ns + settles_ivl + limits.nak_bo_ivl
@@ -335,7 +335,7 @@ class NakRhythm(Checker):
         ear.fresh.clear()
         ear.promised.clear()
 
-    def _overdue(self, ear: _Ear) -> None:
+    def _overdue(self, ear: ReceiverModel) -> None:
         now_ns, limits = self.world.now_ns, ear.limits
         patience = limits.nak_rpt_ivl + limits.nak_bo_ivl
         longest = limits.nak_max_ivl + ear.bo_ivl

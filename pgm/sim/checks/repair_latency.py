@@ -6,23 +6,23 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from pgm.core.loss_observer import Wait
+from pgm.core.loss_observer import MissingView
 from pgm.sim.checks.checker import Checker
-from pgm.sim.node import Node
+from pgm.sim.node import SimulatedNode
 from pgm.units import MICROSECOND
 from pgm.wire.formats import Nla, PacketType, Tsi
 
 _STEPS_PER_E = 50  # of the histogram: two per cent apart
 
 
-class RepairMeter(Checker):
+class RepairLatency(Checker):
     """Watches all receivers; hand it to `simulate`. It takes the place of telemetry at `Counters.watch`."""
 
     def __init__(self) -> None:
         self.waits: Counter[int] = Counter()  # packets, by step of latency
         self.sum_ns = 0
 
-    def started(self, node: Node) -> None:
+    def started(self, node: SimulatedNode) -> None:
         """Watch a receiver's new core."""
         if node.is_receiver and node.core is not None:
             node.core.counters.watch = self
@@ -46,7 +46,7 @@ class RepairMeter(Checker):
                 return math.exp(step / _STEPS_PER_E) * MICROSECOND
         return 0.0
 
-    def arrived(self, tsi: Tsi, found: Sequence[Wait], now_ns: int) -> None:
+    def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
         """Add up what has come."""
         for one in found:
             waited, packets = now_ns - one.found_at_ns, one.end - one.first
@@ -62,16 +62,16 @@ class RepairMeter(Checker):
     def skipped(self, tsi: Tsi, first: int, end: int) -> None:
         """Nobody waits for these."""
 
-    def gave_up(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def gave_up(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """The account has it."""
 
-    def confirmed(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def confirmed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Only the repair counts."""
 
-    def suppressed(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def suppressed(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Only the repair counts."""
 
-    def timed_out(self, tsi: Tsi, found: Wait, now_ns: int) -> None:
+    def timed_out(self, tsi: Tsi, found: MissingView, now_ns: int) -> None:
         """Only the repair counts."""
 
     def mended(self, tsi: Tsi, first: int, end: int) -> None:

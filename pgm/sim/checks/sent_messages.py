@@ -26,7 +26,7 @@ class _Block:
     is_large: bool
 
 
-class Ledger:
+class SentMessages:
     """The messages of one session, in order."""
 
     def __init__(self, first: int, data_port: int) -> None:

@@ -20,7 +20,7 @@ _LOOK_S = 0.5  # between two looks at how far a job has come
 
 
 @attrs.define
-class Usage:
+class CoreUsage:
     """What sweeps took, added up. `cpu_s` is what the runs themselves took of the processors."""
 
     runs: int = 0
@@ -45,7 +45,7 @@ class Sweep:
     function: Callable[[Any], Any]
     seconds: float
     progress: Callable[[int, int], None] = lambda *_: None
-    usage: Usage = attrs.field(factory=Usage)
+    usage: CoreUsage = attrs.field(factory=CoreUsage)
 
     def run(self, cases: Sequence[Any]) -> list[Any]:
         """The results, in order of the cases. What a run raises ends the sweep."""

@@ -8,29 +8,29 @@ from collections.abc import Iterable, Iterator
 
 from pgm.topology.addresses import IpAddress, is_loopback, may_overlap, network_of, version_of
 from pgm.topology.locate import KeyPath
-from pgm.topology.model import Node, Place, Segment
+from pgm.topology.model import NodePlace, NodeTable, SegmentTable
 from pgm.topology.node_plan import Role
-from pgm.topology.rules.rule import Finding, Rule
+from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
 Range = tuple[IpAddress, IpAddress]
 _NO_PORT = 0
 
 
-def _segments(tree: Tree) -> Iterator[Segment]:
+def _segments(tree: Tree) -> Iterator[SegmentTable]:
     return (one for one in tree.topology.segments.values() if one.group)
 
 
-def _group(tree: Tree) -> Iterator[Finding]:
+def _group(tree: Tree) -> Iterator[RuleFinding]:
     for segment in _segments(tree):
         if not ipaddress.ip_address(segment.group).is_multicast:
             message = f"the group {segment.group} of {segment.name!r} is not a multicast address"
             remedy = 'choose one of the administratively scoped "239.192.0.0/14", or an IPv6 one such as "ff15::1"'
-            yield Finding(("segments", segment.name, "group"), message, remedy)
+            yield RuleFinding(("segments", segment.name, "group"), message, remedy)
 
 
-def _segment_clash(tree: Tree) -> Iterator[Finding]:
-    seen: dict[tuple[str, int], list[Segment]] = {}
+def _segment_clash(tree: Tree) -> Iterator[RuleFinding]:
+    seen: dict[tuple[str, int], list[SegmentTable]] = {}
     for segment in _segments(tree):
         # IP protocol 113 has no ports: there the group alone tells segments apart.
         others = seen.setdefault((segment.group, segment.port if segment.transport == "udp" else _NO_PORT), [])
@@ -40,14 +40,16 @@ def _segment_clash(tree: Tree) -> Iterator[Finding]:
                     f"segments {other.name!r} and {segment.name!r} share the group {segment.where} "
                     f"on {other.interface} and {segment.interface}"
                 )
-                yield Finding(("segments", segment.name, "group"), message, f"give {segment.name!r} a group of its own")
+                yield RuleFinding(
+                    ("segments", segment.name, "group"), message, f"give {segment.name!r} a group of its own"
+                )
         others.append(segment)
 
 
-def _seats(node: Node) -> Iterator[tuple[KeyPath, Place]]:
+def _seats(node: NodeTable) -> Iterator[tuple[KeyPath, NodePlace]]:
     path = ("nodes", node.name)
     if node.segment:
-        yield (*path, "address"), Place(node.segment, node.address)
+        yield (*path, "address"), NodePlace(node.segment, node.address)
     if node.upstream is not None:
         yield (*path, "upstream"), node.upstream
     for index, place in enumerate(node.downstream):
@@ -56,7 +58,7 @@ def _seats(node: Node) -> Iterator[tuple[KeyPath, Place]]:
         yield (*path, "lines", index), line.place
 
 
-def _held(node: Node) -> Iterator[tuple[KeyPath, str, Range]]:
+def _held(node: NodeTable) -> Iterator[tuple[KeyPath, str, Range]]:
     """Every address, or range of them, that a node holds, with its segment."""
     for path, place in _seats(node):
         if place.address is not None:
@@ -74,13 +76,13 @@ def _spell(pair: Range) -> str:
     return str(pair[0]) if pair[0] == pair[1] else f"{pair[0]}-{pair[1]}"
 
 
-def _family(tree: Tree) -> Iterator[Finding]:
+def _family(tree: Tree) -> Iterator[RuleFinding]:
     for segment in _segments(tree):
         version = ipaddress.ip_address(segment.group).version
         if version_of(segment.interface) not in (None, version):
             message = f"{segment.name!r} mixes the group {segment.group} with the interface {segment.interface}"
             remedy = "use IPv4 or IPv6 for both"
-            yield Finding(("segments", segment.name, "interface"), message, remedy)
+            yield RuleFinding(("segments", segment.name, "interface"), message, remedy)
     for node in tree.nodes:
         for path, name, pair in _held(node):
             known = tree.topology.segments.get(name)
@@ -88,18 +90,18 @@ def _family(tree: Tree) -> Iterator[Finding]:
             if known and wanted not in (None, pair[0].version):
                 whose = f"whose group is {known.group}" if known.group else f"where others have IPv{wanted}"
                 message = f"{node.name!r} has the address {_spell(pair)} on {name}, {whose}"
-                yield Finding(path, message, f"give it an IPv{wanted} address")
+                yield RuleFinding(path, message, f"give it an IPv{wanted} address")
 
 
-def _unicast(tree: Tree) -> Iterator[Finding]:
+def _unicast(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for path, _, pair in _held(node):
             if any(one.is_multicast or one.is_unspecified for one in pair):
                 message = f"{node.name!r} cannot have the address {_spell(pair)}"
-                yield Finding(path, message, "write the address of one interface of this node")
+                yield RuleFinding(path, message, "write the address of one interface of this node")
 
 
-def _inside(tree: Tree) -> Iterator[Finding]:
+def _inside(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for path, name, pair in _held(node):
             segment = tree.topology.segments.get(name)
@@ -107,10 +109,10 @@ def _inside(tree: Tree) -> Iterator[Finding]:
             if network is None or network.version != pair[0].version or all(one in network for one in pair):
                 continue
             message = f"{node.name!r} has the address {_spell(pair)}, outside {network} of {name}"
-            yield Finding(path, message, f"choose an address of {network}, or correct the interface of {name}")
+            yield RuleFinding(path, message, f"choose an address of {network}, or correct the interface of {name}")
 
 
-def _missing(tree: Tree) -> Iterator[Finding]:
+def _missing(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for path, place in _seats(node):
             segment = tree.topology.segments.get(place.segment)
@@ -118,18 +120,20 @@ def _missing(tree: Tree) -> Iterator[Finding]:
                 continue
             if node.role is not Role.RECEIVER:
                 message = f"the {node.role.value} {node.name!r} has no address on {place.segment}"
-                yield Finding(path, message, f'write address = "{_example(segment)}": children send their NAKs there')
+                yield RuleFinding(
+                    path, message, f'write address = "{_example(segment)}": children send their NAKs there'
+                )
             elif segment.needs_addresses:
                 message = f"the receiver {node.name!r} has no address on {place.segment}, which is {_kind(segment)}"
                 remedy = f'write address = "{_example(segment)}": there every node needs one of its own'
-                yield Finding(path, message, remedy)
+                yield RuleFinding(path, message, remedy)
 
 
-def _kind(segment: Segment) -> str:
+def _kind(segment: SegmentTable) -> str:
     return "a unicast leg" if segment.unicast else "on loopback"
 
 
-def _example(segment: Segment, number: int = 2) -> str:
+def _example(segment: SegmentTable, number: int = 2) -> str:
     """An address that would do on a segment, for a remedy."""
     network = network_of(segment.interface)
     if network is None or network.num_addresses <= number:
@@ -139,7 +143,7 @@ def _example(segment: Segment, number: int = 2) -> str:
     return str(network[number])
 
 
-def _pool(tree: Tree) -> Iterator[Finding]:
+def _pool(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         segment = tree.topology.segments.get(node.segment)
         if not node.is_pattern or segment is None:
@@ -149,14 +153,14 @@ def _pool(tree: Tree) -> Iterator[Finding]:
             message = f"the pattern {node.name!r} has no addresses on {segment.name}, which is {_kind(segment)}"
             first, last = _example(segment, 10), _example(segment, 9 + max(1, node.instances))
             remedy = f'write addresses = "{first}-{last}", one for each'
-            yield Finding(path, message, remedy)
+            yield RuleFinding(path, message, remedy)
         elif node.addresses is not None and node.addresses.size < node.instances:
             room = f"{node.addresses.size} addresses ({node.addresses.spelling})"
             message = f"the pattern {node.name!r} has count = {node.instances} and {room}"
-            yield Finding((*path, "addresses"), message, f"extend the range, or set count = {node.addresses.size}")
+            yield RuleFinding((*path, "addresses"), message, f"extend the range, or set count = {node.addresses.size}")
 
 
-def _socket_clash(tree: Tree) -> Iterator[Finding]:
+def _socket_clash(tree: Tree) -> Iterator[RuleFinding]:
     """Two sockets on one (address, unicast port), or on one address without ports: the second process would fail."""
     held = []
     for node in tree.nodes:
@@ -173,14 +177,16 @@ def _socket_clash(tree: Tree) -> Iterator[Finding]:
             where = f"{_spell(clash)} port {port}" if port else f"IP protocol 113 on {_spell(clash)}"
             message = f"{who} both use {where}" + (f" (within {_spell(pair)})" if pair != clash else "")
             remedy = "give each its own address" + (", or their segments different unicast_port" if port else "")
-            yield Finding(path, message, remedy)
+            yield RuleFinding(path, message, remedy)
 
 
-def _loopback_ipv6(tree: Tree) -> Iterator[Finding]:
+def _loopback_ipv6(tree: Tree) -> Iterator[RuleFinding]:
     for segment in _segments(tree):
         if is_loopback(segment.interface) and ":" in segment.group:
             message = f"{segment.name!r} has the IPv6 group {segment.group} on loopback, where multicast is IPv4 only"
-            yield Finding(("segments", segment.name, "group"), message, "use an IPv4 group, or the ends of a veth pair")
+            yield RuleFinding(
+                ("segments", segment.name, "group"), message, "use an IPv4 group, or the ends of a veth pair"
+            )
 
 
 RULES: Iterable[Rule] = (

@@ -4,67 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgm.topology.model import Line, Node
+from pgm.topology.model import LineTable, NodeTable
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import streams_of
-from pgm.topology.rules.rule import Finding, Rule
+from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Feed, Tree
 
 
-def _lines(tree: Tree) -> Iterator[tuple[Node, Line, tuple[str | int, ...]]]:
+def _lines(tree: Tree) -> Iterator[tuple[NodeTable, LineTable, tuple[str | int, ...]]]:
     for node in tree.nodes:
         for index, line in enumerate(node.lines):
             yield node, line, ("nodes", node.name, "lines", index)
 
 
-def _seats(tree: Tree) -> Iterator[Finding]:
+def _seats(tree: Tree) -> Iterator[RuleFinding]:
     for node, line, path in _lines(tree):
         if node.role is Role.AGGREGATOR:
             message = f"the aggregator {node.name!r} has lines, but keeps nothing by which to tell a second copy"
-            yield Finding(path, message, f"make {node.name!r} a repairer, or have an aggregator for each line")
+            yield RuleFinding(path, message, f"make {node.name!r} a repairer, or have an aggregator for each line")
             continue
         seats = [place.segment for place in node.places]
         if seats.count(line.segment) > 1:
             message = f"{node.name!r} has the segment {line.segment!r} twice"
-            yield Finding(path, message, "name a segment that carries the streams by another way")
+            yield RuleFinding(path, message, "name a segment that carries the streams by another way")
 
 
-def _addresses(tree: Tree) -> Iterator[Finding]:
+def _addresses(tree: Tree) -> Iterator[RuleFinding]:
     for node, line, path in _lines(tree):
         segment = tree.topology.segments.get(line.segment)
         if not node.is_pattern:
             if line.addresses is not None:
-                yield Finding(path, f"{node.name!r} is no pattern and has addresses on {line.segment}", "write address")
+                yield RuleFinding(
+                    path, f"{node.name!r} is no pattern and has addresses on {line.segment}", "write address"
+                )
             continue
         if line.address is not None:
             message = f"the pattern {node.name!r} has the single address {line.address} on {line.segment}"
-            yield Finding(path, message, f'write addresses = "{line.address}-..." with an address for each')
+            yield RuleFinding(path, message, f'write addresses = "{line.address}-..." with an address for each')
         elif (line.addresses is None) != (node.addresses is None) or (
             line.addresses is None and segment is not None and segment.needs_addresses
         ):
             message = f"the pattern {node.name!r} has addresses on some of its segments, and not on all"
-            yield Finding(path, message, "write addresses here and for the node")
+            yield RuleFinding(path, message, "write addresses here and for the node")
         elif line.addresses is not None and line.addresses.size < node.instances:
             message = (
                 f"{node.name!r} has count = {node.instances} and {line.addresses.size} addresses on {line.segment}"
             )
-            yield Finding(path, message, f"extend the range, or set count = {line.addresses.size}")
+            yield RuleFinding(path, message, f"extend the range, or set count = {line.addresses.size}")
 
 
-def _parents(tree: Tree) -> Iterator[Finding]:
+def _parents(tree: Tree) -> Iterator[RuleFinding]:
     for node, line, path in _lines(tree):
         if node.role is Role.SOURCE and line.parents:
-            yield Finding((*path, "parents"), f"the source {node.name!r} has parents on {line.segment}", "remove them")
+            yield RuleFinding(
+                (*path, "parents"), f"the source {node.name!r} has parents on {line.segment}", "remove them"
+            )
             continue
         answering = {one.name for one in tree.answering_on(line.segment)} - {node.name}
         for index, name in enumerate(line.parents):
             if name in tree.topology.nodes and name not in answering:
                 message = f"{name!r}, whom {node.name!r} asks on {line.segment}, does not answer there"
                 near = ", ".join(sorted(answering)) or "nobody"
-                yield Finding((*path, "parents", index), message, f"name one of those who do: {near}")
+                yield RuleFinding((*path, "parents", index), message, f"name one of those who do: {near}")
 
 
-def _brings_the_same(tree: Tree) -> Iterator[Finding]:
+def _brings_the_same(tree: Tree) -> Iterator[RuleFinding]:
     for node, line, path in _lines(tree):
         if node.up is None or line.segment not in tree.topology.segments or node.up.segment not in tree.feeds:
             continue
@@ -75,14 +79,14 @@ def _brings_the_same(tree: Tree) -> Iterator[Finding]:
                 f"{line.segment} does not bring {stream!r} of {source!r} to {node.name!r}, as {node.up.segment} does"
             )
             remedy = f"put {line.segment} below a relay that carries it, or among the lines of {source!r}"
-            yield Finding(path, message, remedy)
+            yield RuleFinding(path, message, remedy)
 
 
 def _wanted(tree: Tree, segment: str, streams: set[str]) -> set[Feed]:
     return {feed for feed in tree.feeds.get(segment, ()) if feed[1] in streams}
 
 
-def _flows(tree: Tree) -> Iterator[Finding]:
+def _flows(tree: Tree) -> Iterator[RuleFinding]:
     for node, _, path in _lines(tree):
         for stream in streams_of(tree.topology, node):
             if stream.flow == "pgmcc":
@@ -90,7 +94,7 @@ def _flows(tree: Tree) -> Iterator[Finding]:
                     f"the stream {stream.name!r} of {node.name!r} has lines and flow = 'pgmcc': "
                     "nobody reports what one line loses and another brings, so a full line would slow nobody down"
                 )
-                yield Finding(path, message, 'write flow = "rate" or "acked", or leave it one line')
+                yield RuleFinding(path, message, 'write flow = "rate" or "acked", or leave it one line')
 
 
 RULES = (

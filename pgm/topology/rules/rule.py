@@ -11,7 +11,7 @@ from pgm.topology.tree import Tree
 
 
 @attrs.frozen
-class Finding:
+class RuleFinding:
     """One violation: the key it is about, what is wrong with which values, and what to write instead.
 
     `rests_on` begins the paths of other tables that it follows from: where one of them could not be read, it says nothing.
@@ -29,5 +29,5 @@ class Rule:
 
     name: str
     sentence: str
-    find: Callable[[Tree], Iterator[Finding]]
+    find: Callable[[Tree], Iterator[RuleFinding]]
     is_warning: bool = False

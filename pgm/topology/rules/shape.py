@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pgm.parameters import ROWS
 from pgm.topology.locate import KeyPath
-from pgm.topology.model import Node, Overrides
+from pgm.topology.model import NodeTable, Overrides
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import is_about_answering, streams_of
 from pgm.topology.problems import suggestion
-from pgm.topology.rules.rule import Finding, Rule
+from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -21,43 +21,45 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _ELEMENTS = (Role.AGGREGATOR, Role.REPAIRER)
 
 
-def _names(tree: Tree) -> Iterator[Finding]:
+def _names(tree: Tree) -> Iterator[RuleFinding]:
     topology = tree.topology
     remedy = "use letters, digits, dots, dashes and underscores"
     # The tree's name is part of paths and of unit names. That there is none at all has been said already.
     if not _NAME.fullmatch(topology.name) and (topology.name or ("name",) in topology.lines):
-        yield Finding(("name",), f"{topology.name!r} is no name for a tree", remedy)
+        yield RuleFinding(("name",), f"{topology.name!r} is no name for a tree", remedy)
     for section, names in (("streams", topology.streams), ("segments", topology.segments)):
         for name in names:
             if not _NAME.fullmatch(name):
-                yield Finding((section, name), f"{name!r} is no name for one of the {section}", remedy)
+                yield RuleFinding((section, name), f"{name!r} is no name for one of the {section}", remedy)
     for name in topology.nodes:
         if not _NAME.fullmatch(name.replace("*", "1")):
-            yield Finding(("nodes", name), f"{name!r} is no name for a node", f"{remedy}, and one * in a pattern")
+            yield RuleFinding(("nodes", name), f"{name!r} is no name for a node", f"{remedy}, and one * in a pattern")
 
 
-def _nodes(tree: Tree) -> Iterator[Finding]:
+def _nodes(tree: Tree) -> Iterator[RuleFinding]:
     if not tree.topology.nodes:
-        yield Finding(("nodes",), "the tree has no nodes", 'add [nodes.NAME] with role = "source", and others')
+        yield RuleFinding(("nodes",), "the tree has no nodes", 'add [nodes.NAME] with role = "source", and others')
 
 
-def _pattern(tree: Tree) -> Iterator[Finding]:
+def _pattern(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         path = ("nodes", node.name)
         if node.name.count("*") > 1:
-            yield Finding(path, f"the pattern {node.name!r} has more than one *", "keep the one where the number goes")
+            yield RuleFinding(
+                path, f"the pattern {node.name!r} has more than one *", "keep the one where the number goes"
+            )
         if node.is_pattern and node.role is not Role.RECEIVER:
             message = f"the pattern {node.name!r} is a {node.role.value}: only receivers come in any number"
-            yield Finding(path, message, "give every source and element an entry of its own")
+            yield RuleFinding(path, message, "give every source and element an entry of its own")
         if node.is_pattern and node.address is not None:
             message = f"the pattern {node.name!r} has the single address {node.address}"
-            yield Finding(
+            yield RuleFinding(
                 (*path, "address"), message, f'write addresses = "{node.address}-..." with an address for each'
             )
         for key in ("count", "addresses"):
             if not node.is_pattern and getattr(node, key) is not None:
                 message = f"{node.name!r} is no pattern and has {key}"
-                yield Finding((*path, key), message, f'call it "{node.name}-*", or write address')
+                yield RuleFinding((*path, key), message, f'call it "{node.name}-*", or write address')
 
 
 def number_of(pattern: str, name: str) -> int | None:
@@ -77,7 +79,7 @@ def _patterns_of(name: str) -> Iterator[tuple[str, int]]:
             yield f"{name[:start]}*{name[end:]}", int(name[start:end])
 
 
-def _same_name(tree: Tree) -> Iterator[Finding]:
+def _same_name(tree: Tree) -> Iterator[RuleFinding]:
     patterns = {node.name: node for node in tree.nodes if node.is_pattern and node.name.count("*") == 1}
     for node in tree.nodes:
         # Of two patterns, "a-*" and "a-1*", the first number of the one may be a number of the other.
@@ -85,28 +87,28 @@ def _same_name(tree: Tree) -> Iterator[Finding]:
             pattern = patterns.get(name)
             if pattern is not None and pattern is not node and number <= pattern.instances and node.instances:
                 message = f"{node.name!r} is also number {number} of the pattern {pattern.name!r}"
-                yield Finding(("nodes", node.name), message, f"rename it, or set count below {number}")
+                yield RuleFinding(("nodes", node.name), message, f"rename it, or set count below {number}")
 
 
-def _shape(tree: Tree) -> Iterator[Finding]:
+def _shape(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         path = ("nodes", node.name)
         is_end = node.role not in _ELEMENTS
         if is_end and (node.upstream or node.downstream):
             message = f"the {node.role.value} {node.name!r} has upstream or downstream"
-            yield Finding(path, message, "write segment and address: only aggregators and repairers relay")
+            yield RuleFinding(path, message, "write segment and address: only aggregators and repairers relay")
         elif node.segment and (node.upstream or node.downstream):
             message = f"{node.name!r} has both segment = {node.segment!r} and upstream or downstream"
-            yield Finding(path, message, "write segment for an on-LAN node, upstream and downstream for a relay")
+            yield RuleFinding(path, message, "write segment for an on-LAN node, upstream and downstream for a relay")
         elif bool(node.upstream) != bool(node.downstream):
             lacks = "downstream" if node.upstream else "upstream"
-            yield Finding(path, f"the relay {node.name!r} has no {lacks}", _RELAY_REMEDY)
+            yield RuleFinding(path, f"the relay {node.name!r} has no {lacks}", _RELAY_REMEDY)
         elif not node.segment and not node.upstream:
             remedy = 'write segment = "..."' if is_end else f'write segment = "...", or {_RELAY_REMEDY}'
-            yield Finding(path, f"{node.name!r} is on no segment", remedy)
+            yield RuleFinding(path, f"{node.name!r} is on no segment", remedy)
         if node.address is not None and not node.segment and node.upstream:
             message = f"the relay {node.name!r} has address = {node.address!r} without a segment"
-            yield Finding((*path, "address"), message, "write the address in upstream and in each downstream")
+            yield RuleFinding((*path, "address"), message, "write the address in upstream and in each downstream")
         yield from _seats(node)
 
 
@@ -115,16 +117,16 @@ _RELAY_REMEDY = (
 )
 
 
-def _seats(node: Node) -> Iterator[Finding]:
+def _seats(node: NodeTable) -> Iterator[RuleFinding]:
     counts = Counter(place.segment for place in node.downstream)
     if node.upstream is not None and node.upstream.segment in counts:
         message = f"{node.name!r} has the segment {node.upstream.segment!r} upstream and downstream"
         remedy = f'write segment = "{node.upstream.segment}" for an on-LAN node, or name the segment below'
-        yield Finding(("nodes", node.name, "downstream"), message, remedy)
+        yield RuleFinding(("nodes", node.name, "downstream"), message, remedy)
     for name, count in counts.items():
         if count > 1:
             message = f"{node.name!r} has the segment {name!r} downstream {count} times"
-            yield Finding(("nodes", node.name, "downstream"), message, "name every segment once")
+            yield RuleFinding(("nodes", node.name, "downstream"), message, "name every segment once")
 
 
 # Keys that only some roles read, and which ones do.
@@ -137,21 +139,21 @@ _READ_BY: dict[str, tuple[Role, ...]] = {
 }
 
 
-def _role(tree: Tree) -> Iterator[Finding]:
+def _role(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for key, roles in _READ_BY.items():
             if getattr(node, key) and node.role not in roles:
                 who = " and ".join(f"{role.value}s" for role in roles)
                 message = f"the {node.role.value} {node.name!r} has {key}"
-                yield Finding(("nodes", node.name, key), message, f"remove it: only {who} read {key}")
+                yield RuleFinding(("nodes", node.name, key), message, f"remove it: only {who} read {key}")
         if node.role is Role.SOURCE and not node.streams:
             known = ", ".join(f'"{name}"' for name in tree.topology.streams) or '"..."'
-            yield Finding(
+            yield RuleFinding(
                 ("nodes", node.name), f"the source {node.name!r} has no streams", f"write streams = [{known}]"
             )
 
 
-def _unknown(tree: Tree) -> Iterator[Finding]:
+def _unknown(tree: Tree) -> Iterator[RuleFinding]:
     topology = tree.topology
     for stream in topology.streams.values():
         if stream.segment:
@@ -174,34 +176,34 @@ def _unknown(tree: Tree) -> Iterator[Finding]:
             yield from _look_up((*path, "standby_of"), [node.standby_of], topology.nodes, "node")
 
 
-def _look_up(path: KeyPath, names: Iterable[str], known: Mapping[str, object], kind: str) -> Iterator[Finding]:
+def _look_up(path: KeyPath, names: Iterable[str], known: Mapping[str, object], kind: str) -> Iterator[RuleFinding]:
     for index, name in enumerate(names):
         if name not in known:
             is_item = path[-1] in ("streams", "parents", "repairers")
             message = f"{path[1]!r} names the {kind} {name!r}, which does not exist"
-            yield Finding((*path, index) if is_item else path, message, suggestion(name, known))
+            yield RuleFinding((*path, index) if is_item else path, message, suggestion(name, known))
 
 
-def _twice(tree: Tree) -> Iterator[Finding]:
+def _twice(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for key in ("streams", "parents", "repairers"):
             for name, count in Counter(getattr(node, key)).items():
                 if count > 1:
                     message = f"{node.name!r} lists {name!r} {count} times in {key}"
-                    yield Finding(("nodes", node.name, key), message, "name it once, at its place in the order")
+                    yield RuleFinding(("nodes", node.name, key), message, "name it once, at its place in the order")
 
 
-def _data_ports(tree: Tree) -> Iterator[Finding]:
+def _data_ports(tree: Tree) -> Iterator[RuleFinding]:
     seen: dict[int, str] = {}
     for stream in tree.topology.streams.values():
         other = seen.setdefault(stream.data_port, stream.name)
         if other != stream.name and stream.data_port:
             message = f"streams {other!r} and {stream.name!r} have the same data_port {stream.data_port}"
             remedy = f"give {stream.name!r} another one: receivers tell streams apart by it"
-            yield Finding(("streams", stream.name, "data_port"), message, remedy)
+            yield RuleFinding(("streams", stream.name, "data_port"), message, remedy)
 
 
-def _disagreement(tree: Tree) -> Iterator[Finding]:
+def _disagreement(tree: Tree) -> Iterator[RuleFinding]:
     topology = tree.topology
     for node in tree.nodes:
         places = [topology.segments[place.segment] for place in node.downs if place.segment in topology.segments]
@@ -219,7 +221,7 @@ def _disagreement(tree: Tree) -> Iterator[Finding]:
         ]:
             if node.role.value in ROWS[key].roles:
                 message = f"{node.name!r} gets {key} = {first} and {second}"
-                yield Finding(("nodes", node.name), message, f"set {key} in the parameters of {node.name!r}")
+                yield RuleFinding(("nodes", node.name), message, f"set {key} in the parameters of {node.name!r}")
 
 
 def _differences(levels: list[tuple[str, Overrides]]) -> Iterator[tuple[str, str, str]]:
@@ -234,17 +236,17 @@ def _differences(levels: list[tuple[str, Overrides]]) -> Iterator[tuple[str, str
                 yield key, f"{spell(known)} from {other}", f"{spell(value)} from {who}"
 
 
-def _unread(tree: Tree) -> Iterator[Finding]:
+def _unread(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for key in node.parameters:
             roles = ROWS[key].roles
             if node.role.value not in roles:
                 message = f"the {node.role.value} {node.name!r} sets {key}, which it does not read"
                 remedy = f"set it at a {' or '.join(roles)}, or remove it"
-                yield Finding(("nodes", node.name, "parameters", key), message, remedy)
+                yield RuleFinding(("nodes", node.name, "parameters", key), message, remedy)
 
 
-def _records(tree: Tree) -> Iterator[Finding]:
+def _records(tree: Tree) -> Iterator[RuleFinding]:
     """Two recorders in one directory would each find the other's lock."""
     seen: dict[str, str] = {}
     for node in tree.nodes:
@@ -254,10 +256,12 @@ def _records(tree: Tree) -> Iterator[Finding]:
         other = seen.setdefault(posixpath.normpath(node.record.directory), node.name)
         if other != node.name:
             message = f"{node.name!r} records into {node.record.directory!r}, as {other!r} does"
-            yield Finding(path, message, "give each node a directory of its own")
+            yield RuleFinding(path, message, "give each node a directory of its own")
         elif node.instances > 1:
             message = f"the {node.instances} nodes of {node.name!r} would all record into {node.record.directory!r}"
-            yield Finding(path, message, "give the one that records an entry of its own, or name a directory by --dir")
+            yield RuleFinding(
+                path, message, "give the one that records an entry of its own, or name a directory by --dir"
+            )
 
 
 RULES = (

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from pgm.errors import UnitError
 from pgm.topology.addresses import parse_address
-from pgm.topology.model import Stream
+from pgm.topology.model import StreamTable
 from pgm.topology.node_plan import Role
 from pgm.topology.problems import suggestion
-from pgm.topology.rules.rule import Finding, Rule
+from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
 
-def listed_addresses(tree: Tree, stream: Stream) -> set[str]:
+def listed_addresses(tree: Tree, stream: StreamTable) -> set[str]:
     """The addresses in a stream's list of sources, in their usual spelling."""
     return {parse_address(entry) for entry in stream.sources if entry not in tree.topology.nodes}
 
 
-def _entries(tree: Tree) -> Iterator[Finding]:
+def _entries(tree: Tree) -> Iterator[RuleFinding]:
     for stream in tree.topology.streams.values():
         senders = [node.name for node in tree.nodes if node.role is Role.SOURCE and stream.name in node.streams]
         for index, entry in enumerate(stream.sources):
@@ -26,16 +26,16 @@ def _entries(tree: Tree) -> Iterator[Finding]:
             if entry in tree.topology.nodes:
                 if entry not in senders:
                     message = f"{entry!r}, which is to send {stream.name!r}, does not"
-                    yield Finding(path, message, f"name one of those who do: {', '.join(senders) or 'nobody'}")
+                    yield RuleFinding(path, message, f"name one of those who do: {', '.join(senders) or 'nobody'}")
                 continue
             try:
                 parse_address(entry)
             except UnitError:
                 message = f"the source {entry!r} of {stream.name!r} is no node and no address"
-                yield Finding(path, message, suggestion(entry, senders))
+                yield RuleFinding(path, message, suggestion(entry, senders))
 
 
-def _all_listed(tree: Tree) -> Iterator[Finding]:
+def _all_listed(tree: Tree) -> Iterator[RuleFinding]:
     for stream in tree.topology.streams.values():
         if not stream.sources:
             continue
@@ -48,7 +48,7 @@ def _all_listed(tree: Tree) -> Iterator[Finding]:
             message = (
                 f"{node.name!r} sends {stream.name!r} and is not among its sources: nobody would take what it sends"
             )
-            yield Finding(("streams", stream.name, "sources"), message, f"add {node.name!r}, or remove the list")
+            yield RuleFinding(("streams", stream.name, "sources"), message, f"add {node.name!r}, or remove the list")
 
 
 RULES = (

@@ -11,10 +11,10 @@ import attrs
 
 from pgm.parameters import ROWS
 from pgm.topology.locate import KeyPath
-from pgm.topology.model import Node
+from pgm.topology.model import NodeTable
 from pgm.topology.node_plan import Role
 from pgm.topology.precedence import Settings, settings_of, streams_of, value_of
-from pgm.topology.rules.rule import Finding, Rule
+from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 from pgm.units import SECOND, format_duration, format_octets, format_rate
 
@@ -25,7 +25,7 @@ _SHOWN = 3  # nodes named in one finding
 class _Term:
     """One parameter of one node, in an inequality."""
 
-    node: Node
+    node: NodeTable
     settings: Settings
     key: str
     factor: int = 1
@@ -59,7 +59,7 @@ class _Bound:
         return self.small.value < self.large.value or (self.may_equal and self.small.value == self.large.value)
 
 
-def _findings(bounds: Iterable[_Bound]) -> Iterator[Finding]:
+def _findings(bounds: Iterable[_Bound]) -> Iterator[RuleFinding]:
     """The bounds that do not hold. One mistake at the top of the file is one finding, not one a node."""
     groups: dict[tuple[KeyPath | None, KeyPath | None, str, str], list[_Bound]] = {}
     for bound in bounds:
@@ -71,7 +71,7 @@ def _findings(bounds: Iterable[_Bound]) -> Iterator[Finding]:
         path = large_path or small_path or ("nodes", first.large.node.name)
         if small_path is not None and small_path[0] == "nodes" and (large_path is None or large_path[0] != "nodes"):
             path = small_path  # a node's own value is the likelier mistake
-        yield Finding(path, _message(group), _remedy(first))
+        yield RuleFinding(path, _message(group), _remedy(first))
 
 
 def _message(group: list[_Bound]) -> str:
@@ -85,7 +85,7 @@ def _message(group: list[_Bound]) -> str:
     )
 
 
-def _names(nodes: Iterable[Node]) -> str:
+def _names(nodes: Iterable[NodeTable]) -> str:
     names = list(dict.fromkeys(node.name for node in nodes))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
@@ -105,17 +105,17 @@ def _remedy(bound: _Bound) -> str:
 
 
 def _pair(
-    node: Node, settings: Settings, small: str, large: str, *, factor: int = 1, may_equal: bool = False
+    node: NodeTable, settings: Settings, small: str, large: str, *, factor: int = 1, may_equal: bool = False
 ) -> _Bound:
     return _Bound(_Term(node, settings, small, factor), _Term(node, settings, large), may_equal)
 
 
-def _of_streams(tree: Tree, source: Node) -> list[Settings]:
+def _of_streams(tree: Tree, source: NodeTable) -> list[Settings]:
     """The settings of each stream of a source."""
     return [settings_of(tree.topology, source, [stream]) for stream in streams_of(tree.topology, source)]
 
 
-def _of_sources(tree: Tree) -> Iterator[tuple[Node, Settings]]:
+def _of_sources(tree: Tree) -> Iterator[tuple[NodeTable, Settings]]:
     sources = (node for node in tree.nodes if node.role is Role.SOURCE)
     return ((node, settings) for node in sources for settings in _of_streams(tree, node))
 
@@ -129,15 +129,15 @@ def _largest(tree: Tree, key: str) -> dict[str, _Term]:
     return terms
 
 
-def _of_roles(tree: Tree, *roles: Role) -> Iterator[tuple[Node, Settings]]:
+def _of_roles(tree: Tree, *roles: Role) -> Iterator[tuple[NodeTable, Settings]]:
     return ((node, tree.settings[node.name]) for node in tree.nodes if node.role in roles)
 
 
-def _increment(tree: Tree) -> Iterator[Finding]:
+def _increment(tree: Tree) -> Iterator[RuleFinding]:
     return _findings(_pair(node, own, "txw_adv_secs", "txw_secs", may_equal=True) for node, own in _of_sources(tree))
 
 
-def _yielding(tree: Tree) -> Iterator[Finding]:
+def _yielding(tree: Tree) -> Iterator[RuleFinding]:
     for node, own in _of_sources(tree):
         least, most = value_of(own, "txw_min_rte"), value_of(own, "txw_max_rte")
         if least <= most:
@@ -146,14 +146,14 @@ def _yielding(tree: Tree) -> Iterator[Finding]:
             f"txw_min_rte = {format_rate(least)} is above txw_max_rte = {format_rate(most)} ({node.name}): "
             "the source never slows down"
         )
-        yield Finding(own["txw_min_rte"].path, message, f'set txw_min_rte = "{format_rate(most // 2)}" or less')
+        yield RuleFinding(own["txw_min_rte"].path, message, f'set txw_min_rte = "{format_rate(most // 2)}" or less')
 
 
-def _heartbeat(tree: Tree) -> Iterator[Finding]:
+def _heartbeat(tree: Tree) -> Iterator[RuleFinding]:
     return _findings(_pair(node, own, "ihb_min", "ihb_max", may_equal=True) for node, own in _of_sources(tree))
 
 
-def _silence(tree: Tree) -> Iterator[Finding]:
+def _silence(tree: Tree) -> Iterator[RuleFinding]:
     beats = _largest(tree, "ihb_max")
 
     def bounds() -> Iterator[_Bound]:
@@ -166,13 +166,13 @@ def _silence(tree: Tree) -> Iterator[Finding]:
     return _findings(bounds())
 
 
-def _slowest(tree: Tree, node: Node, terms: Mapping[str, _Term]) -> list[_Term]:
+def _slowest(tree: Tree, node: NodeTable, terms: Mapping[str, _Term]) -> list[_Term]:
     """The largest of the values of the sources above a node; none if there is no source."""
     above = [terms[source.name] for source in tree.sources_above(node)]
     return [max(above, key=lambda term: term.value)] if above else []
 
 
-def _takeover(tree: Tree) -> Iterator[Finding]:
+def _takeover(tree: Tree) -> Iterator[RuleFinding]:
     spm_timers = [_largest(tree, key) for key in ("ambient_spm_ivl", "ihb_max")]
 
     def bounds() -> Iterator[_Bound]:
@@ -185,8 +185,8 @@ def _takeover(tree: Tree) -> Iterator[Finding]:
     return _findings(bounds())
 
 
-def _served(key: str) -> Callable[[Tree], Iterator[Finding]]:
-    def find(tree: Tree) -> Iterator[Finding]:
+def _served(key: str) -> Callable[[Tree], Iterator[RuleFinding]]:
+    def find(tree: Tree) -> Iterator[RuleFinding]:
         terms = _largest(tree, key)
         return _findings(
             _Bound(terms[server.name], _Term(node, own, "nak_rdata_ivl")) for node, own, server in _served_nodes(tree)
@@ -195,17 +195,17 @@ def _served(key: str) -> Callable[[Tree], Iterator[Finding]]:
     return find
 
 
-def _served_nodes(tree: Tree) -> Iterator[tuple[Node, Settings, Node]]:
+def _served_nodes(tree: Tree) -> Iterator[tuple[NodeTable, Settings, NodeTable]]:
     """Who asks, and who may answer."""
     for node, own in _of_roles(tree, Role.RECEIVER, Role.REPAIRER):
         for server in tree.servers_of(node):
             yield node, own, server
 
 
-def _repeats(tree: Tree) -> Iterator[Finding]:
+def _repeats(tree: Tree) -> Iterator[RuleFinding]:
     ignored = _largest(tree, "rdata_ignore_ivl")
 
-    def first_repeat(node: Node, own: Settings) -> _Term:
+    def first_repeat(node: NodeTable, own: Settings) -> _Term:
         waits = (_Term(node, own, key) for key in ("nak_rdata_min_ivl", "nak_rdata_ivl"))
         return min(waits, key=lambda term: term.value)
 
@@ -215,14 +215,14 @@ def _repeats(tree: Tree) -> Iterator[Finding]:
     )
 
 
-def _elimination(tree: Tree) -> Iterator[Finding]:
+def _elimination(tree: Tree) -> Iterator[RuleFinding]:
     elements = _of_roles(tree, Role.AGGREGATOR, Role.REPAIRER)
     return _findings(
         _pair(node, own, "nak_elim_ivl", "ne_nak_rdata_ivl", factor=2, may_equal=True) for node, own in elements
     )
 
 
-def _back_off(tree: Tree) -> Iterator[Finding]:
+def _back_off(tree: Tree) -> Iterator[RuleFinding]:
     """Only where it is tuned: else nobody looks at the bounds."""
 
     def bounds() -> Iterator[_Bound]:
@@ -235,7 +235,7 @@ def _back_off(tree: Tree) -> Iterator[Finding]:
     return _findings(bounds())
 
 
-def _polls(tree: Tree) -> Iterator[Finding]:
+def _polls(tree: Tree) -> Iterator[RuleFinding]:
     parents = _of_roles(tree, Role.SOURCE, Role.AGGREGATOR, Role.REPAIRER)
     return _findings(
         _pair(node, own, "poll_bo_ivl", key, factor=2, may_equal=True)
@@ -245,7 +245,7 @@ def _polls(tree: Tree) -> Iterator[Finding]:
     )
 
 
-def _cache(tree: Tree) -> Iterator[Finding]:
+def _cache(tree: Tree) -> Iterator[RuleFinding]:
     for node, own in _of_roles(tree, Role.REPAIRER):
         octets, lasts, rate = (value_of(own, key) for key in ("cache_bytes", "cache_secs", "txw_max_rte"))
         needed = rate * lasts // SECOND
@@ -257,7 +257,7 @@ def _cache(tree: Tree) -> Iterator[Finding]:
             f"{format_rate(rate)} x {format_duration(lasts)} = {_rounded(needed)}"
         )
         remedy = f'set bytes = "{_rounded(needed)}", or seconds = {max(1, octets // max(1, rate))}'
-        yield Finding(setting.path, message, remedy, (("streams",),))
+        yield RuleFinding(setting.path, message, remedy, (("streams",),))
 
 
 def _rounded(octets: int) -> str:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pgm.topology.rules.rule import Finding, Rule
+from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
 MANY_COPIES = 8  # of every packet on a unicast leg: from here on worth a warning; a guess
 
 
-def _leg(tree: Tree) -> Iterator[Finding]:
+def _leg(tree: Tree) -> Iterator[RuleFinding]:
     for segment in tree.topology.segments.values():
         path = ("segments", segment.name)
         if segment.unicast and segment.group:
             message = f"{segment.name!r} is a unicast leg and has the group {segment.group}"
-            yield Finding((*path, "group"), message, "remove group, or remove unicast where multicast works")
+            yield RuleFinding((*path, "group"), message, "remove group, or remove unicast where multicast works")
         elif segment.unicast and not any(node.addresses_on(segment.name) for node in tree.nodes):
             message = f"nobody on the unicast leg {segment.name!r} has an address"
-            yield Finding(path, message, "put the relays at both its ends on it, each with its address")
+            yield RuleFinding(path, message, "put the relays at both its ends on it, each with its address")
 
 
-def _copies(tree: Tree) -> Iterator[Finding]:
+def _copies(tree: Tree) -> Iterator[RuleFinding]:
     for segment in tree.topology.segments.values():
         if not segment.unicast:
             continue
@@ -29,7 +29,7 @@ def _copies(tree: Tree) -> Iterator[Finding]:
         if copies > MANY_COPIES:
             message = f"what a node says on the unicast leg {segment.name!r} is sent {copies} times"
             remedy = "let a relay at the far end carry the stream to a multicast segment"
-            yield Finding(("segments", segment.name, "unicast"), message, remedy)
+            yield RuleFinding(("segments", segment.name, "unicast"), message, remedy)
 
 
 RULES: Iterable[Rule] = (

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
-from pgm.topology.model import Node
+from pgm.topology.model import NodeTable
 from pgm.topology.node_plan import Role
-from pgm.topology.rules.rule import Finding, Rule
+from pgm.topology.rules.rule import Rule, RuleFinding
 from pgm.topology.tree import Tree
 
 MANY_RECEIVERS = 20  # from here on a subnet without a repairer is worth a warning; a guess
@@ -29,17 +29,17 @@ def _cycles(edges: dict[str, list[str]]) -> Iterator[list[str]]:
             return
 
 
-def _parent_loop(tree: Tree) -> Iterator[Finding]:
+def _parent_loop(tree: Tree) -> Iterator[RuleFinding]:
     edges = {node.name: [one.name for one in tree.named(node.parents)] for node in tree.nodes}
     for cycle in _cycles(edges):
         message = f"the parents form a loop: {' asks '.join(cycle)}"
         remedy = f"remove {cycle[1]!r} from the parents of {cycle[0]!r}, or whichever is nearer to the source"
-        yield Finding(("nodes", cycle[0], "parents"), message, remedy)
+        yield RuleFinding(("nodes", cycle[0], "parents"), message, remedy)
 
 
-def _segment_loop(tree: Tree) -> Iterator[Finding]:
+def _segment_loop(tree: Tree) -> Iterator[RuleFinding]:
     edges: dict[str, list[str]] = {}
-    carriers: dict[tuple[str, str], Node] = {}
+    carriers: dict[tuple[str, str], NodeTable] = {}
     for node in tree.nodes:
         if node.upstream is None or not node.is_relay:
             continue
@@ -51,10 +51,10 @@ def _segment_loop(tree: Tree) -> Iterator[Finding]:
         relays = [carriers[step] for step in pairwise(cycle)]
         names = ", ".join(relay.name for relay in relays)
         message = f"data would run in a circle: {' -> '.join(cycle)}, carried by {names}"
-        yield Finding(("nodes", relays[-1].name, "downstream"), message, "let one of them end somewhere else")
+        yield RuleFinding(("nodes", relays[-1].name, "downstream"), message, "let one of them end somewhere else")
 
 
-def _parents(tree: Tree) -> Iterator[Finding]:
+def _parents(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         for index, name in enumerate(node.parents):
             parent = tree.topology.nodes.get(name)
@@ -64,11 +64,11 @@ def _parents(tree: Tree) -> Iterator[Finding]:
             answers = [place.segment for place in parent.downs]
             if parent.role is Role.RECEIVER:
                 message = f"{node.name!r} has the receiver {name!r} as a parent: receivers repair nothing"
-                yield Finding(path, message, "name a repairer, an aggregator or a source", (("nodes", name),))
+                yield RuleFinding(path, message, "name a repairer, an aggregator or a source", (("nodes", name),))
             elif node.up.segment not in answers and _exist(tree, node.up.segment, *answers) and answers:
                 sides = f"{node.name!r} asks on {node.up.segment}, {name!r} answers on {' and '.join(answers)}"
                 message = f"a parent must sit on the node's upstream segment: {sides}"
-                yield Finding(path, message, _parent_remedy(tree, node, name), (("nodes", name),))
+                yield RuleFinding(path, message, _parent_remedy(tree, node, name), (("nodes", name),))
 
 
 def _exist(tree: Tree, *segments: str) -> bool:
@@ -76,7 +76,7 @@ def _exist(tree: Tree, *segments: str) -> bool:
     return all(name in tree.topology.segments for name in segments)
 
 
-def _parent_remedy(tree: Tree, node: Node, name: str) -> str:
+def _parent_remedy(tree: Tree, node: NodeTable, name: str) -> str:
     assert node.up is not None
     segment = node.up.segment
     near = [one.name for one in tree.answering_on(segment) if one is not node]
@@ -85,7 +85,7 @@ def _parent_remedy(tree: Tree, node: Node, name: str) -> str:
     return f"remove {name!r}; on {segment} there are {', '.join(near[:5])}"
 
 
-def _repairers(tree: Tree) -> Iterator[Finding]:
+def _repairers(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         below = {place.segment for place in node.downs}
         for index, name in enumerate(node.repairers):
@@ -96,16 +96,18 @@ def _repairers(tree: Tree) -> Iterator[Finding]:
             answers = [place.segment for place in repairer.downs]
             if repairer.role is not Role.REPAIRER:
                 message = f"{node.name!r} lists the {repairer.role.value} {name!r} among its repairers"
-                yield Finding(path, message, "list nodes of role repairer; others go to parents", (("nodes", name),))
+                yield RuleFinding(
+                    path, message, "list nodes of role repairer; others go to parents", (("nodes", name),)
+                )
             elif not below.intersection(answers) and _exist(tree, *answers):
                 where = " and ".join(answers) or "no segment"
                 wanted = f"a downstream segment of {node.name!r} ({', '.join(sorted(below)) or 'none'})"
                 message = f"the repairer {name!r} answers on {where}, not on {wanted}"
-                yield Finding(path, message, f"remove {name!r}, or name it in parents", (("nodes", name),))
+                yield RuleFinding(path, message, f"remove {name!r}, or name it in parents", (("nodes", name),))
 
 
-def _speakers(tree: Tree) -> Iterator[Finding]:
-    speaking: dict[str, Node] = {}
+def _speakers(tree: Tree) -> Iterator[RuleFinding]:
+    speaking: dict[str, NodeTable] = {}
     for node in tree.nodes:
         if not node.is_relay or node.standby_of:
             continue
@@ -114,40 +116,40 @@ def _speakers(tree: Tree) -> Iterator[Finding]:
             if other is not node:
                 message = f"the relays {other.name!r} and {node.name!r} both speak on {place.segment}"
                 remedy = f'write standby_of = "{other.name}" for {node.name!r}, or give it another segment below'
-                yield Finding(("nodes", node.name, "downstream", index), message, remedy)
+                yield RuleFinding(("nodes", node.name, "downstream", index), message, remedy)
 
 
-def _standby(tree: Tree) -> Iterator[Finding]:
+def _standby(tree: Tree) -> Iterator[RuleFinding]:
     for relay_name, standbys in tree.standbys.items():
         relay = tree.topology.nodes.get(relay_name)
         for standby in standbys:
             path = ("nodes", standby.name, "standby_of")
             if not standby.is_relay:
                 message = f"{standby.name!r} stands in for {relay_name!r} and is no relay"
-                yield Finding(path, message, "give it upstream and downstream like the relay's")
+                yield RuleFinding(path, message, "give it upstream and downstream like the relay's")
             if relay is None or not _exist(tree, *(place.segment for place in (*relay.places, *standby.places))):
                 continue
             if relay is standby or relay.standby_of or not relay.is_relay:
                 what = "itself" if relay is standby else "a standby" if relay.standby_of else "no relay"
                 message = f"{standby.name!r} stands in for {relay_name!r}, which is {what}"
-                yield Finding(path, message, "name the relay that speaks", (("nodes", relay_name),))
+                yield RuleFinding(path, message, "name the relay that speaks", (("nodes", relay_name),))
             elif standby.is_relay and _seats_of(relay) != _seats_of(standby):
                 sides = f"{_seats_of(standby)} and {_seats_of(relay)}"
                 message = f"{standby.name!r} stands in for {relay_name!r}, and their segments differ: {sides}"
-                yield Finding(path, message, "put both on the same segments", (("nodes", relay_name),))
+                yield RuleFinding(path, message, "put both on the same segments", (("nodes", relay_name),))
             if standby is not standbys[0]:
                 message = (
                     f"{standbys[0].name!r} and {standby.name!r} both stand in for {relay_name!r}: both would take over"
                 )
-                yield Finding(path, message, "keep one standby for each relay")
+                yield RuleFinding(path, message, "keep one standby for each relay")
 
 
-def _seats_of(relay: Node) -> str:
+def _seats_of(relay: NodeTable) -> str:
     below = ", ".join(sorted(place.segment for place in relay.downstream))
     return f"{relay.upstream.segment if relay.upstream else ''} to {below}"
 
 
-def _silent_segments(tree: Tree) -> Iterator[Finding]:
+def _silent_segments(tree: Tree) -> Iterator[RuleFinding]:
     """Segments where nothing arrives although somebody listens; those below one that is silent itself follow from it."""
     feeders: defaultdict[str, list[str]] = defaultdict(list)  # segment -> those from which relays carry data to it
     for node in tree.nodes:
@@ -163,10 +165,10 @@ def _silent_segments(tree: Tree) -> Iterator[Finding]:
         names = ", ".join(listening[:3]) + (f" and {len(listening) - 3} more" if len(listening) > 3 else "")
         message = f"no stream arrives on {name}, where {names} listen{'s' if len(listening) == 1 else ''}"
         remedy = f"put a source on {name}, or a relay with {name} downstream and a source above it"
-        yield Finding(("segments", name), message, remedy, (("nodes",),))
+        yield RuleFinding(("segments", name), message, remedy, (("nodes",),))
 
 
-def _fed(tree: Tree) -> Iterator[Finding]:
+def _fed(tree: Tree) -> Iterator[RuleFinding]:
     yield from _silent_segments(tree)
     sent = {name for node in tree.nodes if node.role is Role.SOURCE for name in node.streams}
     for node in tree.nodes:
@@ -182,10 +184,10 @@ def _fed(tree: Tree) -> Iterator[Finding]:
             else:
                 message = f"the stream {name!r} that {node.name!r} wants does not reach {node.up.segment}"
                 remedy = f"let the relays above it carry it too; what arrives is {', '.join(sorted(arriving))}"
-            yield Finding(("nodes", node.name, "streams", index), message, remedy, (("nodes",),))
+            yield RuleFinding(("nodes", node.name, "streams", index), message, remedy, (("nodes",),))
 
 
-def _stream_segment(tree: Tree) -> Iterator[Finding]:
+def _stream_segment(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         if node.role is not Role.SOURCE:
             continue
@@ -196,33 +198,33 @@ def _stream_segment(tree: Tree) -> Iterator[Finding]:
                     f"the stream {name!r} belongs on {stream.segment}, its source {node.name!r} is on {node.segment}"
                 )
                 remedy = f'write segment = "{node.segment}" for the stream, or move the source'
-                yield Finding(("streams", name, "segment"), message, remedy)
+                yield RuleFinding(("streams", name, "segment"), message, remedy)
 
 
-def _offers(tree: Tree) -> Iterator[Finding]:
+def _offers(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         mode = tree.settings[node.name].get("dlr_mode")
         if mode is not None and mode.value != "off" and node.role is Role.REPAIRER and node.is_relay:
             message = f"the relay {node.name!r} offers itself as a repairer ({mode.value}): those below ask it anyway"
-            yield Finding(mode.path, message, 'write dlr_mode = "off" for it, or give it one segment')
+            yield RuleFinding(mode.path, message, 'write dlr_mode = "off" for it, or give it one segment')
 
 
-def _no_parents(tree: Tree) -> Iterator[Finding]:
+def _no_parents(tree: Tree) -> Iterator[RuleFinding]:
     for node in tree.nodes:
         if node.role is not Role.SOURCE and not node.parents:
             near = [one.name for one in tree.answering_on(node.up.segment if node.up else "") if one is not node]
             message = f"the {node.role.value} {node.name!r} has no parents: it asks whoever the SPMs name"
             named = ", ".join(f'"{name}"' for name in near[:3]) or '"..."'
-            yield Finding(("nodes", node.name), message, f"write parents = [{named}]")
+            yield RuleFinding(("nodes", node.name), message, f"write parents = [{named}]")
 
 
-def _no_repairer(tree: Tree) -> Iterator[Finding]:
+def _no_repairer(tree: Tree) -> Iterator[RuleFinding]:
     for name in tree.topology.segments:
         nodes = tree.on.get(name, [])
         receivers = sum(node.instances for node in nodes if node.role is Role.RECEIVER)
         if receivers > MANY_RECEIVERS and not tree.repairers_on(name):
             message = f"{name} has {receivers} receivers and no repairer: every loss is repaired from farther away"
-            yield Finding(("segments", name), message, f'add a node with role = "repairer" and segment = "{name}"')
+            yield RuleFinding(("segments", name), message, f'add a node with role = "repairer" and segment = "{name}"')
 
 
 RULES = (

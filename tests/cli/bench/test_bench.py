@@ -15,7 +15,7 @@ import trio
 from deploy.bench.benchmarks.record import receivers
 from deploy.bench.benchmarks.recorded_repairs import repairs
 from deploy.bench.contenders.registry import CONTENDERS
-from deploy.bench.settings import Settings
+from deploy.bench.settings import BenchSettings
 from tests.cli.command import Ended, command, environment, invoked, marked, pgm
 from tests.cli.test_json import documented
 from tests.interop.support.zmq_scene import needs_zeromq
@@ -196,7 +196,7 @@ def test_idle_roles() -> None:
 
 
 def test_recording(tmp_path: Path) -> None:
-    settings = Settings(seconds=0.2, runs=1, folder=tmp_path)
+    settings = BenchSettings(seconds=0.2, runs=1, folder=tmp_path)
     rows = trio.run(receivers, settings)
     assert [row["part"] for row in rows] == ["plain", "recorded"]
     for row in rows:

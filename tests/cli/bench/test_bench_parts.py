@@ -22,18 +22,18 @@ from deploy.bench.command import BENCHMARKS
 from deploy.bench.contender import Job
 from deploy.bench.contenders.raw_gso import RawGso
 from deploy.bench.limits import limited_by
-from deploy.bench.peer import Usage, running
-from deploy.bench.peers.arrivals import Arrivals
-from deploy.bench.peers.messages import PROBE, Maker, Tally
+from deploy.bench.peer import ProcessUsage, running
+from deploy.bench.peers.arrivals import ArrivalLog
+from deploy.bench.peers.messages import PROBE, MessageMaker, MessageTally
 from deploy.bench.peers.pace import Pace
-from deploy.bench.peers.round_trips import Answered, Trips
+from deploy.bench.peers.round_trips import RoundTrips, TripResult
 from deploy.bench.place import Loopback, loss_rule
 from deploy.bench.plot import DRAWN, label, plot
 from deploy.bench.ratios import part_of, ratios_of
-from deploy.bench.search import Maximum, Search
-from deploy.bench.settings import Settings
+from deploy.bench.search import Maximum, RateSearch
+from deploy.bench.settings import BenchSettings
 from deploy.bench.tree import MOST_SIMULATED, three_tiers
-from deploy.bench.trial import Outcome, Role
+from deploy.bench.trial import PeerResult, TrialResult
 from deploy.bench.turns import Searcher, by_turns
 from deploy.bench.view import FIELDS, remarks
 from deploy.node.supervisor import object_in
@@ -44,10 +44,10 @@ from pgm.units import parse_fraction
 SIZE = 1000
 
 
-def outcome(rate: float, offered: float, carried: float, lost: int = 0, cpu_s: float = 0.5) -> Outcome:
+def outcome(rate: float, offered: float, carried: float, lost: int = 0, cpu_s: float = 0.5) -> TrialResult:
     """A second of it."""
     sent = round(offered)
-    return Outcome(
+    return TrialResult(
         size=SIZE,
         rate=rate,
         sent=sent,
@@ -56,8 +56,8 @@ def outcome(rate: float, offered: float, carried: float, lost: int = 0, cpu_s: f
         damaged=0,
         seconds=max(1.0, sent / carried),
         send_s=1.0,
-        sender=Role({}, cpu_s, 0),
-        receiver=Role({}, cpu_s, 0),
+        sender=PeerResult({}, cpu_s, 0),
+        receiver=PeerResult({}, cpu_s, 0),
         kernel_drops=lost,
         datagrams=sent,
     )
@@ -71,14 +71,14 @@ class Line:
         self.fastest = fastest
         self.rates: list[float] = []
 
-    async def run(self, rate: float) -> Outcome:
+    async def run(self, rate: float) -> TrialResult:
         self.rates.append(rate)
         offered = min(rate or self.fastest, self.fastest)
         return outcome(rate, offered, self.fastest, lost=max(0, round(offered - self.capacity)))
 
 
 def found(line: Line, runs: int = 3, precision: float = 0.02) -> Maximum:
-    return trio.run(Search(line.run, runs, precision).maximum)
+    return trio.run(RateSearch(line.run, runs, precision).maximum)
 
 
 @pytest.mark.parametrize("capacity", [100, 5_000, 50_000, 93_000, 99_990])
@@ -96,10 +96,10 @@ def test_a_sender_that_slows_down_while_it_drowns_others_is_asked_for_more_than_
     """Flat out it sends less than by a rate that all can bear."""
     line = Line(80_000, fastest=100_000)
 
-    async def run(rate: float) -> Outcome:
+    async def run(rate: float) -> TrialResult:
         return await line.run(rate) if rate else outcome(0.0, 50_000, 40_000, lost=1000)
 
-    maximum = trio.run(Search(run, 3, 0.02).maximum)
+    maximum = trio.run(RateSearch(run, 3, 0.02).maximum)
     assert maximum.median is not None
     assert 77_000 <= maximum.median.messages_per_s <= 80_001
 
@@ -114,9 +114,9 @@ def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
 
 
 def test_with_a_precision_of_everything_any_rate_will_do() -> None:
-    assert trio.run(Search((line := Line(200_000, 100_000)).run, 1, 1.0).maximum).median is not None
+    assert trio.run(RateSearch((line := Line(200_000, 100_000)).run, 1, 1.0).maximum).median is not None
     assert line.rates == [0.0]
-    maximum = trio.run(Search((line := Line(30_000, 100_000)).run, 1, 1.0).maximum)
+    maximum = trio.run(RateSearch((line := Line(30_000, 100_000)).run, 1, 1.0).maximum)
     assert maximum.median is not None
     assert line.rates == [0.0, maximum.median.messages_per_s]
     assert line.rates[1] <= 30_000
@@ -125,10 +125,10 @@ def test_with_a_precision_of_everything_any_rate_will_do() -> None:
 def test_a_sender_that_is_whole_flat_out_and_faster_by_a_rate_is_searched_on() -> None:
     line = Line(capacity=190_000, fastest=400_000)
 
-    async def run(rate: float) -> Outcome:
+    async def run(rate: float) -> TrialResult:
         return await line.run(rate) if rate else outcome(0.0, 100_000, 100_000)
 
-    maximum = trio.run(Search(run, 3, 0.02).maximum)
+    maximum = trio.run(RateSearch(run, 3, 0.02).maximum)
     assert maximum.median is not None
     assert 184_000 <= maximum.median.messages_per_s <= 190_001
 
@@ -141,13 +141,13 @@ def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
         line = Line(capacity, fastest=100_000)
 
         async def one(searcher: Searcher) -> Maximum:
-            async def run(rate: float) -> Outcome:
+            async def run(rate: float) -> TrialResult:
                 async with searcher.trial():
                     said.append(name)
                     await trio.lowlevel.checkpoint()
                     return await line.run(rate)
 
-            return await Search(run, 3, 0.02, searcher.found).maximum()
+            return await RateSearch(run, 3, 0.02, searcher.found).maximum()
 
         return one
 
@@ -184,7 +184,7 @@ class Stalling(Line):
         super().__init__(capacity=80_000, fastest=100_000)
         self.stalls = stalls
 
-    async def run(self, rate: float) -> Outcome:
+    async def run(self, rate: float) -> TrialResult:
         made = await super().run(rate)
         offered = made.offered_per_s
         is_stalled = len(self.rates) - 1 in self.stalls and made.is_whole
@@ -233,7 +233,7 @@ def test_a_rate_that_was_lucky_once_is_not_a_result() -> None:
     """Every second trial above half of the capacity fails: what is found is below."""
 
     class Flaky(Line):
-        async def run(self, rate: float) -> Outcome:
+        async def run(self, rate: float) -> TrialResult:
             made = await super().run(rate)
             is_lucky = len(self.rates) % 2 == 0 and made.offered_per_s <= self.capacity
             is_safe = made.offered_per_s <= self.capacity / 2
@@ -248,7 +248,7 @@ def test_every_benchmark_has_its_table_and_its_picture() -> None:
 
 
 def test_bursts_are_told_from_a_steady_stream() -> None:
-    steady, bursts = Arrivals(1_000_000), Arrivals(1_000_000)
+    steady, bursts = ArrivalLog(1_000_000), ArrivalLog(1_000_000)
     for number in range(10):
         steady.add(1000, 10**9 + number * 10**6)
         bursts.add(1000, 10**9 + number // 5 * 5 * 10**6)
@@ -274,7 +274,7 @@ def test_what_limits_is_told_from_cpu_and_drops() -> None:
 
 @pytest.mark.parametrize("size", [8, 70, 1400, 8192, 1_000_000])
 def test_a_complete_stream_is_whole(size: int) -> None:
-    maker, tally = Maker(size), Tally(size)
+    maker, tally = MessageMaker(size), MessageTally(size)
     tally.add(maker.probe())
     for _ in range(3):
         tally.add(maker.next())
@@ -286,7 +286,7 @@ def test_a_complete_stream_is_whole(size: int) -> None:
 
 
 def test_missing_disordered_and_damaged_messages_are_seen() -> None:
-    maker, tally = Maker(100), Tally(100)
+    maker, tally = MessageMaker(100), MessageTally(100)
     rows = maker.next().copy()
     tally.add(rows[:10])
     tally.add(rows[12:20])
@@ -306,7 +306,7 @@ def test_missing_disordered_and_damaged_messages_are_seen() -> None:
 
 
 def test_messages_taken_one_by_one_are_checked_too() -> None:
-    tally = Tally(50)
+    tally = MessageTally(50)
     for number in (PROBE, 0, 1, 3, 2):
         tally.add_one(number.to_bytes(8, "big") + bytes(42))
     assert (tally.probes, tally.messages, tally.missing, tally.disordered) == (1, 4, 1, 1)
@@ -447,19 +447,19 @@ async def test_a_run_in_which_nothing_came_is_a_row_and_no_accident(
         return {"seconds": 1.0, "snapshot": {"counters": {}, "cpu_s": 0.1}}
 
     monkeypatch.setattr(recording, "run_tree", nothing)
-    rows = await recording.receivers(Settings(seconds=0.01, runs=1, folder=tmp_path))
+    rows = await recording.receivers(BenchSettings(seconds=0.01, runs=1, folder=tmp_path))
     assert [(row["mb_per_s"], row["of_plain"]) for row in rows] == [(0.0, None), (0.0, None)]
 
 
 def test_a_contender_that_answers_nothing_is_not_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The distribution of no times is one of zeros."""
-    asked = Trips(0.0)
+    asked = RoundTrips(0.0)
     asked._counts_from_ns = 0
     asked.begin()
-    asked.end(Answered.NO)
+    asked.end(TripResult.NO)
 
     class End:
-        usage = Usage(0.0, 0)
+        usage = ProcessUsage(0.0, 0)
 
         async def tell(self, _word: str) -> None:
             pass

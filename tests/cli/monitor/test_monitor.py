@@ -24,7 +24,7 @@ import trio
 import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.monitor.http_service import MOST_REQUESTS, Door
+from deploy.monitor.http_service import MOST_REQUESTS, AccessControl
 from deploy.monitor.monitor import DEFAULT_PORT, warn_of_others
 from pgm.core.counters import ROWS
 from tests.cli.command import invoked
@@ -232,7 +232,7 @@ def test_a_crowd_is_told_to_come_again() -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
 
-        door = Door(slow, None)
+        door = AccessControl(slow, None)
         async with trio.open_nursery() as nursery:
             for _ in range(MOST_REQUESTS + 3):
                 nursery.start_soon(door, {"type": "http", "path": "/", "headers": []}, None, send)

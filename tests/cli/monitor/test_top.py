@@ -26,7 +26,7 @@ from textual.widgets import DataTable, Footer, Static
 from deploy.monitor import top_screen as screen
 from deploy.monitor.columns import FIGURES, as_markdown, span
 from deploy.monitor.listen_commands import command_lines
-from deploy.monitor.nodes import Nodes, Seen, State
+from deploy.monitor.nodes import NodeRecord, NodeState, NodeWatch
 from deploy.monitor.top_screen import NodeScreen, TopApp, chosen_columns, in_order
 from pgm import Message, blocking
 from pgm.errors import ProcessError
@@ -95,7 +95,7 @@ def test_nodes_come_go_and_are_looked_into(tree: Processes) -> None:
 
 
 async def _drive(tree: Processes) -> None:
-    app = TopApp(Nodes())
+    app = TopApp(NodeWatch())
     async with app.run_test(size=(160, 50)) as pilot:
         await until(pilot, lambda: len(rows(app)) == 2)
         heads = [str(one.label) for one in app.screen_stack[0].query_one(DataTable).ordered_columns]
@@ -159,7 +159,7 @@ def test_without_room_for_files_it_says_so_and_goes_on(monkeypatch: pytest.Monke
 
 
 async def _run_out_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    app = TopApp(Nodes())
+    app = TopApp(NodeWatch())
     async with app.run_test(size=(160, 50)) as pilot:
         await until(pilot, lambda: len(rows(app)) >= 2)
         seen = [row[0] for row in rows(app)]
@@ -207,7 +207,7 @@ def test_on_a_terminal_and_what_it_says_to_copy(tree: Processes) -> None:
     assert [row["node"] for row in lines] == ["source", "desk-1"]
     with blocking.open_receiver(tree.file, node="desk-3", answer="yes"):
         tree.until("desk-3", lambda snapshot: (snapshot["last_event"] or {}).get("id") == "opened")
-        assert [one.name for one in Nodes().look().nodes if one.is_up] == ["source", "desk-1", "desk-3"]
+        assert [one.name for one in NodeWatch().look().nodes if one.is_up] == ["source", "desk-1", "desk-3"]
     for name in ("source", "desk-1"):
         _listens_and_asks_for_nothing(tree, command_lines(tree.status(name)))
 
@@ -247,18 +247,18 @@ def _is_drawn_and_ends(tree: Processes) -> None:
         os.close(main)
 
 
-def node(name: str, state: State = State.UP, **counters: int) -> Seen:
+def node(name: str, state: NodeState = NodeState.UP, **counters: int) -> NodeRecord:
     """A receiver that has counted something."""
     snapshot = {"counters": counters, "rates": {}, "sessions": [], "segments": [], "uptime_s": 5.0}
-    return Seen("tree", name, "receiver", state, 0.0, None if state is State.ABSENT else snapshot)
+    return NodeRecord("tree", name, "receiver", state, 0.0, None if state is NodeState.ABSENT else snapshot)
 
 
 def test_sorting_puts_what_has_no_number_last() -> None:
     nodes = [
         node("a", lost_sqns=1),
-        node("b", State.ABSENT),
+        node("b", NodeState.ABSENT),
         node("c", lost_sqns=3),
-        node("d", State.GONE, lost_sqns=2),
+        node("d", NodeState.GONE, lost_sqns=2),
     ]
     falling = [one.name for one in in_order(nodes, "lost", falling=True)]
     rising = [one.name for one in in_order(nodes, "lost", falling=False)]
@@ -274,7 +274,7 @@ def test_columns_fit(width: int) -> None:
 
 
 def test_nodes_of_one_name_are_told_apart() -> None:
-    other = Seen("other tree", "desk-1")
+    other = NodeRecord("other tree", "desk-1")
     assert list(chosen_columns([node("desk-1"), other], 40))[:2] == ["topology", "node"]
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from deploy.demo.view import LiveView
 from deploy.terminal.account_tables import received_table, traffic_table
-from deploy.terminal.tables import Column, table
+from deploy.terminal.tables import TableColumn, table
 
 WIDTHS = (40, 60, 80, 100, 160)
 
@@ -23,7 +23,13 @@ def shown(what: RenderableType, width: int, height: int = 24) -> list[str]:
     return capture.get().splitlines()
 
 
-COLUMNS = (Column("node"), Column("NAKed sqns in", 2), Column("lost"), Column("RDATA passed on", 1), Column("up", 3))
+COLUMNS = (
+    TableColumn("node"),
+    TableColumn("NAKed sqns in", 2),
+    TableColumn("lost"),
+    TableColumn("RDATA passed on", 1),
+    TableColumn("up", 3),
+)
 ROWS = [
     ["subnet-1-aggregator", "1,234,567", "0", "7,654,321", "3 s"],
     ["source", "1", "22,222,222", "2", "100 s"],

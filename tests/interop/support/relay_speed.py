@@ -21,11 +21,11 @@ import trio
 from deploy.bench.contender import Job
 from deploy.bench.contenders.openpgm_examples import OpenPgmExamples
 from deploy.bench.peer import Peer, running
-from deploy.bench.place import ETHERNET_MTU, Place, open_place
-from deploy.bench.search import Search
+from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
+from deploy.bench.search import RateSearch
 from deploy.bench.settings import allowed_buffer
 from deploy.bench.tree import chain
-from deploy.bench.trial import Outcome, Role, environment
+from deploy.bench.trial import PeerResult, TrialResult, environment
 from pgm.errors import ProcessError
 
 SHARE = 0.8  # of what the forwarder carries
@@ -50,7 +50,7 @@ class Middle:
     command: tuple[str, ...]
 
 
-def middles(place: Place, folder: Path) -> dict[str, Middle]:
+def middles(place: BenchNetwork, folder: Path) -> dict[str, Middle]:
     """Everybody who can: forwarders in three kinds, relays in two."""
     buffer = allowed_buffer(_BUFFER)
     seats = [place.group(0), str(place.port), place.seat(1, 0).address, place.group(1), place.seat(1, 1).address]
@@ -90,7 +90,7 @@ async def until_quiet() -> None:
 class Trials:
     """Trials of one place: four processes with two receivers."""
 
-    place: Place
+    place: BenchNetwork
     folder: Path
     seconds: float
     receivers: int
@@ -106,7 +106,7 @@ class Trials:
             await peer.until("ready", _START_S)
             yield peer
 
-    async def run(self, middle: Middle, rate: float) -> Outcome:
+    async def run(self, middle: Middle, rate: float) -> TrialResult:
         """One: what the receiver got that got least. Raises `ProcessError`."""
         buffer = allowed_buffer(_BUFFER)
         job = Job(self.place, SIZE, rate=rate, seconds=self.seconds, rcvbuf=buffer, sndbuf=buffer, quiet_s=_QUIET_S)
@@ -129,7 +129,7 @@ class Trials:
                 await desk.tell(f"expect {sent['messages']}")
             got = [await self._result(desk) for desk in desks]
             worst = min(got, key=lambda one: one["messages"])
-            return Outcome(
+            return TrialResult(
                 size=SIZE,
                 rate=rate,
                 sent=sent["messages"],
@@ -138,8 +138,8 @@ class Trials:
                 damaged=sum(one["resets"] for one in got),
                 seconds=max(one["last_ns"] - one["first_ns"] for one in got) / 1e9,
                 send_s=sent["seconds"],
-                sender=Role(sent, 0.0, 0),
-                receiver=Role(worst, 0.0, 0),
+                sender=PeerResult(sent, 0.0, 0),
+                receiver=PeerResult(worst, 0.0, 0),
                 kernel_drops=self._drops() - drops_before,
                 datagrams=0,
             )
@@ -163,7 +163,7 @@ def _say(text: str) -> None:
 async def lossless(trials: Trials, middle: Middle, runs: int, precision: float) -> float:
     """Messages a second, 0 where every rate loses."""
 
-    async def run(rate: float) -> Outcome:
+    async def run(rate: float) -> TrialResult:
         outcome = await trials.run(middle, rate)
         if outcome.is_whole and outcome.kernel_drops:  # repaired, but lost on the way
             outcome = attrs.evolve(outcome, received=outcome.sent - 1)
@@ -171,7 +171,7 @@ async def lossless(trials: Trials, middle: Middle, runs: int, precision: float) 
         _say(f"  {middle.name}, {rate:,.0f} asked: {outcome.messages_per_s:,.0f} a second, {flaw}")
         return outcome
 
-    found = await Search(run, runs, precision).maximum()
+    found = await RateSearch(run, runs, precision).maximum()
     return found.median.messages_per_s if found.median is not None else 0.0
 
 

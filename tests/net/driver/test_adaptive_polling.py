@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.net.driver.adaptive_polling import Looks
+from pgm.net.driver.adaptive_polling import AdaptivePolling
 from pgm.units import MICROSECOND, MILLISECOND
 
 IVL = 150 * MICROSECOND
 
 
 def test_nothing_is_looked_for_until_a_sleep_was_short() -> None:
-    looks = Looks(IVL)
+    looks = AdaptivePolling(IVL)
     assert looks.ivl == 0
     looks.slept(MILLISECOND)
     assert looks.ivl == 0
@@ -21,7 +21,7 @@ def test_nothing_is_looked_for_until_a_sleep_was_short() -> None:
 
 
 def test_answers_that_come_soon_are_looked_for_all_the_time() -> None:
-    looks = Looks(IVL)
+    looks = AdaptivePolling(IVL)
     looks.slept(IVL)
     for _ in range(1000):
         looks.looked(IVL // 4, found=True)
@@ -29,7 +29,7 @@ def test_answers_that_come_soon_are_looked_for_all_the_time() -> None:
 
 
 def test_one_long_sleep_ends_it() -> None:
-    looks = Looks(IVL)
+    looks = AdaptivePolling(IVL)
     looks.slept(IVL)
     looks.looked(IVL // 4, found=True)
     looks.slept(10 * IVL)
@@ -37,7 +37,7 @@ def test_one_long_sleep_ends_it() -> None:
 
 
 def test_who_waits_for_a_slow_answer_goes_on_for_a_while_since_the_other_end_may_begin_to_look_too() -> None:
-    looks = Looks(IVL)
+    looks = AdaptivePolling(IVL)
     looks.slept(IVL)
     for _ in range(5):
         looks.looked(IVL * 3 // 4, found=True)
@@ -48,7 +48,7 @@ def test_who_waits_for_a_slow_answer_goes_on_for_a_while_since_the_other_end_may
 
 
 def test_a_look_that_was_interrupted_is_the_last_for_hundreds_of_sleeps() -> None:
-    looks = Looks(IVL)
+    looks = AdaptivePolling(IVL)
     looks.slept(IVL)
     looks.looked(5 * MILLISECOND, found=True)
     sleeps = 0
@@ -59,7 +59,7 @@ def test_a_look_that_was_interrupted_is_the_last_for_hundreds_of_sleeps() -> Non
 
 
 def test_without_time_to_look_nothing_is_ever_looked_for() -> None:
-    looks = Looks(0)
+    looks = AdaptivePolling(0)
     for ns in (0, 1, MILLISECOND):
         looks.slept(ns)
         assert looks.ivl == 0
@@ -69,7 +69,7 @@ def test_without_time_to_look_nothing_is_ever_looked_for() -> None:
 def test_looks_cost_no_more_than_the_sleeps_that_they_spare_and_a_little(
     steps: list[tuple[int, int, bool]],
 ) -> None:
-    looks, spent, sleeps, spared = Looks(IVL), 0, 0, 0
+    looks, spent, sleeps, spared = AdaptivePolling(IVL), 0, 0, 0
     for sleep_ns, look_ns, found in steps:
         if looks.ivl:
             looks.looked(look_ns, found=found)

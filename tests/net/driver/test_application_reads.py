@@ -13,7 +13,7 @@ import pgm
 from pgm import Batch, Message
 from pgm.core.effects import CloseCause, Closed, Effect
 from pgm.impairments import Impairment, Injector
-from pgm.net.driver.application_reads import GIVE_BACK_S, Lead
+from pgm.net.driver.application_reads import GIVE_BACK_S, ApplicationReader
 from pgm.net.endpoint import source as source_module
 from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS
 from pgm.net.endpoint.receiver import Receiver
@@ -361,7 +361,7 @@ async def test_who_is_late_does_not_rest_before_all_is_read(autojump_clock: trio
             reads[autojump_clock.current_time() > began] += 1
             return 512 * KIB
 
-        lead = Lead(near, read, lambda: 0.002, 0)
+        lead = ApplicationReader(near, read, lambda: 0.002, 0)
         began = autojump_clock.current_time()
         for _ in range(waiting + 1):
             await lead.wait()

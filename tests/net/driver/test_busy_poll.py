@@ -19,7 +19,7 @@ from pgm import Batch, CloseCause, Closed, Lost, Message, Opened, UsageError
 from pgm.core.effects import Send, alone
 from pgm.errors import PayloadTooLarge
 from pgm.impairments import Impairment, Injector
-from pgm.net.endpoint.busy_poll import Receiver
+from pgm.net.endpoint.busy_poll import BusyPollReceiver
 from pgm.net.endpoint.inbox import OCTETS_BETWEEN_READS
 from pgm.net.link.link import Link, WouldBlock
 from pgm.topology.load import loads
@@ -38,7 +38,7 @@ def messages_of_sizes(sizes: list[int], seed: int = 1) -> list[bytes]:
     return [rng.randbytes(size) for size in sizes]
 
 
-def take(receiver: Receiver, until: Callable[[list[object]], bool]) -> list[object]:
+def take(receiver: BusyPollReceiver, until: Callable[[list[object]], bool]) -> list[object]:
     """Items until something holds of them."""
     items: list[object] = []
     give_up = time.monotonic() + PATIENCE_S

@@ -14,7 +14,7 @@ import pytest
 import pgm.blocking
 from pgm import Message, UsageError
 from pgm.core.effects import Effect, Effects, Notice, Send
-from pgm.net.endpoint.busy_poll import Source
+from pgm.net.endpoint.busy_poll import BusyPollSource
 from pgm.wire.formats import PacketType
 from tests.net.support.places import Place
 
@@ -26,7 +26,7 @@ _SQN_AT, _TYPE_AT = 16, 4
 class _Told:
     """A source whose core has something to tell at each of its first deadlines, before what it sends."""
 
-    def __init__(self, source: Source, most: int, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, source: BusyPollSource, most: int, patch: pytest.MonkeyPatch) -> None:
         self.left = most
         self.sqns: list[int] = []  # of data, as they went to the link
         core, link = source._core, source.links[0]
@@ -63,7 +63,7 @@ class _Handler:
     """Sends a message at every notice."""
 
     def __init__(self, size: int = 8) -> None:
-        self.source: Source | None = None
+        self.source: BusyPollSource | None = None
         self.sent: list[bytes] = []
         self.numbers: list[int] = []
         self.deepest = 0
@@ -80,7 +80,7 @@ class _Handler:
 @contextmanager
 def telling_source(
     place: Place, patch: pytest.MonkeyPatch, handler: _Handler, notices: int, **parameters: object
-) -> Iterator[tuple[Source, _Told]]:
+) -> Iterator[tuple[BusyPollSource, _Told]]:
     url = place.url(fin_quiet_ivl="100ms", **parameters)
     with pgm.blocking.open_source(url, busy_poll=True, on_notice=handler) as source:
         handler.source = source

@@ -10,9 +10,9 @@ import pytest
 import pgm.blocking
 from pgm import Batch, Message
 from pgm.net.driver import busy_poll_driver as busy_poll
-from pgm.net.endpoint.busy_poll import Receiver, Source
+from pgm.net.endpoint.busy_poll import BusyPollReceiver, BusyPollSource
 from pgm.net.link.link import Link
-from pgm.net.link.reader import Arrival, TakeAlone
+from pgm.net.link.reader import SocketRead, TakeAlone
 from tests.net.support.places import Place
 from tests.net.support.taking import PATIENCE_S, payload_of
 
@@ -27,7 +27,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
     read = Link.read
 
-    def noted(link: Link, sock: object, *, gathers: bool = True, take: TakeAlone | None = None) -> Arrival | None:
+    def noted(link: Link, sock: object, *, gathers: bool = True, take: TakeAlone | None = None) -> SocketRead | None:
         found.append(gathers)
         return read(link, sock, gathers=gathers, take=take)  # type: ignore[arg-type]
 
@@ -36,7 +36,7 @@ def gathered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @contextmanager
-def begun(place: Place) -> Iterator[tuple[Source, Receiver]]:
+def begun(place: Place) -> Iterator[tuple[BusyPollSource, BusyPollReceiver]]:
     """A stream that has begun, and single packets are what is looked for."""
     with (
         pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,

@@ -10,7 +10,7 @@ import trio.testing
 
 from pgm.core.counters import Counters
 from pgm.core.effects import NOTHING, Effect, Effects
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.units import MILLISECOND as MS
 from pgm.units import NEVER, SECOND
 from tests.net.support.listening import PATIENCE_S
@@ -47,10 +47,10 @@ class _Nobody:
         return NOTHING
 
 
-async def started(nursery: trio.Nursery) -> tuple[_Core, Driver]:
+async def started(nursery: trio.Nursery) -> tuple[_Core, TrioDriver]:
     """A driver whose task sleeps without end."""
     core: Any = _Core()
-    driver = Driver(core, (), _Nobody())
+    driver = TrioDriver(core, (), _Nobody())
     nursery.start_soon(driver.run)
     await trio.testing.wait_all_tasks_blocked()
     return core, driver

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from pgm import Batch
-from pgm.net.driver.process_sleep import Pauses
+from pgm.net.driver.process_sleep import ProcessSleep
 from pgm.topology.load import loads
 from pgm.units import MILLISECOND, SECOND
 from tests.net.support.elements import running
@@ -18,7 +18,7 @@ from tests.net.support.places import Place, below_a_relay
 LENGTH = 30 * MILLISECOND
 
 
-def took_ns(pauses: Pauses, length_ns: int = LENGTH) -> tuple[bool, int]:
+def took_ns(pauses: ProcessSleep, length_ns: int = LENGTH) -> tuple[bool, int]:
     begun_ns = time.monotonic_ns()
     return pauses.pause(length_ns), time.monotonic_ns() - begun_ns
 
@@ -26,7 +26,7 @@ def took_ns(pauses: Pauses, length_ns: int = LENGTH) -> tuple[bool, int]:
 def test_a_pause_lasts_as_long_as_it_should_and_ends_when_another_socket_brings_something() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        pauses = Pauses([ours])
+        pauses = ProcessSleep([ours])
         has_paused, length_ns = took_ns(pauses)
         assert has_paused
         assert LENGTH <= length_ns < 10 * LENGTH
@@ -35,19 +35,19 @@ def test_a_pause_lasts_as_long_as_it_should_and_ends_when_another_socket_brings_
 
 
 def test_other_tasks_get_their_turn() -> None:
-    pauses = Pauses([])
+    pauses = ProcessSleep([])
     assert [pauses.pause(0) for _ in range(16)] == 2 * [*[True] * 7, False]
 
 
 @pytest.mark.parametrize("ivl", ["5ms", "0ms"])
 async def test_what_a_pausing_relay_passes_on_is_whole(place: Place, ivl: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, pause, lengths = 60, Pauses.pause, []
+    rows, pause, lengths = 60, ProcessSleep.pause, []
 
-    def noted(pauses: Pauses, length_ns: int) -> bool:
+    def noted(pauses: ProcessSleep, length_ns: int) -> bool:
         lengths.append(length_ns)
         return pause(pauses, length_ns)
 
-    monkeypatch.setattr(Pauses, "pause", noted)
+    monkeypatch.setattr(ProcessSleep, "pause", noted)
     pausing = f'rx_bulk_rte = "10kB/s", rx_bulk_ivl = "{ivl}"'
     topology = loads(below_a_relay(place, "repairer", relay=pausing, rate="160Mbit/s"))
     async with running(topology, "relay", "desk-1", "source", is_alone=True) as tree:

@@ -10,9 +10,9 @@ import pgm
 import pgm.blocking
 from pgm import Batch
 from pgm.core.counters import Counters
-from pgm.net.driver.read_moderation import Moderation
-from pgm.net.driver.rest_settings import rests as rests_told
-from pgm.net.driver.rest_settings import rests_of_element
+from pgm.net.driver.read_moderation import ReadModeration
+from pgm.net.driver.rest_settings import element_moderation_settings
+from pgm.net.driver.rest_settings import read_moderation_settings as rests_told
 from pgm.parameters import Parameters
 from pgm.units import MIB, MILLISECOND
 from tests.net.support.places import Place
@@ -22,7 +22,7 @@ IVL = 2 * MILLISECOND
 PATIENCE_S = 20.0
 
 
-def rests(moderation: Moderation, rate: int, *, begun_ns: int = 10**9, windows: int = 3) -> list[int]:
+def rests(moderation: ReadModeration, rate: int, *, begun_ns: int = 10**9, windows: int = 3) -> list[int]:
     """What it says at the end of each of some windows of 10 ms, read each millisecond."""
     said = []
     for window in range(windows):
@@ -34,20 +34,20 @@ def rests(moderation: Moderation, rate: int, *, begun_ns: int = 10**9, windows: 
 
 
 def test_only_much_is_moderated() -> None:
-    assert rests(Moderation(IVL, MUCH, MIB, Counters()), 2 * MUCH)[1:] == [IVL, IVL]
-    assert rests(Moderation(IVL, MUCH, MIB, Counters()), MUCH // 2) == [0, 0, 0]
-    assert rests(Moderation(0, MUCH, MIB, Counters()), 2 * MUCH) == [0, 0, 0]
+    assert rests(ReadModeration(IVL, MUCH, MIB, Counters()), 2 * MUCH)[1:] == [IVL, IVL]
+    assert rests(ReadModeration(IVL, MUCH, MIB, Counters()), MUCH // 2) == [0, 0, 0]
+    assert rests(ReadModeration(0, MUCH, MIB, Counters()), 2 * MUCH) == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("rate", "wanted"), [(700_000_000, MIB * 10**9 // 700_000_000), (1_200_000_000, 0)])
 def test_a_rest_fills_no_more_than_the_room_there_is(rate: int, wanted: int) -> None:
-    assert rests(Moderation(IVL, MUCH, MIB, Counters()), rate)[-1] == wanted
+    assert rests(ReadModeration(IVL, MUCH, MIB, Counters()), rate)[-1] == wanted
 
 
 def test_what_comes_steadily_is_told_where_it_is_much() -> None:
     counters = Counters()
     for ivl in (IVL, 0):
-        moderation = Moderation(ivl, MUCH, MIB, counters)
+        moderation = ReadModeration(ivl, MUCH, MIB, counters)
         rests(moderation, 20 * MUCH)
         assert moderation.steady_rate == 20 * MUCH
         rests(moderation, MUCH // 2, begun_ns=2 * 10**9)
@@ -70,7 +70,7 @@ def test_what_comes_steadily_is_told_where_it_is_much() -> None:
 )
 @pytest.mark.parametrize("rest_ivl", [IVL, 0])
 def test_memory_is_wanted_for_what_comes_in_an_interval(rate: int, ivl: int, wanted: int, rest_ivl: int) -> None:
-    moderation = Moderation(rest_ivl, MUCH, MIB, Counters(), warm_ivl=ivl, warm_octets=MIB)
+    moderation = ReadModeration(rest_ivl, MUCH, MIB, Counters(), warm_ivl=ivl, warm_octets=MIB)
     assert moderation.warm_octets == 0
     rests(moderation, rate)
     assert moderation.warm_octets == wanted
@@ -116,12 +116,12 @@ def test_who_spins_takes_it_too(place: Place, ivl: str, is_taken: bool) -> None:
 
 def test_an_element_may_rest_longer() -> None:
     assert rests_told(Parameters())["bulk_share"] == 1 / 16
-    assert rests_of_element(Parameters())["bulk_share"] == 1 / 4
+    assert element_moderation_settings(Parameters())["bulk_share"] == 1 / 4
 
 
 def test_nobody_rests_while_repairs_are_asked_for() -> None:
     counters = Counters()
-    moderation = Moderation(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(IVL, MUCH, MIB, counters)
     assert rests(moderation, 2 * MUCH)[-1] == IVL
     counters.nak_packets += 1
     assert rests(moderation, 2 * MUCH, begun_ns=2 * 10**9)[1:] == [IVL, IVL]  # the first window is over before
@@ -132,7 +132,7 @@ def test_nobody_rests_while_repairs_are_asked_for() -> None:
 
 def test_a_rest_ends_with_the_first_nak_and_not_with_the_window() -> None:
     counters = Counters()
-    moderation = Moderation(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(IVL, MUCH, MIB, counters)
     assert rests(moderation, 2 * MUCH)[-1] == IVL
     soon_ns = 10**9 + 31 * MILLISECOND
     assert moderation.rest_ns(soon_ns) == IVL
@@ -140,7 +140,7 @@ def test_a_rest_ends_with_the_first_nak_and_not_with_the_window() -> None:
     assert moderation.rest_ns(soon_ns) == 0
 
 
-def lossy(moderation: Moderation, counters: Counters, windows: int, *, begun_ns: int, sqns: int = 10) -> list[int]:
+def lossy(moderation: ReadModeration, counters: Counters, windows: int, *, begun_ns: int, sqns: int = 10) -> list[int]:
     """What it says at the end of each window of 1000 packets, so many of which were lost."""
     said = []
     for window in range(windows):
@@ -153,7 +153,7 @@ def lossy(moderation: Moderation, counters: Counters, windows: int, *, begun_ns:
 
 def test_a_few_losses_all_the_time_leave_a_short_rest() -> None:
     counters = Counters()
-    moderation = Moderation(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(IVL, MUCH, MIB, counters)
     said = lossy(moderation, counters, 20, begun_ns=10**9)
     assert said[:10] == [0] * 10
     assert said[-8:] == [MILLISECOND] * 8
@@ -168,7 +168,7 @@ def test_a_few_losses_all_the_time_leave_a_short_rest() -> None:
 
 def test_who_is_lossless_again_rests_as_before() -> None:
     counters = Counters()
-    moderation = Moderation(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(IVL, MUCH, MIB, counters)
     lossy(moderation, counters, 20, begun_ns=10**9)
     assert rests(moderation, 4 * MUCH, begun_ns=2 * 10**9)[1:] == [IVL, IVL]
     counters.nak_packets += 1
@@ -178,19 +178,19 @@ def test_who_is_lossless_again_rests_as_before() -> None:
 @pytest.mark.parametrize(("sqns", "room"), [(100, MIB), (10, MIB // 8)])
 def test_many_losses_or_little_room_leave_none(sqns: int, room: int) -> None:
     counters = Counters()
-    assert not any(lossy(Moderation(IVL, MUCH, room, counters), counters, 30, begun_ns=10**9, sqns=sqns))
+    assert not any(lossy(ReadModeration(IVL, MUCH, room, counters), counters, 30, begun_ns=10**9, sqns=sqns))
 
 
 def test_nobody_rests_while_children_ask() -> None:
     counters = Counters()
-    moderation = Moderation(IVL, MUCH, MIB, counters)
+    moderation = ReadModeration(IVL, MUCH, MIB, counters)
     for window in range(30):
         counters.nak_packets_in += 1
         assert lossy(moderation, counters, 1, begun_ns=10**9 + 10 * window * MILLISECOND) == [0]
 
 
 def test_the_first_packet_after_a_pause_ends_it() -> None:
-    moderation = Moderation(IVL, MUCH, MIB, Counters())
+    moderation = ReadModeration(IVL, MUCH, MIB, Counters())
     assert rests(moderation, 2 * MUCH)[-1] == IVL
     moderation.read(1472)
     assert moderation.rest_ns(2 * 10**9) == 0

@@ -11,7 +11,7 @@ import trio.testing
 import pgm
 from deploy.archive.record import record_node
 from pgm.core.structures.arena import Arena
-from pgm.net.driver.read_moderation import Moderation
+from pgm.net.driver.read_moderation import ReadModeration
 from pgm.net.endpoint.open import resolve
 from pgm.topology.node_plan import Role
 from pgm.units import MIB, MILLISECOND
@@ -27,9 +27,9 @@ async def test_a_recorder_rests_and_has_memory_ready_as_a_receiver(
     """Long rests and a low threshold, so that any machine does rest."""
     rests: list[int] = []
     warmed: list[int] = []
-    rest_ns, warm_up = Moderation.rest_ns, Arena.warm_up
+    rest_ns, warm_up = ReadModeration.rest_ns, Arena.warm_up
 
-    def resting(self: Moderation, now_ns: int) -> int:
+    def resting(self: ReadModeration, now_ns: int) -> int:
         rests.append(rest_ns(self, now_ns))
         return rests[-1]
 
@@ -37,7 +37,7 @@ async def test_a_recorder_rests_and_has_memory_ready_as_a_receiver(
         warmed.append(octets)
         return warm_up(self, octets)
 
-    monkeypatch.setattr(Moderation, "rest_ns", resting)
+    monkeypatch.setattr(ReadModeration, "rest_ns", resting)
     monkeypatch.setattr(Arena, "warm_up", warming)
     many = {"rx_bulk_ivl": "20ms", "rx_bulk_rte": "1MB/s", "rxw_warm_bytes": "0B", "rxw_warm_ivl": "10s"}
     plan = resolve(place.url(), None, Role.RECEIVER, {**many, "rxw_bytes": "16MiB"})

@@ -13,7 +13,7 @@ from pgm.core.effects import Effects, Notice
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.segment import Channel
 from pgm.net.driver import busy_poll_driver as busy_poll
-from pgm.net.endpoint.busy_poll import Receiver
+from pgm.net.endpoint.busy_poll import BusyPollReceiver
 from pgm.wire.formats import Nla
 from pgm.wire.train import Train
 from tests.net.support.places import Place
@@ -33,7 +33,7 @@ def telling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReceiverCore, "receive", receiving)
 
 
-def opened(stack: ExitStack, place: Place, then: Callable[[], None]) -> Receiver:
+def opened(stack: ExitStack, place: Place, then: Callable[[], None]) -> BusyPollReceiver:
     """A receiver that does something at its first notice."""
     todo = [then]
 
@@ -48,7 +48,7 @@ def nothing() -> None:
     """What most do."""
 
 
-def taken(receiver: Receiver) -> list[bytes]:
+def taken(receiver: BusyPollReceiver) -> list[bytes]:
     """All that was sent."""
     got: list[bytes] = []
     while len(got) < len(SENT):
@@ -101,7 +101,7 @@ def test_one_that_closes_itself(place: Place, others: int) -> None:
 def test_one_that_another_takes_the_place_of(place: Place) -> None:
     """Its socket has the number of the one that was closed, which brought the last single packet."""
     armed: list[bool] = []
-    opened_since: list[Receiver] = []
+    opened_since: list[BusyPollReceiver] = []
     with ExitStack() as stack:
         stack.enter_context(pgm.blocking.open_receiver(Place.new().url(), busy_poll=True))  # the thread goes on turning
         its_own = stack.enter_context(ExitStack())

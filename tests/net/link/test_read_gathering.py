@@ -18,7 +18,7 @@ from pgm.core.structures.arena import ROOM, Arena
 from pgm.net.driver.trio_driver import DRAIN_TRAINS
 from pgm.net.link.link import Link
 from pgm.net.sockets.open import SOL_UDP, UDP_SEGMENT
-from pgm.net.sockets.recvmmsg import ManyReads
+from pgm.net.sockets.recvmmsg import Recvmmsg
 from pgm.parameters import Parameters
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
@@ -26,7 +26,7 @@ from pgm.units import KIB, MIB, parse_octets
 from pgm.wire.control_packets import Nak, Spm, encode
 from pgm.wire.formats import TYPE_AT, PacketType
 from pgm.wire.options import NO_OPTIONS, NakList
-from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, MAX_TRAIN_PACKETS, Scattered
+from pgm.wire.train import MAX_READ_OCTETS, MAX_READ_PACKETS, MAX_TRAIN_PACKETS, DataWithGaps
 from pgm.wire.train_grouping import MOST_ROWS
 from tests.net.support.listening import PATIENCE_S
 from tests.net.support.places import Place, one_segment
@@ -242,7 +242,7 @@ def test_packets_that_tell_of_drops_still_come_many_by_a_call(place: Place) -> N
     """Once the kernel has dropped a packet it tells of that beside every later one: read one by one, more would be dropped."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=False, so_rcvbuf=65_536), Arena(), None)
-    many = ManyReads.or_none()
+    many = Recvmmsg.or_none()
     assert many is not None
     to = (plan.segments[0].group, plan.segments[0].port)
     try:
@@ -279,7 +279,7 @@ def test_room_for_many_packets_is_taken_as_far_as_they_reach(place: Place) -> No
     """A row has room for a train. On huge pages the first packets that come one by one waited for all of it."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=False), Arena(), None)
-    many = ManyReads.or_none()
+    many = Recvmmsg.or_none()
     assert many is not None
     before = resident_octets()
     try:
@@ -352,7 +352,7 @@ def test_room_that_was_made_behind_a_read_is_not_read_into(link: Link, place: Pl
             arrival = link.read(link.inputs[0])
             assert arrival is not None
             [item], _ = arrival.train.parse_scattered_untrusted()
-            assert isinstance(item, Scattered)
+            assert isinstance(item, DataWithGaps)
             assert not item.spread(0)
             assert item.spread(2)
             assert [piece.wire_sqn for piece in item.pieces()] == [first for first in some if first - 1 not in some]
@@ -401,7 +401,7 @@ def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> 
     assert list(arrival.train.packets()) == [*sent, confirmed]
     [item, found], rejects = arrival.train.parse_scattered_untrusted()
     assert not rejects
-    assert isinstance(item, Scattered)
+    assert isinstance(item, DataWithGaps)
     assert isinstance(found, Nak)
     assert item.spread(3)
     run = item.spread_run(5)
@@ -482,5 +482,5 @@ def test_what_others_read_as_well_is_not_moved(link: Link, place: Place) -> None
         arrival = link.read(link.inputs[0])
     assert arrival is not None
     [item], _ = arrival.train.parse_scattered_untrusted()
-    assert isinstance(item, Scattered)
+    assert isinstance(item, DataWithGaps)
     assert not item.spread(8)

@@ -15,7 +15,7 @@ from pgm.net.endpoint.open import resolve
 from pgm.net.link.link import Link
 from pgm.net.sockets.msghdr import CONTROL_OCTETS
 from pgm.net.sockets.open import SO_RXQ_OVFL, SOL_UDP, UDP_GRO, UDP_SEGMENT
-from pgm.net.sockets.recvmsg import CONTROL_WORD, SingleReads, receive_message
+from pgm.net.sockets.recvmsg import CONTROL_WORD, Recvmsg, receive_message
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import Role
 from tests.net.support.places import Place
@@ -45,7 +45,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket
 def test_all_is_told_of_a_datagram(ends: tuple[socket.socket, socket.socket]) -> None:
     """Trains, datagrams without octets, and how many were dropped; of each one the kernel is asked twice, and lets it go but once."""
     one, other = ends
-    rng, single = random.Random(1), SingleReads(other)
+    rng, single = random.Random(1), Recvmsg(other)
     told: set[int] = set()
     for _ in range(200):
         for _ in range(rng.choice([1, 1, 3, 40])):

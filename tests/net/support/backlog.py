@@ -6,7 +6,7 @@ import socket
 
 import numpy as np
 
-from pgm.net.endpoint.busy_poll import Receiver as SpinningReceiver
+from pgm.net.endpoint.busy_poll import BusyPollReceiver as SpinningReceiver
 from pgm.net.endpoint.receiver import Receiver
 
 # More than one item, since their sizes differ by turns.

@@ -13,8 +13,8 @@ import repairer.process
 from pgm.core.effects import NOTHING, Effect, Effects, Notice
 from pgm.core.interface import Core
 from pgm.core.structures.arena import Arena
-from pgm.net.driver.rest_settings import rests_of_element
-from pgm.net.driver.trio_driver import Driver
+from pgm.net.driver.rest_settings import element_moderation_settings
+from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.endpoint.open import driven
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Source
@@ -44,7 +44,7 @@ class Notices:
 class Tree:
     """The running nodes by name."""
 
-    drivers: dict[str, Driver]
+    drivers: dict[str, TrioDriver]
     sources: dict[str, Source]
     receivers: dict[str, Receiver]
 
@@ -68,7 +68,7 @@ async def running(topology: Topology, *nodes: str, is_alone: bool = False) -> As
             else:
                 links = open_links(plan, Arena())
                 core = _BUILD[plan.role](plan, [link.segment for link in links])
-                driver = Driver(core, links, Notices(), **rests_of_element(plan.parameters))
+                driver = TrioDriver(core, links, Notices(), **element_moderation_settings(plan.parameters))
                 if is_alone:
                     driver.claim_process()
                 await stack.enter_async_context(driven(driver))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pgm import Message
-from pgm.net.endpoint.busy_poll import Receiver
+from pgm.net.endpoint.busy_poll import BusyPollReceiver
 
 PATIENCE_S = 20.0
 
 
-def payload_of(receiver: Receiver) -> bytes:
+def payload_of(receiver: BusyPollReceiver) -> bytes:
     """The next message."""
     while True:
         item = receiver.recv(PATIENCE_S)

@@ -10,7 +10,7 @@ from pgm.units import SECOND
 from pgm.wire import checksum
 from pgm.wire.control_packets import Nak, Polr, Spm, encode, with_path
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Fragment, Join, Unknown
+from pgm.wire.options import Fragment, Join, UnknownOption
 from pgm.wire.train import Data, Train
 from tests.reference import DATA_PORT, OTHER_TSI, TSI, data_packet
 from tests.rfc.bench import BELOW, LAN, SOURCE, UP, A, B, Bench, C, as_received
@@ -43,7 +43,7 @@ def test_spm_path_of_the_newest_spm_is_the_upstream_neighbour():
 def test_spms_go_down_with_the_address_of_each_segment():
     """Never back up; all but path and checksum as it came, with a checksum that holds."""
     bench = Bench()
-    spm = as_received(spm_packet(7, 3, 30, Join(31), Unknown(number=0x44, value=b"kept")))
+    spm = as_received(spm_packet(7, 3, 30, Join(31), UnknownOption(number=0x44, value=b"kept")))
     bench.hear(Train.of(spm.octets), UP, SOURCE)
     found = [(send.segment, send.to, item) for _, send, item in bench.sent(T.SPM)]
     assert [(segment, to) for segment, to, _ in found] == [(A, None), (B, None), (C, None)]
@@ -80,7 +80,7 @@ def test_naks_follow_the_path_and_not_the_source_address_they_carry():
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
 def test_odata_passes_octet_for_octet(kind):
     """With whatever options, known or not; once on each segment below."""
-    options = (Fragment(5, 0, 24), Unknown(number=0x6E, octet2=0xF8, octet3=0x7F, value=b"\0" * 8))
+    options = (Fragment(5, 0, 24), UnknownOption(number=0x6E, octet2=0xF8, octet3=0x7F, value=b"\0" * 8))
     bench = Bench(kind).begin(5)
     train = data_train([5, 6], options=options)
     bench.hear(train, UP, SOURCE)
@@ -132,8 +132,8 @@ def test_spmrs_are_not_passed_on_and_answered_at_most_once_in_ihb_min(kind):
 # Options that an element does not know
 
 
-def significant(*, opx: int, octet3: int = 0x15, value: bytes = b"\x01\x02\x03\x04") -> Unknown:
-    return Unknown(number=0x55, octet2=0xF8 | opx, octet3=octet3, value=value)
+def significant(*, opx: int, octet3: int = 0x15, value: bytes = b"\x01\x02\x03\x04") -> UnknownOption:
+    return UnknownOption(number=0x55, octet2=0xF8 | opx, octet3=octet3, value=value)
 
 
 def with_flag(octets: bytes) -> bytes:
@@ -143,7 +143,7 @@ def with_flag(octets: bytes) -> bytes:
 
 
 def spm_with(opx: int, *, flag: bool = True) -> bytes:
-    octets = encode(spm_packet(8, 0, 19, Join(3), significant(opx=opx), Unknown(number=0x56, value=b"")))
+    octets = encode(spm_packet(8, 0, 19, Join(3), significant(opx=opx), UnknownOption(number=0x56, value=b"")))
     return with_flag(octets) if flag else octets
 
 
@@ -225,7 +225,7 @@ def test_repairs_are_forwarded_with_their_unknown_option_invalidated():
     octets = bytes(send.octets)
     assert [place for place in range(8, len(rdata)) if octets[place] != rdata[place]] == [28]
     assert octets[28] == 0xFF
-    assert item.options == (Unknown(0x7F, 0xF9, 0x15, b"\x01\x02\x03\x04"),)
+    assert item.options == (UnknownOption(0x7F, 0xF9, 0x15, b"\x01\x02\x03\x04"),)
 
 
 @pytest.mark.rfc("W-26")

@@ -7,7 +7,7 @@ import pytest
 
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from pgm.wire.control_packets import Polr
 from pgm.wire.formats import PacketType
@@ -291,7 +291,7 @@ def test_subnets_of_both_families():
 def tree_with_one_off_it():
     """A relay with two floors, and a repairer on the second."""
     settings = {"poll_dlr_ivl": SECOND, "poll_bo_ivl": 50 * MS, "honour_redirects": True, "dlr_mode": "off-tree"}
-    tree = Tree(lan_parameters(**settings))
+    tree = TreeBuilder(lan_parameters(**settings))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor-a", "floor-b", parents=("source",))
     tree.repairer("repairer", "floor-b", parents=("relay",))
@@ -300,7 +300,7 @@ def tree_with_one_off_it():
 
 def tree_with_one_upstream():
     """A repairer beside the source."""
-    tree = Tree(lan_parameters(honour_redirects=True, dlr_mode="upstream", assist_on_ncf=False))
+    tree = TreeBuilder(lan_parameters(honour_redirects=True, dlr_mode="upstream", assist_on_ncf=False))
     tree.source("source", "core")
     tree.repairer("repairer", "core", parents=("source",))
     return tree

@@ -11,7 +11,7 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from pgm.wire.control_packets import encode
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, PacketType
@@ -332,7 +332,7 @@ def test_a_floor_that_hears_nobody_is_calmed_and_recovers():
 
     def run_tree(most):
         settings = {"dup_nak_max": most, "nak_rpt_ivl": 50 * MS, "nak_ncf_retries": 500, "stall_ivl": 8 * SECOND}
-        tree = Tree(lan_parameters(**settings, ambient_spm_ivl=500 * MS, reorder_ivl=2 * MS))
+        tree = TreeBuilder(lan_parameters(**settings, ambient_spm_ivl=500 * MS, reorder_ivl=2 * MS))
         tree.source("source", "core")
         tree.aggregator("relay", "core", "floor", parents=("source",))
         for index in range(40):
@@ -375,7 +375,7 @@ class _DeafToMulticast:
 @pytest.mark.rfc("IMP-24", "IMP-25", "IMP-23")
 def test_the_news_goes_down_tier_by_tier():
     """The source cannot reach the first relay: the tiers below fall silent, and all goes on with the next regular SPM."""
-    tree = Tree(
+    tree = TreeBuilder(
         lan_parameters(
             dup_nak_max=2,
             ne_nak_rpt_rte=50,

@@ -13,7 +13,7 @@ from pgm.units import SECOND
 from pgm.wire import checksum
 from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Join, Unknown
+from pgm.wire.options import Join, UnknownOption
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.rfc.bench import BELOW, SOURCE, UP, A, B, Bench, C, as_received
@@ -151,7 +151,7 @@ def test_07_ne_gives_up_after_nak_rpt_ivl():
 def test_08_spm_forwarding():
     """A path of its own on every segment, all else as it came; then NAKs go to the element, and from it to the neighbour."""
     made = Bench(setup=ElementSetup(UP, (A, B, C)), **TIMES)
-    spm = as_received(spm_packet(7, 0, -1, Join(0), Unknown(number=0x44, value=b"kept"), path_nla=NEIGHBOUR))
+    spm = as_received(spm_packet(7, 0, -1, Join(0), UnknownOption(number=0x44, value=b"kept"), path_nla=NEIGHBOUR))
     made.hear(Train.of(spm.octets), UP, NEIGHBOUR)
     sent = [(send.segment, item) for _, send, item in made.sent(T.SPM)]
     assert [segment for segment, _ in sent] == [A, B, C]

@@ -14,7 +14,7 @@ from deploy.node.roles import build_core
 from pgm.core.effects import LossCause
 from pgm.core.source.source import SourceCore
 from pgm.sim.swarm import with_first_sqns
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from pgm.wire import checksum
 from pgm.wire.control_packets import Nak, Polr, decode_control_untrusted, encode, ncf_for, with_addresses, with_path
@@ -33,7 +33,7 @@ from pgm.wire.options import (
     PathNla,
     Redirect,
     Rst,
-    Unknown,
+    UnknownOption,
     encode_options,
 )
 from pgm.wire.train import Train
@@ -76,7 +76,7 @@ EXACT = {
 
 def whole_session(first: int, spm_sqn: int) -> tuple[object, ...]:
     """A source, a relay that loses packets, a repairer and two receivers that lose more: what everybody has counted."""
-    tree = Tree(lan_parameters(txw_secs=SECOND, txw_adv_secs=100 * MS, private_options=True))
+    tree = TreeBuilder(lan_parameters(txw_secs=SECOND, txw_adv_secs=100 * MS, private_options=True))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",), repairers=("repairer",))
     tree.repairer("repairer", "floor", parents=("relay",))
@@ -215,7 +215,7 @@ VECTORS = [
     (Crqst(wants_rx_wp=True), T.SPM, "9104 0001", True),
     (Cr(9, 1, 2, 3, "10.0.0.9", has_ne_wl=True, has_rx_wp=True), T.NAK,
      "9018 0005 00000009 0001 0002 0003 0000 0001 0000 0A000009", True),
-    (Unknown(0x7E, 0x04, 0x80, b""), T.SPM, "FE04 0480", False),
+    (UnknownOption(0x7E, 0x04, 0x80, b""), T.SPM, "FE04 0480", False),
 ]  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_09_option_bits_against_fixed_octets():
             bytes([0, 4]) + total.to_bytes(2, "big") + body,
             is_significant,
         ), option
-    assert Unknown(0x7E, 0xFB).opx == 3
+    assert UnknownOption(0x7E, 0xFB).opx == 3
     flags = {
         data_packet(1)[5]: 0x00,
         data_packet(1, options=(Join(1),))[5]: 0x01,

@@ -11,7 +11,7 @@ import sys
 import attrs
 
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.units import SECOND
 from tests.sim.campaigns.campaign import arguments, campaign
@@ -26,7 +26,7 @@ EXPIRY = SECOND
 class Drawn:
     """What a seed draws."""
 
-    tree: Tree
+    tree: TreeBuilder
     elements: list[str]
     receivers: list[str]
     loss: float
@@ -35,7 +35,7 @@ class Drawn:
 def draw(rng: random.Random) -> Drawn:
     """A tree of two or three tiers, each element with somebody else to turn to."""
     settings = {"ack_window": rng.choice([64, 256, 2048]), "ack_expiry": EXPIRY, "ack_stall_ivl": 2 * SECOND}
-    tree = Tree(parameters(**settings, fin_quiet_ivl=2 * SECOND, ack_ivl=rng.choice([5, 50]) * MS), flow="acked")
+    tree = TreeBuilder(parameters(**settings, fin_quiet_ivl=2 * SECOND, ack_ivl=rng.choice([5, 50]) * MS), flow="acked")
     tree.source("source", "core")
     elements, receivers = [], []
     for floor in range(rng.randint(1, 3)):

@@ -12,11 +12,11 @@ from typing import Any
 import attrs
 
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.units import KIB, SECOND
 from pgm.wire.control_packets import Nak
-from pgm.wire.options import Held, find
+from pgm.wire.options import HeldHistory, find
 from tests.sim.campaigns.campaign import arguments, campaign
 from tests.sim.support.worlds import MS, Tap, lossy, make_world, parameters, stream, traffic
 
@@ -28,7 +28,7 @@ JOINS_FROM_S, CLOSES_S = 3, 10
 class Drawn:
     """What a seed draws."""
 
-    tree: Tree
+    tree: TreeBuilder
     elements: list[str]
     late: dict[str, int]  # when each late joiner starts
     loss: float
@@ -50,7 +50,7 @@ def draw(rng: random.Random) -> Drawn:
     """A chain of one to four elements, on segments of their own or on their parent's, and late joiners anywhere."""
     window = rng.choice((1, 4)) * SECOND
     common = parameters(txw_secs=window, txw_max_rte=2_500_000, fec_group=rng.choice((0, 0, 8)))
-    tree = Tree(common)
+    tree = TreeBuilder(common)
     tree.source("source", "floor-0")
     above, floor = ["source"], 0
     elements, late = [], {}
@@ -80,7 +80,7 @@ def run(seed: int) -> World:
     """One scenario: every joiner accounts for all from its beginning on, and no source hears of history. Raises `InvariantBroken`."""
     rng = random.Random(seed)
     drawn = draw(rng)
-    history = Tap(lambda item: isinstance(item, Nak) and find(item.options, Held) is not None)
+    history = Tap(lambda item: isinstance(item, Nak) and find(item.options, HeldHistory) is not None)
     wirings = {name: lossy(drawn.loss) for name in drawn.late}
     world = make_world(
         drawn.tree,

@@ -14,7 +14,7 @@ from pgm.sim.scenario import scenario
 from tests.sim.campaigns.campaign import arguments, campaign
 
 
-def run(seed: int, parity: bool = False) -> swarm.Outcome:
+def run(seed: int, parity: bool = False) -> swarm.SwarmOutcome:
     """One scenario. Raises `InvariantBroken`."""
     return swarm.run(seed, build_core, drawn=scenario(seed, parity=parity))
 

@@ -19,7 +19,7 @@ from pgm.sim.applications import ReceiverApplication, Traffic
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.links import LinkSetup
 from pgm.sim.tcp import TcpFlow
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World, tsi_of
 from pgm.topology.node_plan import Role
 from pgm.units import KIB, MILLISECOND, NEVER, SECOND
@@ -56,9 +56,9 @@ def congestion_of(world: World) -> CongestionControl:
     return core.congestion
 
 
-def floor(receivers: int, **changes: Any) -> Tree:
+def floor(receivers: int, **changes: Any) -> TreeBuilder:
     """A source, a line to a relay, receivers behind it; and one more whose own line is slower or not."""
-    tree = Tree(parameters(txw_max_rte=12_500_000, **changes), flow="pgmcc")
+    tree = TreeBuilder(parameters(txw_max_rte=12_500_000, **changes), flow="pgmcc")
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
     for index in range(receivers):

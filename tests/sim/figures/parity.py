@@ -14,7 +14,7 @@ import attrs
 from deploy.node.roles import build_core
 from deploy.terminal.svg import COLOURS, axes, svg
 from pgm.sim.checks.invariants import cheap_checkers
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from tests.sim.support.worlds import finish, lossy, parameters, traffic
 
@@ -43,7 +43,7 @@ class Tally:
 
 def tally(changes: dict[str, int], *, receivers: int = RECEIVERS, packets: int = PACKETS, seed: int = 1) -> Tally:
     """Run one mode to its end: everybody has everything."""
-    tree = Tree(parameters(**changes))
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "lan")
     for index in range(receivers):
         tree.receiver(f"receiver-{index}", "lan", "source")

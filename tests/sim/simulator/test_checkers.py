@@ -10,8 +10,8 @@ from pgm.impairments import Impairment
 from pgm.sim.checks.completion import check_complete
 from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.faults import Faults
-from pgm.sim.links import Link, LinkSetup
-from pgm.sim.trees import Tree
+from pgm.sim.links import LinkSetup, SimulatedLink
+from pgm.sim.trees import TreeBuilder
 from pgm.topology.node_plan import Role
 from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType
@@ -44,7 +44,7 @@ class Liar:
 
 def world_with(role, change, **changes):
     """One source, a relaying repairer and two receivers at 5 % loss; cores of one role are liars."""
-    tree = Tree(parameters(**changes))
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
     for index in range(2):
@@ -138,7 +138,7 @@ def test_source_beyond_its_rate_is_caught():
 
 
 def test_two_speakers_are_caught():
-    tree = Tree(parameters(ambient_spm_ivl=100 * MS))
+    tree = TreeBuilder(parameters(ambient_spm_ivl=100 * MS))
     tree.source("source", "core")
     tree.aggregator("one", "core", "floor", parents=("source",))
     tree.aggregator("other", "core", "floor", parents=("source",))  # a pair that nobody told of each other
@@ -149,7 +149,7 @@ def test_two_speakers_are_caught():
 
 def test_memory_over_its_bound_is_caught():
     """The core was built with more than its plan allows."""
-    tree = Tree(parameters(rxw_bytes=64 * KIB))
+    tree = TreeBuilder(parameters(rxw_bytes=64 * KIB))
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
 
@@ -172,7 +172,7 @@ def test_deadline_without_end_is_caught():
         def handle_deadline(self, now_ns):
             return ()
 
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.aggregator("restless", "lan", parents=("source",))
 
@@ -206,7 +206,7 @@ def test_incomplete_run_and_illegitimate_loss_are_caught():
 
 def cut_off(change):
     """A receiver to which something happens in the midst of the stream, until everybody has forgotten the source."""
-    tree = Tree(parameters(peer_expiry=2 * SECOND, session_expiry=4 * SECOND))
+    tree = TreeBuilder(parameters(peer_expiry=2 * SECOND, session_expiry=4 * SECOND))
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
     world = make_world(tree, traffic(close_at_ns=2 * SECOND))
@@ -219,7 +219,7 @@ def cut_off(change):
 
 
 def lose_all(attachment):
-    attachment.ingress = Link(LinkSetup(impairment=Impairment(loss=1.0)), "all")
+    attachment.ingress = SimulatedLink(LinkSetup(impairment=Impairment(loss=1.0)), "all")
 
 
 def test_losses_that_took_every_fin_are_an_account():

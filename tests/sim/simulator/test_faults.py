@@ -7,7 +7,7 @@ from pgm.core.effects import Send
 from pgm.sim.faults import Faults
 from pgm.sim.links import LinkSetup
 from pgm.sim.report import simulate
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_all
@@ -16,7 +16,7 @@ from tests.sim.support.worlds import make_world, parameters, streams, traffic
 
 
 def line(wirings: dict[str, Wiring] | None = None) -> World:
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
     return make_world(tree, traffic(100), wirings=wirings)

@@ -10,8 +10,8 @@ from pgm.core.effects import Send
 from pgm.errors import UsageError
 from pgm.impairments import Impairment, Injector
 from pgm.sim.faults import Fault, Faults
-from pgm.sim.links import Link, LinkSetup
-from pgm.sim.trees import Tree
+from pgm.sim.links import LinkSetup, SimulatedLink
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.units import KIB, MICROSECOND, SECOND
 from pgm.wire.train import Train
@@ -29,7 +29,7 @@ def numbers(arrivals) -> list[int]:
 
 
 def test_link_without_impairment_passes_the_same_train_on():
-    link = Link(LinkSetup(delay=70), "seed")
+    link = SimulatedLink(LinkSetup(delay=70), "seed")
     whole = train()
     assert link.pass_whole(whole, 1000) == 1070
     ((at_ns, arrived),) = link.carry(whole, 1000)
@@ -39,7 +39,7 @@ def test_link_without_impairment_passes_the_same_train_on():
 
 @pytest.mark.parametrize("impairment", [Impairment(loss=0.1), Impairment(burst_loss=0.1, burst_length=6)])
 def test_link_loses_what_it_was_told_to(impairment):
-    link = Link(LinkSetup(impairment=impairment), "seed")
+    link = SimulatedLink(LinkSetup(impairment=impairment), "seed")
     sent = came = 0
     for number in range(3000):
         whole = train(1 + number % 40, shorter=number % 2)
@@ -69,7 +69,7 @@ def test_fate_of_a_packet_does_not_depend_on_the_trains_around_it():
     setup = LinkSetup(impairment=Impairment(loss=0.2))
 
     def lost(sizes: list[int]) -> list[bool]:
-        link, fates = Link(setup, "seed"), []
+        link, fates = SimulatedLink(setup, "seed"), []
         for size in sizes:
             whole = train(size)
             arrived = set(range(size)) if link.pass_whole(whole, 0) >= 0 else set(numbers(link.carry(whole, 0)))
@@ -126,7 +126,7 @@ def test_shares_at_the_edge(impairment, share):
 
 
 def test_line_of_limited_rate_takes_its_time_and_drops_what_does_not_fit():
-    link = Link(LinkSetup(delay=0, rate=1_000_000, queue=8000), "seed")
+    link = SimulatedLink(LinkSetup(delay=0, rate=1_000_000, queue=8000), "seed")
     # An idle line takes any train; 4,000 octets take 4 ms.
     assert link.carry(train(40, 100), 0)[0][0] == 4 * MS
     # Behind it there is room for 4,000 octets more: half of these.
@@ -140,7 +140,7 @@ def test_line_of_limited_rate_takes_its_time_and_drops_what_does_not_fit():
 
 
 def test_reordered_packets_leave_their_train_and_come_later():
-    link = Link(LinkSetup(delay=0, impairment=Impairment(reorder=0.2, reorder_ivl=MS)), "seed")
+    link = SimulatedLink(LinkSetup(delay=0, impairment=Impairment(reorder=0.2, reorder_ivl=MS)), "seed")
     arrivals = link.carry(train(50), 0)
     (at_ns, on_time), *late = arrivals
     assert at_ns == 0
@@ -150,28 +150,28 @@ def test_reordered_packets_leave_their_train_and_come_later():
 
 
 def test_duplicated_packets_come_twice():
-    link = Link(LinkSetup(impairment=Impairment(duplicate=0.2)), "seed")
+    link = SimulatedLink(LinkSetup(impairment=Impairment(duplicate=0.2)), "seed")
     arrivals = link.carry(train(50), 0)
     assert link.duplicated == len(arrivals) - 1 > 0
     assert sorted(set(numbers(arrivals))) == list(range(50))
 
 
 def test_jitter_does_not_reorder():
-    link = Link(LinkSetup(delay=0, jitter=MS), "seed")
+    link = SimulatedLink(LinkSetup(delay=0, jitter=MS), "seed")
     times = [link.carry(train(1), at_ns)[0][0] for at_ns in range(0, 10 * MS, MS // 10)]
     assert times == sorted(times)
     assert len({when - at_ns for when, at_ns in zip(times, range(0, 10 * MS, MS // 10), strict=True)}) > 5
 
 
 def test_addresses_are_given_once_and_faults_must_be_known():
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
     world = World(build_core)
     plans = tree.plans
     for plan in plans.values():
         world.add_node(plan)
-    other = Tree(parameters())
+    other = TreeBuilder(parameters())
     other.source("impostor", "lan")
     with pytest.raises(UsageError, match="taken"):
         world.add_node(other.plans["impostor"])
@@ -189,7 +189,7 @@ def test_another_receiver_changes_nothing_for_the_first():
     """Losses are drawn per link: with one more receiver in another subnet the first gets what it got before."""
 
     def run(receivers: int) -> tuple[int, int, int]:
-        tree = Tree(parameters())
+        tree = TreeBuilder(parameters())
         tree.source("source", "core")
         for index in range(receivers):
             tree.repairer(f"relay-{index}", "core", f"floor-{index}", parents=("source",))
@@ -204,7 +204,7 @@ def test_another_receiver_changes_nothing_for_the_first():
 
 def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
     """A train that the line does not take is held, and no more data is asked of the core: backpressure, not loss."""
-    tree = Tree(parameters(txw_max_rte=2_000_000))
+    tree = TreeBuilder(parameters(txw_max_rte=2_000_000))
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
     slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
@@ -218,7 +218,7 @@ def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
 
 def test_what_answers_a_nak_at_once_waits_for_a_slow_line_too():
     """As drivers hold it: behind data that the line did not take either."""
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.receiver("receiver", "lan", "source")
     slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
@@ -238,7 +238,7 @@ def test_what_answers_a_nak_at_once_waits_for_a_slow_line_too():
 
 def slow_relay(role: str, rate: int, **changes: object) -> World:
     """A relay whose line takes `rate` octets a second of the 1.05 MB/s that come in bursts, and two receivers behind it."""
-    tree = Tree(parameters(txw_max_rte=2_000_000, **changes))
+    tree = TreeBuilder(parameters(txw_max_rte=2_000_000, **changes))
     tree.source("source", "core")
     getattr(tree, role)("relay", "core", "floor", parents=("source",))
     for index in range(2):
@@ -271,7 +271,7 @@ def test_what_waits_behind_it_is_no_more_than_a_socket_takes(role):
 
 
 def test_a_line_that_is_full_holds_up_the_socket_that_brought_what_waits_and_no_other():
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",))
     tree.receiver("receiver", "floor", "relay")
@@ -292,7 +292,7 @@ def test_a_line_that_is_full_holds_up_the_socket_that_brought_what_waits_and_no_
 
 
 def test_no_data_overtake_what_waits_for_a_line_and_control_does():
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "core")
     slow = Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))
     world = make_world(tree, traffic(0), wirings={"source": slow})
@@ -314,7 +314,7 @@ def test_no_data_overtake_what_waits_for_a_line_and_control_does():
 
 
 def test_what_was_read_takes_no_room_in_a_socket_any_more():
-    tree = Tree(parameters(so_rcvbuf=64 * KIB))
+    tree = TreeBuilder(parameters(so_rcvbuf=64 * KIB))
     tree.source("source", "core")
     world = make_world(tree, traffic(0))
     world.run_until(SECOND // 2)

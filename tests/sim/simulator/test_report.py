@@ -11,7 +11,7 @@ from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.faults import Fault
 from pgm.sim.links import LinkSetup
 from pgm.sim.report import Progress, simulate
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring
 from pgm.topology.load import load
 from pgm.topology.node_plan import StreamPlan
@@ -34,8 +34,8 @@ RECEIVER = {
 }
 
 
-def tree() -> Tree:
-    made = Tree(parameters())
+def tree() -> TreeBuilder:
+    made = TreeBuilder(parameters())
     made.source("source", "core")
     made.aggregator("aggregator", "core", "floor", parents=("source",), repairers=("repairer",))
     made.repairer("repairer", "floor", parents=("aggregator",))
@@ -154,7 +154,7 @@ def test_a_plan_that_loses_nothing_may_double_and_reorder():
 
 def test_a_run_is_not_over_while_somebody_waits_to_ask_again():
     """Waits in vain grow up to nak_max_ivl; what a repairer keeps comes at the next try, when the source has left long since."""
-    made = Tree(parameters(nak_max_ivl=10 * SECOND))
+    made = TreeBuilder(parameters(nak_max_ivl=10 * SECOND))
     made.source("source", "lan")
     made.repairer("repairer", "lan", parents=("source",))
     made.receiver("receiver", "lan", "repairer")

@@ -12,8 +12,8 @@ from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.completion import check_complete, settle
 from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.faults import Faults
-from pgm.sim.node import Node
-from pgm.sim.trees import Tree
+from pgm.sim.node import SimulatedNode
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.topology.node_plan import Role
 from pgm.units import SECOND
@@ -24,9 +24,9 @@ from tests.sim.support.worlds import lossy, parameters, streams
 SUBNETS = 20
 
 
-def campus(receivers: int, **changes: object) -> Tree:
+def campus(receivers: int, **changes: object) -> TreeBuilder:
     """A relaying repairer for each of twenty subnets, the receivers shared out evenly."""
-    tree = Tree(parameters(**changes))
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     for subnet in range(SUBNETS):
         tree.repairer(f"relay-{subnet}", "core", f"subnet-{subnet}", parents=("source",))
@@ -35,7 +35,7 @@ def campus(receivers: int, **changes: object) -> Tree:
     return tree
 
 
-def world_of(tree: Tree, offered: Traffic, wirings: dict[str, Wiring | dict[str, Wiring]]) -> World:
+def world_of(tree: TreeBuilder, offered: Traffic, wirings: dict[str, Wiring | dict[str, Wiring]]) -> World:
     world = World(build_core, seed=1)
     for checker in cheap_checkers():
         world.add_checker(checker)
@@ -74,7 +74,7 @@ class Storm(Checker):
 
     octets: dict[str, int] = attrs.field(factory=dict)
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         if send.is_data:
             for item in train.parse_untrusted()[0]:
                 if isinstance(item, Data) and item.type is PacketType.RDATA:

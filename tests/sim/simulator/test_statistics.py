@@ -6,7 +6,7 @@ import pytest
 
 from pgm.core.session.counts import SESSION_COUNTERS
 from pgm.core.status import SessionStatus
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.units import SECOND
 from pgm.wire.formats import tsi_text
@@ -18,7 +18,7 @@ MESSAGES = {"source-0": 400, "source-1": 700, "source-2": 1000}
 @pytest.fixture(scope="module")
 def world() -> World:
     """Three sources, an aggregator, a repairer, receivers on two subnets; 5 % are lost below."""
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     for name in MESSAGES:
         tree.source(name, "core")
     tree.aggregator("relay", "core", "floor")

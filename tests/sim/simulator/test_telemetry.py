@@ -16,7 +16,7 @@ from pgm.parameters import Parameters
 from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.report import Report, simulate
 from pgm.sim.telemetry import TelemetryChecker
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.schema import KINDS
 from pgm.topology.load import load_checked, loads
@@ -98,7 +98,7 @@ def test_the_loss_and_the_lag_of_each_line_are_told(tmp_path: Path) -> None:
 
 
 def test_what_a_repairer_rebuilds_by_parity_is_told_as_repaired(tmp_path: Path) -> None:
-    tree = Tree(parameters(fec_group=16))
+    tree = TreeBuilder(parameters(fec_group=16))
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
     tree.receiver("receiver", "floor", "relay")

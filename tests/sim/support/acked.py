@@ -18,8 +18,8 @@ from pgm.sim.applications import ReceiverApplication, Traffic
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.completion import check_complete, settle
 from pgm.sim.checks.invariants import cheap_checkers
-from pgm.sim.node import Node
-from pgm.sim.trees import Tree
+from pgm.sim.node import SimulatedNode
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.topology.node_plan import Role
 from pgm.units import SECOND
@@ -51,7 +51,7 @@ class Held(Checker):
         self.most_ahead = 0
         self._seen = -1
 
-    def called(self, node: Node) -> None:
+    def called(self, node: SimulatedNode) -> None:
         """Look whenever the source's window has moved."""
         core = node.core
         if not isinstance(core, SourceCore) or core.acked is None:
@@ -77,7 +77,7 @@ class AcksSent(Checker):
     def __init__(self) -> None:
         self.by: dict[str, int] = {}
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         """Count acks."""
         if send.is_data:
             return
@@ -87,10 +87,10 @@ class AcksSent(Checker):
                 self.by[node.name] = self.by.get(node.name, 0) + 1
 
 
-def three_tiers(receivers: int, settings: Parameters, *, flow: str = "acked") -> Tree:
+def three_tiers(receivers: int, settings: Parameters, *, flow: str = "acked") -> TreeBuilder:
     """Ten relays below the source, subnets of fifty at most below them, each with a relay of its own; aggregators and repairers."""
     per_subnet = min(PER_SUBNET, receivers // RELAYS_AT_THE_TOP)
-    tree = Tree(settings, flow=flow)
+    tree = TreeBuilder(settings, flow=flow)
     tree.source("source", "core")
     for index in range(RELAYS_AT_THE_TOP):
         make = tree.aggregator if index % 2 else tree.repairer

@@ -16,14 +16,14 @@ import attrs
 from deploy.node.roles import build_core
 from deploy.terminal.svg import COLOURS, axes, svg
 from pgm.core.effects import Notice, Send
-from pgm.core.loss_observer import Wait
+from pgm.core.loss_observer import MissingView
 from pgm.impairments import Impairment
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.invariants import cheap_checkers
-from pgm.sim.checks.repair_latency import RepairMeter
-from pgm.sim.links import Link, LinkSetup
-from pgm.sim.node import Node
-from pgm.sim.trees import Tree
+from pgm.sim.checks.repair_latency import RepairLatency
+from pgm.sim.links import LinkSetup, SimulatedLink
+from pgm.sim.node import SimulatedNode
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.topology.node_plan import Role
 from pgm.units import MICROSECOND, MILLISECOND, SECOND
@@ -44,7 +44,7 @@ class Repairs(Checker):
     def __init__(self) -> None:
         self.by_second: Counter[int] = Counter()
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         if node.name != REPAIRER or not send.is_data:
             return
         for item in train.parse_untrusted()[0]:
@@ -52,14 +52,14 @@ class Repairs(Checker):
                 self.by_second[self.world.now_ns // SECOND] += item.count
 
 
-class OthersOnly(RepairMeter):
+class OthersOnly(RepairLatency):
     """How long repairs take for everybody but the baby."""
 
-    def started(self, node: Node) -> None:
+    def started(self, node: SimulatedNode) -> None:
         if node.name != BABY:
             super().started(node)
 
-    def arrived(self, tsi: Tsi, found: Sequence[Wait], now_ns: int) -> None:
+    def arrived(self, tsi: Tsi, found: Sequence[MissingView], now_ns: int) -> None:
         """What was missed after the baby was found out, or would have been, and before it was well."""
         super().arrived(tsi, [one for one in found if FROM_S * SECOND <= one.found_at_ns < TO_S * SECOND], now_ns)
 
@@ -78,7 +78,9 @@ class Outcome:
 def _set_loss(world: World, loss: float) -> None:
     """From now on the baby loses this share of what comes."""
     [attachment] = world.nodes[BABY].attachments
-    attachment.ingress = Link(LinkSetup(delay=50 * MICROSECOND, impairment=Impairment(loss=loss)), f"{BABY}:{loss}")
+    attachment.ingress = SimulatedLink(
+        LinkSetup(delay=50 * MICROSECOND, impairment=Impairment(loss=loss)), f"{BABY}:{loss}"
+    )
 
 
 def run(
@@ -86,7 +88,7 @@ def run(
 ) -> Outcome:
     """One subnet behind a repairer, for so long."""
     common = {"txw_max_rte": 1_400_000, "txw_burst_ivl": 20 * MILLISECOND, **changes}
-    tree = Tree(parameters(**common))
+    tree = TreeBuilder(parameters(**common))
     tree.source("source", "core")
     tree.repairer(REPAIRER, "core", "floor", parents=("source",))
     for index in range(receivers):

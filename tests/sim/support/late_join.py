@@ -13,7 +13,7 @@ from deploy.node.roles import build_core
 from pgm.sim.applications import Traffic
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.invariants import all_checkers, cheap_checkers
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Spmr
@@ -26,10 +26,10 @@ BEFORE = (JOINS_S - 1) * RATE  # sent when they come
 LOWER = ("aggregator", "two aggregators", "on one segment", "repairer")
 
 
-def tree_of(lower: str, joiners: int, *, keeps: dict[str, object] | None = None, **wish: object) -> Tree:
+def tree_of(lower: str, joiners: int, *, keeps: dict[str, object] | None = None, **wish: object) -> TreeBuilder:
     """A source whose window holds a second, a repairer below it, `lower` below that, and receivers there."""
     common = parameters(txw_secs=SECOND, txw_max_rte=2_500_000)
-    tree = Tree(common)
+    tree = TreeBuilder(common)
     tree.source("source", "core")
     tree.repairer("upper", "core", "floor", parents=("source",), parameters=attrs.evolve(common, **(keeps or {})))
     floor, above, parents = "floor", "upper", ("lower",)

@@ -8,14 +8,14 @@ from deploy.node.roles import build_core
 from pgm.core.effects import Send
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters, ProfileInputs, lan
-from pgm.sim.applications import Appetite, ReceiverApplication, Traffic
+from pgm.sim.applications import ConsumptionRate, ReceiverApplication, Traffic
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.completion import check_complete, settle
-from pgm.sim.checks.delivery_check import Stream
+from pgm.sim.checks.delivery_check import DeliveryCheck
 from pgm.sim.checks.invariants import all_checkers
 from pgm.sim.links import LinkSetup
-from pgm.sim.node import Node
-from pgm.sim.trees import Tree
+from pgm.sim.node import SimulatedNode
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import CoreFactory, Wiring, World, tsi_of
 from pgm.units import MICROSECOND, MILLISECOND, SECOND
 from pgm.wire.control_packets import Packet
@@ -43,12 +43,12 @@ def traffic(messages: int = 500, size: int = 200, rate: int = 1000, burst: int =
 
 
 def make_world(
-    tree: Tree,
+    tree: TreeBuilder,
     offered: Traffic | Mapping[str, Traffic],
     *,
     seed: int = 1,
     wirings: Mapping[str, Wiring | dict[str, Wiring]] | None = None,
-    appetites: Mapping[str, Appetite] | None = None,
+    appetites: Mapping[str, ConsumptionRate] | None = None,
     starts: Mapping[str, int] | None = None,
     factory: CoreFactory = build_core,
     more: tuple[Checker, ...] = (),
@@ -80,14 +80,14 @@ def finish(world: World, *, within_s: int = 30, **expectations: object) -> None:
     check_complete(world, **expectations)
 
 
-def stream(world: World, receiver: str, source: str = "source", starts: int = 0) -> Stream:
+def stream(world: World, receiver: str, source: str = "source", starts: int = 0) -> DeliveryCheck:
     """What a receiver got of a source."""
     application = world.nodes[receiver].application
     assert isinstance(application, ReceiverApplication)
     return application.streams[tsi_of(source, starts)]
 
 
-def streams(world: World) -> list[Stream]:
+def streams(world: World) -> list[DeliveryCheck]:
     """What everybody got."""
     return [one for node in world.receivers for one in node.application.all_streams]
 
@@ -99,7 +99,7 @@ class Tap(Checker):
         self._wanted = wanted
         self.seen: list[tuple[int, str, str, str | None, Data | Packet]] = []
 
-    def sent(self, node: Node, send: Send, train: Train) -> None:
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
         for item in train.parse_untrusted()[0]:
             if self._wanted(item):
                 self.seen.append((self.world.now_ns, node.name, send.segment.name, send.to, item))

@@ -6,9 +6,9 @@ import attrs
 import pytest
 
 from pgm.core.effects import LossCause
-from pgm.sim.applications import Appetite
+from pgm.sim.applications import ConsumptionRate
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import NEVER, SECOND
 from tests.sim.figures import acks as acks_figure
 from tests.sim.support.acked import AcksSent, Held, run, window_of
@@ -19,7 +19,7 @@ QUICK = {"ack_window": 256, "ack_expiry": SECOND, "ack_stall_ivl": 2 * SECOND, "
 
 def pair(**changes):
     """Two repairers on one segment with the source, receivers that ask and ack to either."""
-    tree = Tree(parameters(**QUICK | changes), flow="acked")
+    tree = TreeBuilder(parameters(**QUICK | changes), flow="acked")
     tree.source("source", "lan")
     tree.repairer("first", "lan", parents=("source",))
     tree.repairer("second", "lan", parents=("source",))
@@ -31,7 +31,7 @@ def pair(**changes):
 
 def relays(**changes):
     """A relay, a relay below it, and an on-LAN aggregator below that."""
-    tree = Tree(parameters(**QUICK | changes), flow="acked")
+    tree = TreeBuilder(parameters(**QUICK | changes), flow="acked")
     tree.source("source", "core")
     tree.repairer("upper", "core", "floor", parents=("source",))
     tree.aggregator("lower", "floor", "desk", parents=("upper",))
@@ -121,7 +121,7 @@ def test_an_application_that_takes_nothing_holds_up_for_ack_stall_ivl_and_counts
     small = {"inbox_bytes": 64 * 1024, "rxw_bytes": 1 << 20}
     held = Held(frozenset({"receiver-0"}))
     tree = pair(**small)
-    stops = {"receiver-0": Appetite(stops_at_ns=2 * SECOND, resumes_at_ns=9 * SECOND)}
+    stops = {"receiver-0": ConsumptionRate(stops_at_ns=2 * SECOND, resumes_at_ns=9 * SECOND)}
     offered = attrs.evolve(OFFERED, messages=8000, close_at_ns=20 * SECOND)
     world = make_world(tree, offered, appetites=stops, more=(held,))
     world.run_until(8 * SECOND)
@@ -140,7 +140,7 @@ def test_an_application_that_takes_nothing_holds_up_for_ack_stall_ivl_and_counts
 def test_slow_applications_slow_their_source_down_and_lose_nothing():
     """Natural flow control: the rate allows 25 MB/s, the slowest takes 100 kB/s of the 124-octet packets."""
     tree = pair(inbox_bytes=64 * 1024)
-    appetites = {"receiver-2": Appetite(octets_per_s=100_000)}
+    appetites = {"receiver-2": ConsumptionRate(octets_per_s=100_000)}
     offered = attrs.evolve(OFFERED, rate=0, close_at_ns=NEVER)
     world = make_world(tree, offered, appetites=appetites)
     world.run_until(11 * SECOND)
@@ -174,7 +174,7 @@ def test_members_that_leave_are_not_waited_for():
 
 
 def test_without_members_nothing_is_stable_and_nobody_waits():
-    tree = Tree(parameters(**QUICK), flow="acked")
+    tree = TreeBuilder(parameters(**QUICK), flow="acked")
     tree.source("source", "lan")
     world = make_world(tree, attrs.evolve(OFFERED, close_at_ns=NEVER))
     world.run_until(6 * SECOND)
@@ -183,7 +183,7 @@ def test_without_members_nothing_is_stable_and_nobody_waits():
 
 
 def test_plain_streams_have_no_acks():
-    tree = Tree(parameters(**QUICK))
+    tree = TreeBuilder(parameters(**QUICK))
     tree.source("source", "lan")
     tree.repairer("first", "lan", parents=("source",))
     tree.receiver("receiver", "lan", "first")

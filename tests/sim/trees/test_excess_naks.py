@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tests.sim.support.excess_naks as crying
-from pgm.core.repair.fair_share import AskerShares
+from pgm.core.repair.fair_share import FairShare
 from pgm.units import SECOND
 
 SOON = {"nagging_window_ivl": SECOND // 2, "nagging_check_ivl": 2 * SECOND, "nagging_max_sqns": 200}
@@ -31,7 +31,7 @@ def test_without_shares_the_others_wait_behind_it(monkeypatch) -> None:  # type:
         monkeypatch.setattr(crying, name, value)
     common = {"seconds": 10, "receivers": 4, "txw_max_rte": 650_000, "nagging_check_ivl": 4 * SECOND}
     shared = crying.run(**common)
-    monkeypatch.setattr(AskerShares, "is_beyond", lambda *_: False)
+    monkeypatch.setattr(FairShare, "is_beyond", lambda *_: False)
     alike = crying.run(**common)
     assert 0 < shared.p50_ms < 30
     assert alike.p50_ms > 1000

@@ -3,17 +3,17 @@
 import pytest
 
 from pgm.core.effects import CloseCause, LossCause
-from pgm.sim.applications import Appetite, Traffic
+from pgm.sim.applications import ConsumptionRate, Traffic
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import tsi_of
 from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType
 from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
 
 
-def pair_of_relays(kind: str = "aggregator", **changes: object) -> Tree:
-    tree = Tree(parameters(ambient_spm_ivl=100 * MS, ihb_max=500 * MS, relay_takeover_ivl=SECOND, **changes))
+def pair_of_relays(kind: str = "aggregator", **changes: object) -> TreeBuilder:
+    tree = TreeBuilder(parameters(ambient_spm_ivl=100 * MS, ihb_max=500 * MS, relay_takeover_ivl=SECOND, **changes))
     tree.source("source", "core")
     for name, standby_of in (("relay", None), ("standby", "relay")):
         getattr(tree, kind)(name, "core", "floor", parents=("source",), standby_of=standby_of)
@@ -22,8 +22,8 @@ def pair_of_relays(kind: str = "aggregator", **changes: object) -> Tree:
     return tree
 
 
-def lone_relay(kind: str = "aggregator", **changes: object) -> Tree:
-    tree = Tree(parameters(**changes))
+def lone_relay(kind: str = "aggregator", **changes: object) -> TreeBuilder:
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     getattr(tree, kind)("relay", "core", "floor", parents=("source",))
     for index in range(3):
@@ -96,7 +96,7 @@ def test_what_the_window_has_left_behind_is_reported_lost_in_order(kind):
 @pytest.mark.parametrize("layout", ["on-lan", "asked-first", "relaying-standby"])
 def test_dead_repairer_leaves_receivers_no_worse_off(layout):
     """Whoever asked it goes on to the next parent; nothing is lost."""
-    tree = Tree(parameters(relay_takeover_ivl=SECOND, ambient_spm_ivl=100 * MS, ihb_max=500 * MS))
+    tree = TreeBuilder(parameters(relay_takeover_ivl=SECOND, ambient_spm_ivl=100 * MS, ihb_max=500 * MS))
     tree.source("source", "core")
     if layout == "on-lan":
         tree.repairer("repairer", "core", parents=("source",))
@@ -119,7 +119,7 @@ def test_dead_repairer_leaves_receivers_no_worse_off(layout):
 
 
 def test_dead_on_lan_aggregator_is_passed_over():
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.aggregator("aggregator", "lan", parents=("source",))
     for index in range(4):
@@ -161,7 +161,7 @@ def test_restarted_source_is_a_new_session():
 def test_one_source_more_than_allowed_evicts_the_one_silent_for_longest():
     """64 sources fit. The 65th takes the place of the first, which has not spoken since; nobody else notices."""
     limit = 64
-    tree = Tree(
+    tree = TreeBuilder(
         parameters(max_sessions=limit, ambient_spm_ivl=60 * SECOND, ihb_max=60 * SECOND, peer_expiry=120 * SECOND)
     )
     names = [tree.source(f"source-{index}", "lan") for index in range(limit + 1)]
@@ -185,7 +185,7 @@ def test_one_source_more_than_allowed_evicts_the_one_silent_for_longest():
 
 def test_slow_application_loses_alone_and_says_so():
     """One of four takes a tenth of the rate: it is told OVERRUN; the others and the NAKs of all go on."""
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
     small = parameters(inbox_bytes=64 * KIB, rxw_bytes=64 * KIB)
@@ -196,7 +196,7 @@ def test_slow_application_loses_alone_and_says_so():
         tree,
         traffic(4000, size=200, close_at_ns=6 * SECOND),
         wirings={"receiver": lossy(0.02)},
-        appetites={names[0]: Appetite(octets_per_s=20_000)},
+        appetites={names[0]: ConsumptionRate(octets_per_s=20_000)},
     )
     finish(world, may_lose={names[0]: {LossCause.OVERRUN, LossCause.OVERLOAD}})
     slow, *others = (stream(world, name) for name in names)
@@ -211,7 +211,7 @@ def test_application_that_stands_still_for_a_while_catches_up():
     world = make_world(
         tree,
         traffic(3000, size=200, close_at_ns=6 * SECOND),
-        appetites={"receiver-0": Appetite(stops_at_ns=2 * SECOND, resumes_at_ns=5 * SECOND)},
+        appetites={"receiver-0": ConsumptionRate(stops_at_ns=2 * SECOND, resumes_at_ns=5 * SECOND)},
     )
     finish(world)
     assert all(one.is_complete for one in streams(world))

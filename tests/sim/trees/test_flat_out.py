@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgm.sim.checks.completion import settle
 from pgm.sim.links import LinkSetup
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.topology.load import loads
 from pgm.topology.plan import plan_node
@@ -38,7 +38,7 @@ SLOW = Wiring(ingress=LinkSetup(rate=LINE, queue=512 * KIB))
 def world_of(flow: str, wiring: Wiring = SLOW, messages: int = MESSAGES) -> World:
     """Two receivers, one behind a line that bears a tenth of the rate, or else of the wiring given."""
     chosen = plan_node(loads(TOPOLOGY.format(flow=flow)), "source").parameters
-    tree = Tree(
+    tree = TreeBuilder(
         parameters(
             txw_max_rte=chosen.txw_max_rte,
             txw_min_rte=chosen.txw_min_rte,

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from pgm.core.effects import LossCause
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import World
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak
@@ -23,7 +23,7 @@ def joined(
 ) -> tuple[World, Tap]:
     """A source whose window holds two seconds, a repairer that keeps a minute, and one receiver that comes late."""
     common = parameters(txw_secs=2 * SECOND, rdata_share=0.5, txw_max_rte=rate)
-    tree = Tree(common)
+    tree = TreeBuilder(common)
     tree.source("source", "core")
     floor = "floor" if relay else "core"
     if repairer:

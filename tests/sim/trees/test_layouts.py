@@ -3,16 +3,16 @@
 import pytest
 
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from pgm.wire.control_packets import Spm
 from pgm.wire.formats import PacketType
 from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, stream, streams, traffic
 
 
-def one_lan(*, legacy: bool = False) -> Tree:
+def one_lan(*, legacy: bool = False) -> TreeBuilder:
     """Source, aggregator, repairer and four receivers on one segment. Legacy receivers know no repairer."""
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.aggregator("aggregator", "lan", parents=("source",))
     tree.repairer("repairer", "lan", parents=("aggregator", "source"))
@@ -22,9 +22,9 @@ def one_lan(*, legacy: bool = False) -> Tree:
     return tree
 
 
-def two_tiers(receivers: int = 3, **changes: object) -> Tree:
+def two_tiers(receivers: int = 3, **changes: object) -> TreeBuilder:
     """A relaying aggregator with a repairer below it that it asks first."""
-    tree = Tree(parameters(**changes))
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",), repairers=("repairer",))
     tree.repairer("repairer", "floor", parents=("relay",))
@@ -97,7 +97,7 @@ def test_relay_puts_itself_on_the_path():
 def test_repairs_go_only_where_they_were_asked_for():
     """A relay with two segments below: what one of them lost is not repaired on the other."""
     repairs = Tap(is_a(PacketType.RDATA))
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "core")
     tree.aggregator("relay", "core", "left", "right", parents=("source",))
     for side in ("left", "right"):
@@ -112,7 +112,7 @@ def test_repairs_go_only_where_they_were_asked_for():
 def test_aggregator_forwards_one_nak_for_many():
     """Ten receivers too far apart to silence each other ask for the same packet: the source hears of it once."""
     receivers = 10
-    tree = Tree(parameters(nak_bo_ivl=MS, reorder_ivl=0, nak_rpt_ivl=200 * MS, nak_rdata_ivl=400 * MS))
+    tree = TreeBuilder(parameters(nak_bo_ivl=MS, reorder_ivl=0, nak_rpt_ivl=200 * MS, nak_rdata_ivl=400 * MS))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",))
     for index in range(receivers):
@@ -134,7 +134,7 @@ def test_aggregator_forwards_one_nak_for_many():
 
 
 def test_three_tiers_of_relays_with_loss_on_every_line():
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "core")
     tree.repairer("relay-1", "core", "region", parents=("source",))
     tree.aggregator("relay-2", "region", "site", parents=("relay-1",))

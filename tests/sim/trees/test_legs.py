@@ -8,8 +8,8 @@ from pgm.core.segment import Channel
 from pgm.impairments import Impairment
 from pgm.sim.checks.checker import Checker
 from pgm.sim.links import LinkSetup
-from pgm.sim.node import Node
-from pgm.sim.trees import Tree
+from pgm.sim.node import SimulatedNode
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Spm
@@ -18,9 +18,9 @@ from pgm.wire.train import Data, Train
 from tests.sim.support.worlds import MS, Tap, finish, is_a, lossy, make_world, parameters, streams, traffic
 
 
-def two_sites(relay: str = "repairer", **changes: object) -> Tree:
+def two_sites(relay: str = "repairer", **changes: object) -> TreeBuilder:
     """core ── west ── wan, a leg ── east ── site; a receiver sits on the leg itself, a repairer and two on the site."""
-    tree = Tree(parameters(**changes), legs=["wan"], ipv6=["wan", "site"])
+    tree = TreeBuilder(parameters(**changes), legs=["wan"], ipv6=["wan", "site"])
     tree.source("source", "core")
     tree.aggregator("west", "core", "wan", parents=("source",))
     if relay == "repairer":
@@ -87,7 +87,7 @@ class Heard(Checker):
         self.sqns: dict[str, set[int]] = {}
         self.by_group: set[bool] = set()
 
-    def received(self, node: Node, train: Train, channel: Channel, peer: Nla) -> None:
+    def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
         for item in train.parse_untrusted()[0]:
             if isinstance(item, Data) and item.type is PacketType.ODATA:
                 self.sqns.setdefault(node.name, set()).update(range(item.wire_sqn, item.wire_sqn + item.count))
@@ -97,7 +97,7 @@ class Heard(Checker):
 @pytest.mark.parametrize("is_leg", [True, False])
 def test_losses_on_the_way_out_are_each_copys_own(is_leg: bool):
     """A leg is no multicast domain: what one peer lacks the other may have, and nothing comes by a group."""
-    tree = Tree(parameters(), legs=["lan"] if is_leg else [])
+    tree = TreeBuilder(parameters(), legs=["lan"] if is_leg else [])
     tree.source("source", "lan")
     for index in range(2):
         tree.receiver(f"receiver-{index}", "lan", "source")
@@ -114,7 +114,7 @@ def test_losses_on_the_way_out_are_each_copys_own(is_leg: bool):
 
 def test_copies_wait_for_a_slow_line_like_any_data():
     """The queue holds less than one train for everybody; yet nothing is lost on the way out."""
-    tree = Tree(parameters(txw_max_rte=1_000_000, txw_burst_ivl=20 * MS), legs=["lan"])
+    tree = TreeBuilder(parameters(txw_max_rte=1_000_000, txw_burst_ivl=20 * MS), legs=["lan"])
     tree.source("source", "lan")
     for index in range(8):
         tree.receiver(f"receiver-{index}", "lan", "source")

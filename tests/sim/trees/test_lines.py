@@ -7,7 +7,7 @@ import pytest
 from pgm.core.status import LineStatus
 from pgm.sim.faults import Faults
 from pgm.sim.links import LinkSetup
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
@@ -17,9 +17,9 @@ MESSAGES = 2000
 LINES = ("line-a", "line-b")
 
 
-def two_lines(receivers: int = 3, *, order: str = "ordered", **changes: object) -> Tree:
+def two_lines(receivers: int = 3, *, order: str = "ordered", **changes: object) -> TreeBuilder:
     """A source, a repairer as relay to each line, receivers on both."""
-    tree = Tree(parameters(**changes), order=order)
+    tree = TreeBuilder(parameters(**changes), order=order)
     tree.source("source", "core")
     for letter in "ab":
         tree.repairer(f"relay-{letter}", "core", f"line-{letter}", parents=("source",))
@@ -53,9 +53,9 @@ def asked(world: World) -> int:
     return sum(node.total("nak_sqns") for node in world.receivers)
 
 
-def below_a_repairer(**changes: object) -> Tree:
+def below_a_repairer(**changes: object) -> TreeBuilder:
     """A repairer takes both lines and carries the stream to a floor of receivers that know of one segment."""
-    tree = Tree(parameters(**changes))
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "line-a", "line-b")
     tree.repairer("relay", "line-a", "floor", parents=("source",), lines={"line-b": ("source",)})
     for index in range(3):
@@ -179,7 +179,7 @@ def test_streams_without_repair_lose_what_both_lines_lose() -> None:
 
 def test_a_source_on_both_lines_sends_and_repairs_on_both() -> None:
     """Receivers of either line alone, and of both: each gets everything."""
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "line-a", "line-b")
     tree.receiver("single-a", "line-a", "source")
     tree.receiver("single-b", "line-b", "source")
@@ -198,7 +198,7 @@ def test_a_source_on_both_lines_sends_and_repairs_on_both() -> None:
 
 
 def test_receivers_of_one_line_have_no_lines_to_tell_of() -> None:
-    tree = Tree(parameters())
+    tree = TreeBuilder(parameters())
     tree.source("source", "lan")
     tree.receiver("receiver-0", "lan", "source")
     world = make_world(tree, offered())

@@ -6,7 +6,7 @@ import pytest
 
 from pgm.core.source.source import SourceCore
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from pgm.wire.formats import PacketType
 from tests.sim.support.acked import Held, window_of
@@ -16,9 +16,9 @@ from tests.sim.trees.test_lines import MESSAGES, late, line_status, offered, way
 QUICK = {"ack_expiry": SECOND, "ack_window": 512, "fin_quiet_ivl": SECOND}
 
 
-def repairer_on_both(flow: str = "rate", receivers: int = 3, **changes: object) -> Tree:
+def repairer_on_both(flow: str = "rate", receivers: int = 3, **changes: object) -> TreeBuilder:
     """A source and a repairer on both lines, receivers on both and one on each."""
-    tree = Tree(parameters(**changes), flow=flow)
+    tree = TreeBuilder(parameters(**changes), flow=flow)
     tree.source("source", "line-a", "line-b")
     tree.repairer("local", "line-a", parents=("source",), lines={"line-b": ("source",)})
     for index in range(receivers):
@@ -49,9 +49,9 @@ def test_a_repairer_on_both_lines_repairs_on_both(flow: str) -> None:
     assert world.nodes["local"].total("odata_packets") == 0
 
 
-def two_acked(**changes: object) -> Tree:
+def two_acked(**changes: object) -> TreeBuilder:
     """A source, a repairer and an aggregator as relays to a line each, receivers on both and one on each."""
-    tree = Tree(parameters(**{**QUICK, **changes}), flow="acked")
+    tree = TreeBuilder(parameters(**{**QUICK, **changes}), flow="acked")
     tree.source("source", "core")
     tree.repairer("relay-a", "core", "line-a", parents=("source",))
     tree.aggregator("relay-b", "core", "line-b", parents=("source",))
@@ -99,7 +99,7 @@ def test_a_line_that_dies_hands_its_members_to_the_other() -> None:
 
 
 def test_a_late_joiner_of_two_lines_is_served_on_the_line_where_the_repairer_is() -> None:
-    tree = Tree(parameters(txw_secs=SECOND // 4))
+    tree = TreeBuilder(parameters(txw_secs=SECOND // 4))
     tree.source("source", "line-a", "line-b")
     tree.repairer("local", "line-b", parents=("source",))
     wanted = parameters(txw_secs=SECOND // 4, join_from="oldest")

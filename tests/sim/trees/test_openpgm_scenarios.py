@@ -9,10 +9,10 @@ import pytest
 
 from pgm.core.effects import LossCause, control
 from pgm.core.segment import Channel, Segment
-from pgm.sim.checks.sent_messages import Ledger
-from pgm.sim.links import Link, LinkSetup
+from pgm.sim.checks.sent_messages import SentMessages
+from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.network import Attachment
-from pgm.sim.trees import DATA_PORT, Tree
+from pgm.sim.trees import DATA_PORT, TreeBuilder
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Packet, encode
 from pgm.wire.formats import PacketType
@@ -40,14 +40,16 @@ class Prompter:
     name = host = "prompter"
 
     def __init__(self, *, receivers: int = 1, **changes: object) -> None:
-        tree = Tree(parameters(**TIMES | changes))
+        tree = TreeBuilder(parameters(**TIMES | changes))
         for index in range(receivers):
             tree.receiver(f"receiver-{index}", "lan")
         self.world = make_world(tree, traffic(0))
         self.segment = Segment(0, "lan", "10.1.9.9", "239.192.1.1", upstream=False, downstream=True)
-        self._attachment = Attachment(self, self.segment, Link(LinkSetup(), "out"), Link(LinkSetup(), "in"))
+        self._attachment = Attachment(
+            self, self.segment, SimulatedLink(LinkSetup(), "out"), SimulatedLink(LinkSetup(), "in")
+        )
         self.world.network.attach(self._attachment)
-        self.ledger = self.world.ledgers[TSI] = Ledger(0, DATA_PORT)
+        self.ledger = self.world.ledgers[TSI] = SentMessages(0, DATA_PORT)
         self._spm_sqn = 0
         self.naks: list[tuple[int, tuple[int, ...]]] = []
 

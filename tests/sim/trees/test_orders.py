@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import LossCause
-from pgm.sim.checks.delivery_check import LooseStream
-from pgm.sim.trees import Tree
+from pgm.sim.checks.delivery_check import UnorderedDeliveryCheck
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from tests.sim.support.worlds import finish, lossy, make_world, parameters, stream, traffic
 
 
-def relayed(order: str) -> Tree:
+def relayed(order: str) -> TreeBuilder:
     """A relay with a repairer below it, and three receivers."""
-    tree = Tree(parameters(), order=order)
+    tree = TreeBuilder(parameters(), order=order)
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",), repairers=("repairer",))
     tree.repairer("repairer", "floor", parents=("relay",))
@@ -33,7 +33,7 @@ def test_unordered_streams_are_repaired_and_later_packets_do_not_wait(seed: int)
     finish(world)
     for index in range(3):
         one = stream(world, f"receiver-{index}")
-        assert isinstance(one, LooseStream)
+        assert isinstance(one, UnorderedDeliveryCheck)
         assert one.is_complete
         assert one.messages == 2000
         assert one.overtakings > 20
@@ -51,7 +51,7 @@ def test_large_messages_of_unordered_streams_come_whole() -> None:
 
 @pytest.mark.parametrize("size", [200, 6000])
 def test_receivers_of_unreliable_streams_ask_for_nothing_and_report_what_is_lost(size: int) -> None:
-    tree = Tree(parameters(), order="unreliable")
+    tree = TreeBuilder(parameters(), order="unreliable")
     tree.source("source", "lan")
     for index in range(3):
         tree.receiver(f"receiver-{index}", "lan", "source")
@@ -72,7 +72,7 @@ def test_receivers_of_unreliable_streams_ask_for_nothing_and_report_what_is_lost
 
 def test_packets_that_overtake_each_other_are_not_lost() -> None:
     """A packet may come later than those behind it by less than `reorder_ivl`."""
-    tree = Tree(parameters(reorder_ivl=20_000_000), order="unreliable")
+    tree = TreeBuilder(parameters(reorder_ivl=20_000_000), order="unreliable")
     tree.source("source", "lan")
     tree.receiver("receiver-0", "lan", "source")
     world = make_world(

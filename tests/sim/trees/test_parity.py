@@ -7,7 +7,7 @@ import pytest
 from deploy.node.roles import build_core
 from pgm.sim.scenario import scenario
 from pgm.sim.swarm import run
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from tests.sim.support.worlds import finish, lossy, make_world, parameters, traffic
 
 MODES = {
@@ -20,7 +20,7 @@ MODES = {
 
 
 def on_lan(receivers, **changes):
-    tree = Tree(parameters(**changes))
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "lan")
     for index in range(receivers):
         tree.receiver(f"receiver-{index}", "lan", "source")
@@ -41,7 +41,7 @@ def test_everybody_gets_everything(mode, burst):
 
 def relayed(**changes):
     """A relay, an aggregator below it on the same subnet as no repairer, and receivers on three segments."""
-    tree = Tree(parameters(**changes))
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", "hall", parents=("source",))
     tree.aggregator("below", "floor", "room", parents=("relay",))
@@ -71,7 +71,7 @@ def test_aggregators_gather_and_constrain_parity(mode):
 
 def with_repairers(**changes):
     """A repairing relay, a repairer beside the receivers of its segment, and an aggregator that asks a repairer first."""
-    tree = Tree(parameters(**changes))
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))
     tree.repairer("beside", "floor", parents=("relay",))

@@ -6,7 +6,7 @@ import pytest
 
 from pgm.sim.faults import Faults
 from pgm.sim.links import LinkSetup
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.units import SECOND
 from tests.sim.support.worlds import MS, make_world, parameters, streams, traffic
@@ -21,7 +21,7 @@ FROM_NS = SECOND + 350 * MS  # when the window is full
 
 def world_of(share: float, **wirings: Wiring) -> World:
     """Three receivers of a source that sends as fast as it may."""
-    tree = Tree(parameters(txw_max_rte=RATE, txw_bytes=int(WINDOW_S * RATE), txw_hold_share=share))
+    tree = TreeBuilder(parameters(txw_max_rte=RATE, txw_bytes=int(WINDOW_S * RATE), txw_hold_share=share))
     tree.source("source", "lan")
     for name in ("stops", "one", "other"):
         tree.receiver(name, "lan", "source")

@@ -4,13 +4,13 @@ import pytest
 
 from pgm.core.effects import LossCause
 from pgm.sim.faults import Faults
-from pgm.sim.trees import Tree
+from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from tests.sim.support.worlds import MS, finish, make_world, parameters, stream, traffic
 
 
-def one_lan(**changes: object) -> Tree:
-    tree = Tree(parameters(**changes))
+def one_lan(**changes: object) -> TreeBuilder:
+    tree = TreeBuilder(parameters(**changes))
     tree.source("source", "lan")
     for name in ("deaf", "well"):
         tree.receiver(name, "lan", "source")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import attrs
 
-from pgm.archive.recording.rows import Rows
+from pgm.archive.recording.rows import RowBuilder
 from pgm.archive.service.collection import Archives
 from pgm.archive.service.service import RangeService
-from pgm.archive.session import Session
+from pgm.archive.session import RecordedSession
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.parameters import Parameters
 from pgm.units import SECOND
@@ -21,7 +21,7 @@ _FOR_EVER = attrs.evolve(Parameters(), record_secs=100 * 365 * 24 * 3600 * SECON
 KEY = "1.2.3.4.5.6.7500@1000000"
 
 
-def session(node: str = "recorder-1", **values: object) -> Session:
+def session(node: str = "recorder-1", **values: object) -> RecordedSession:
     """The session of the makers, as a node recorded it."""
     return attrs.evolve(SESSION, node=node, **values)
 
@@ -31,7 +31,7 @@ def writing(directory: Path) -> Iterator[Callable[..., None]]:
     """A function that appends rows, synced, to the archive."""
     writer = ArchiveWriter(directory, _FOR_EVER, lambda *_: None)
 
-    def add(parts: Sequence[Rows], of: Session = SESSION) -> None:
+    def add(parts: Sequence[RowBuilder], of: RecordedSession = SESSION) -> None:
         append(writer, parts, of)
         writer.sync()
 
@@ -41,7 +41,7 @@ def writing(directory: Path) -> Iterator[Callable[..., None]]:
         writer.close()
 
 
-def archive(directory: Path, parts: Sequence[Rows] | None = None, of: Session = SESSION) -> Path:
+def archive(directory: Path, parts: Sequence[RowBuilder] | None = None, of: RecordedSession = SESSION) -> Path:
     """An archive with a batch for each part, 1000 messages without any."""
     with writing(directory) as add:
         for part in parts if parts is not None else [messages(0, 1000)]:

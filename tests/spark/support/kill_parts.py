@@ -18,9 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyspark.sql.streaming import StreamingQuery
 
 import pgm.spark
-from pgm.archive.recording.rows import Rows, rows_of
+from pgm.archive.recording.rows import RowBuilder, rows_of
 from pgm.archive.store.writer import ArchiveWriter
-from pgm.core.window.reassembly import Messages
+from pgm.core.window.reassembly import WholeMessages
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS
@@ -57,11 +57,11 @@ def recorder(directory: Path, permit: Path, messages: int) -> None:
     writer.close()
 
 
-def _rows_of(number: int, first: int, count: int) -> Rows:
+def _rows_of(number: int, first: int, count: int) -> RowBuilder:
     packets = (bytes(DATA_HEADER_OCTETS) + value_of(number, sqn) for sqn in range(first, first + count))
     octets = np.frombuffer(b"".join(packets), np.uint8)
     run = Run(first, count, octets, 0, DATA_HEADER_OCTETS + len(value_of(0, 0)), DATA_HEADER_OCTETS)
-    return rows_of(Messages(TSI, run), 0, time.time_ns() // 1000)
+    return rows_of(WholeMessages(TSI, run), 0, time.time_ns() // 1000)
 
 
 def _log(code: str, text: str) -> None:

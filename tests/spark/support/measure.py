@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import pgm.spark
 from pgm.archive.recording.rows import rows_of
-from pgm.core.window.reassembly import Messages
+from pgm.core.window.reassembly import WholeMessages
 from pgm.spark.jobs.events import read
 from pgm.spark.jobs.summary import summarise
 from pgm.spark.jobs.synthetic_telemetry import write_events
@@ -51,7 +51,7 @@ def fill(directory: Path, rows: int, size: int) -> None:
         for first in range(0, rows, _BATCH):
             octets = np.frombuffer(os.urandom(_BATCH * (DATA_HEADER_OCTETS + size)), np.uint8)
             run = Run(first, _BATCH, octets, 0, DATA_HEADER_OCTETS + size, DATA_HEADER_OCTETS)
-            add([rows_of(Messages(TSI, run), 0, time.time_ns() // 1000)], SESSION)
+            add([rows_of(WholeMessages(TSI, run), 0, time.time_ns() // 1000)], SESSION)
 
 
 def aggregate(frame: DataFrame) -> None:

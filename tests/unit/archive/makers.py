@@ -10,19 +10,19 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from pgm.archive.recording.rows import Rows, batch_of, rows_of, rows_of_loss
+from pgm.archive.recording.rows import RowBuilder, batch_of, rows_of, rows_of_loss
 from pgm.archive.requests import RangeRequest
-from pgm.archive.session import Session
+from pgm.archive.session import RecordedSession
 from pgm.archive.store.reader import ArchiveReader
 from pgm.archive.store.writer import ArchiveWriter
-from pgm.core.window.reassembly import Messages
+from pgm.core.window.reassembly import WholeMessages
 from pgm.parameters import Parameters
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.train import Run
 
 TSI = bytes([1, 2, 3, 4, 5, 6, 0x1D, 0x4C])
 TSI_TEXT = "1.2.3.4.5.6.7500"
-SESSION = Session(TSI_TEXT, 1_000_000, "quotes", "exchange", "recorder-1", "core")
+SESSION = RecordedSession(TSI_TEXT, 1_000_000, "quotes", "exchange", "recorder-1", "core")
 
 
 def payload(sqn: int, size: int) -> bytes:
@@ -41,17 +41,17 @@ def run_of(first: int, count: int, size: int = 16, repaired: Sequence[int] = ())
     return Run(first, count, octets, 0, DATA_HEADER_OCTETS + size, DATA_HEADER_OCTETS)
 
 
-def messages(first: int, count: int, size: int = 16, repaired: Sequence[int] = (), at_us: int = 0) -> Rows:
+def messages(first: int, count: int, size: int = 16, repaired: Sequence[int] = (), at_us: int = 0) -> RowBuilder:
     """Rows of messages of one packet each."""
-    return rows_of(Messages(TSI, run_of(first, count, size, repaired)), 0, at_us or first)
+    return rows_of(WholeMessages(TSI, run_of(first, count, size, repaired)), 0, at_us or first)
 
 
-def loss(first: int, count: int, cause: str = "retries", at_us: int = 0) -> Rows:
+def loss(first: int, count: int, cause: str = "retries", at_us: int = 0) -> RowBuilder:
     """The row of a loss."""
     return rows_of_loss(first, count, cause, at_us or first)
 
 
-def append(writer: ArchiveWriter, parts: Sequence[Rows], session: Session = SESSION) -> None:
+def append(writer: ArchiveWriter, parts: Sequence[RowBuilder], session: RecordedSession = SESSION) -> None:
     """Write a batch."""
     received = (parts[0].received_us, parts[-1].received_us)
     writer.append(session, batch_of(session, parts), parts[0].first, parts[-1].end, received)

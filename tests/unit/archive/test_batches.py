@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pgm.archive.recording.feeds import Feed
-from pgm.archive.recording.row_collector import Recording
+from pgm.archive.recording.feeds import SessionFeed
+from pgm.archive.recording.row_collector import RowCollector
 from pgm.archive.store.writer import ArchiveWriter
-from pgm.messages.batch_encoder import Filling
+from pgm.messages.batch_encoder import OpenBatch
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
 from pgm.wire.train import Run
 from tests.unit.archive.makers import SESSION, log_to, small, table
@@ -22,7 +22,7 @@ _ROOM = 200
 
 def _packets(messages: list[Told]) -> list[bytes]:
     """Batches of as many messages as fit."""
-    filling, packets = Filling(_ROOM), []
+    filling, packets = OpenBatch(_ROOM), []
     for payload, subject, to in messages:
         if len(filling) and not filling.has_room_for(len(payload), subject, to):
             packets.append(bytes(filling.take()))
@@ -38,9 +38,9 @@ def _run(first: int, packet: bytes, kind: PacketType = PacketType.ODATA) -> Run:
 
 
 def _recorded(directory: Path, runs: list[Run]) -> list[dict[str, object]]:
-    recording = Recording(ArchiveWriter(directory, small(), log_to([])), small(), log_to([]))
+    recording = RowCollector(ArchiveWriter(directory, small(), log_to([])), small(), log_to([]))
     for run in runs:
-        recording.add_run(Feed(SESSION, has_batches=True), run, 1)
+        recording.add_run(SessionFeed(SESSION, has_batches=True), run, 1)
     recording.close()
     found: list[dict[str, object]] = table(directory).to_pylist()
     return found
@@ -82,7 +82,7 @@ def test_a_packet_that_is_no_batch_is_a_loss(tmp_path: Path) -> None:
 def test_a_row_has_the_time_that_its_packet_says(tmp_path: Path) -> None:
     packets = []
     for at_us in (1_764_000_000_000_001, None, 1_764_000_000_000_002):
-        filling = Filling(_ROOM, has_time=at_us is not None)
+        filling = OpenBatch(_ROOM, has_time=at_us is not None)
         filling.add(b"one", None, None)
         filling.add(b"two", None, None)
         packets.append(filling.take(at_us))

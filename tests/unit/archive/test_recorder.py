@@ -15,21 +15,21 @@ from typing import Any
 import pytest
 
 from pgm.archive.errors import ArchiveError
-from pgm.archive.recording.feeds import Names, feed_of
+from pgm.archive.recording.feeds import RowNames, feed_of
 from pgm.archive.recording.recorder import Recorder
-from pgm.archive.recording.row_collector import Recording
+from pgm.archive.recording.row_collector import RowCollector
 from pgm.archive.store.reader import ArchiveReader
 from pgm.archive.store.writer import ArchiveWriter
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost
-from pgm.core.session.state import Path as SessionPath
+from pgm.core.session.state import SessionState as SessionPath
 from pgm.parameters import Parameters
 from pgm.units import KIB, MILLISECOND
 from tests.net.support.lab import ROOT
 from tests.unit.archive.makers import TSI, TSI_TEXT, check_rows, log_to, run_of, small, table
 
 _QUICK = {"record_batch_ivl": MILLISECOND, "record_sync_ivl": MILLISECOND, "record_retry_ivl": 10 * MILLISECOND}
-_NAMES = Names("recorder-1", "core", {7500: "quotes"}, {7500: "exchange"})
+_NAMES = RowNames("recorder-1", "core", {7500: "quotes"}, {7500: "exchange"})
 
 
 def _path(started_ns: int | None = 5_000_000, shift: int | None = 0) -> SessionPath:
@@ -80,7 +80,7 @@ def test_runs_losses_and_endings_become_rows(tmp_path: Path) -> None:
 def test_what_nobody_recorded_while_it_was_stopped_is_a_loss_and_what_comes_twice_is_there_once(tmp_path: Path) -> None:
     feed = feed_of(TSI, _path(), _NAMES)
     for runs in ([run_of(0, 10)], [run_of(25, 10)], [run_of(30, 10), run_of(40, 5)]):
-        recording = Recording(ArchiveWriter(tmp_path, small(), log_to([])), small(), log_to([]))
+        recording = RowCollector(ArchiveWriter(tmp_path, small(), log_to([])), small(), log_to([]))
         for run in runs:
             recording.add_run(feed, run, 1)
         recording.close()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.archive.errors import BadRequest, SchemaTooNew
-from pgm.archive.requests import Holding, RangeRequest
+from pgm.archive.requests import RangeRequest, SessionExtent
 from pgm.archive.store.schema import COLUMN_NAMES, SCHEMA, STORED_SCHEMA, VERSION_KEY, check_version
 
 _SQNS = st.none() | st.integers(0, 2**63 - 1)
@@ -51,10 +51,10 @@ def test_what_is_no_ticket_is_refused(octets: bytes, part: str) -> None:
 
 
 def test_a_holding_survives_json_and_keys_of_a_newer_version() -> None:
-    holding = Holding(
+    holding = SessionExtent(
         "1.2.3.4.5.6.7", 5, "quotes", "exchange", "repairer", "core", 10, 20, 10, 1000, 1, 2, closed=False
     )
-    assert Holding.from_json(holding.as_json() | {"colour": "red"}) == holding
+    assert SessionExtent.from_json(holding.as_json() | {"colour": "red"}) == holding
 
 
 def test_a_newer_schema_is_refused() -> None:

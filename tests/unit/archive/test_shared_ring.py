@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.archive.recording.shared_ring import HELD, Kind, Ring, Tally, cause_at, place_of
+from pgm.archive.recording.shared_ring import HELD, RingItemKind, RingTally, SharedRing, cause_at, place_of
 from pgm.core.effects import LossCause
 from pgm.units import KIB
 
@@ -21,9 +21,9 @@ _SIZES = st.integers(1, 4 * KIB)
 @given(st.lists(st.tuples(_SIZES, st.booleans()) | st.none(), max_size=200))
 def test_what_was_put_comes_out_whole_and_in_order(steps: list[tuple[int, bool] | None]) -> None:
     """A number is a run of so many octets, or a loss; None takes one item."""
-    ring = Ring.new(16 * KIB)
-    reader = Ring(os.dup(ring.fd))
-    expected: deque[tuple[Kind, int, bytes]] = deque()
+    ring = SharedRing.new(16 * KIB)
+    reader = SharedRing(os.dup(ring.fd))
+    expected: deque[tuple[RingItemKind, int, bytes]] = deque()
     for at, step in enumerate(steps):
         if step is None:
             found = reader.get()
@@ -34,7 +34,7 @@ def test_what_was_put_comes_out_whole_and_in_order(steps: list[tuple[int, bool] 
             continue
         size, is_run = step
         octets = np.full(size, at % 251, np.uint8) if is_run else None
-        kind, count = (Kind.RUN, 1) if is_run else (Kind.LOSS, size)
+        kind, count = (RingItemKind.RUN, 1) if is_run else (RingItemKind.LOSS, size)
         if ring.put(kind, _FEED, HELD, at, count, 7, size if is_run else 0, 0, octets):
             expected.append((kind, at, b"" if octets is None else octets.tobytes()))
         else:
@@ -48,10 +48,10 @@ def test_what_was_put_comes_out_whole_and_in_order(steps: list[tuple[int, bool] 
 
 
 def test_a_ring_that_is_read_in_time_stays_at_its_beginning() -> None:
-    ring = Ring.new(64 * 1024 * KIB)
+    ring = SharedRing.new(64 * 1024 * KIB)
     octets = np.zeros(60 * KIB, np.uint8)
     for at in range(2000):  # twice its size in all
-        assert ring.put(Kind.RUN, _FEED, 0, at, 1, 0, octets.size, 0, octets)
+        assert ring.put(RingItemKind.RUN, _FEED, 0, at, 1, 0, octets.size, 0, octets)
         assert ring.get() is not None
     blocks = os.fstat(ring.fd).st_blocks * 512
     assert blocks < 8 * 1024 * KIB, "memory that was never needed was never taken"
@@ -59,9 +59,9 @@ def test_a_ring_that_is_read_in_time_stays_at_its_beginning() -> None:
 
 
 def test_both_sides_see_the_same_tally_and_signs() -> None:
-    ring = Ring.new(KIB)
-    reader = Ring(os.dup(ring.fd))
-    tally = Tally(5, 2, 1000, 3, {"recorder": 7, "retries": 1})
+    ring = SharedRing.new(KIB)
+    reader = SharedRing(os.dup(ring.fd))
+    tally = RingTally(5, 2, 1000, 3, {"recorder": 7, "retries": 1})
     reader.tally = tally
     assert ring.tally == tally
     assert not ring.wants_waking()

@@ -10,7 +10,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Closed, LossCause, Lost, Notice, Opened
 from pgm.core.events import CAUSES, EVENTS, id_of, kind_of
 from pgm.core.receiver.setup import ReceiverSetup
-from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, PARENT, REPAIRER, SEGMENT, data_train, parameters
 from tests.unit.core.reader import joined
@@ -74,7 +74,7 @@ def test_changes_of_parents_all_the_time_are_told_now_and_then_with_their_number
 
 
 def test_a_brake_that_holds_is_told_of_now_and_then():
-    brakes = Brakes(parameters(child_nak_rte=10, brake_burst_ivl=SECOND, notice_ivl=5 * SECOND), Counters())
+    brakes = NakLimits(parameters(child_nak_rte=10, brake_burst_ivl=SECOND, notice_ivl=5 * SECOND), Counters())
     told = []
     for now in range(0, 12 * SECOND, 10 * MS):
         brakes.admit_nak("10.0.0.1", now)

@@ -32,7 +32,7 @@ from pgm.wire.options import (
     Fin,
     Flow,
     Fragment,
-    Held,
+    HeldHistory,
     Join,
     Members,
     NakBoIvl,
@@ -46,7 +46,7 @@ from pgm.wire.options import (
     Redirect,
     Rst,
     Syn,
-    Unknown,
+    UnknownOption,
     layout_of,
 )
 from pgm.wire.parity import build_parity
@@ -105,7 +105,7 @@ class Drawn:
             Members(u32(), self.nla(), self.bit(), rng.random() < 0.2, rng.random() < 0.2, self.bit()),
             Acker(self.nla()),
             Crqst(wants_rx_wp=self.bit()),
-            Held(self.sqn(), u32(), self.bit(), self.bit(), self.bit(), self.bit(), self.bit()),
+            HeldHistory(self.sqn(), u32(), self.bit(), self.bit(), self.bit(), self.bit(), self.bit()),
             Cr(u32(), 0, 0, rng.randrange(65_536), self.nla(), has_rx_wp=True),
             PgmccData(u32(), self.nla()),
             self._feedback(),
@@ -125,7 +125,7 @@ class Drawn:
         )
         if rng.random() < 0.03:  # of a packet that it does not belong on, perhaps
             one = rng.choice(made)
-            return Unknown(number=one.TYPE, value=layout_of(type(one)).encode(one))
+            return UnknownOption(number=one.TYPE, value=layout_of(type(one)).encode(one))
         fitting = [one for one in made if kind in one.CARRIERS and (rng.random() < 0.1 or type(one) not in (Rst, Fin))]
         return rng.choice(fitting) if fitting else None
 

@@ -14,7 +14,7 @@ from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
 from pgm.files.manifest import Manifest
 from pgm.files.names import BadManifest
-from pgm.files.packets import Announcement, Answer, BadPacket
+from pgm.files.packets import Announcement, BadPacket, TransferAnswer
 from pgm.messages.objects import CBOR, BadObject
 from pgm.parameters import ROWS
 from pgm.units import MICROSECOND, SECOND
@@ -375,7 +375,7 @@ def test_values_that_refer_to_themselves_or_grow_without_end():
     assert CBOR.decode(CBOR.encode(looks_alike)) == {**looks_alike, 7: [1, [2, {"a": None}]]}
 
 
-@pytest.mark.parametrize("read", [Answer.decode, Announcement.decode])
+@pytest.mark.parametrize("read", [TransferAnswer.decode, Announcement.decode])
 def test_answers_whose_keys_take_ages(read):
     with pytest.raises(BadPacket, match="references"):
         read(b"\xa1" + doubled(40) + b"\x00")

@@ -13,7 +13,7 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel, Segment
 from pgm.wire.control_packets import Nak
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Acker, Cr, Crqst, Join, NakList, Option, ParityPrm, Syn, Unknown, layout_of
+from pgm.wire.options import Acker, Cr, Crqst, Join, NakList, Option, ParityPrm, Syn, UnknownOption, layout_of
 from repairer.core import RepairerCore
 from tests.unit.core.makers import (
     GROUP,
@@ -35,9 +35,9 @@ OFFER = ParityPrm(8, on_demand=True)
 EVERYBODY = Crqst(wants_ne_wl=True, wants_ne_wp=True, wants_rx_wp=True)
 
 
-def misplaced(option: Option) -> Unknown:
+def misplaced(option: Option) -> UnknownOption:
     """An option that may be written on any packet, and is read as what it is."""
-    return Unknown(number=option.TYPE, value=layout_of(type(option)).encode(option))
+    return UnknownOption(number=option.TYPE, value=layout_of(type(option)).encode(option))
 
 
 def element(role: str) -> ElementCore:  # type: ignore[type-arg]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.core import AggregatorCore
-from aggregator.own_gaps import Gaps
+from aggregator.own_gaps import OwnGaps
 from pgm.core.effects import Effects
 from pgm.core.element.setup import ElementSetup
 from pgm.core.segment import Channel, Segment
@@ -30,9 +30,9 @@ SETTINGS = parameters(ne_nak_max_outstanding=MOST, reorder_ivl=MS, ne_nak_rpt_rt
 REPEAT_IVL = SECOND // 10
 
 
-def with_gap(first: int, end: int) -> Gaps:
+def with_gap(first: int, end: int) -> OwnGaps:
     """Something is missing since SECOND, in between."""
-    gaps = Gaps(SETTINGS)
+    gaps = OwnGaps(SETTINGS)
     gaps.passed(0, first, SECOND)
     gaps.passed(end, end + 1, SECOND)
     return gaps
@@ -90,7 +90,7 @@ def test_what_the_window_has_left_behind_is_not_asked_for() -> None:
 
 
 def test_what_comes_late_while_nothing_goes_down_is_no_gap_afterwards() -> None:
-    gaps = Gaps(SETTINGS)
+    gaps = OwnGaps(SETTINGS)
     gaps.restart(1010)
     gaps.restart(11)  # out of order
     gaps.passed(1010, 1011, SECOND)
@@ -173,7 +173,7 @@ class Model:
         """Asked for, and an answer may still come."""
         return sum(sqn in self.lacking and now < at + REPEAT_IVL for sqn, at in self.asked.items())
 
-    def serve(self, gaps: Gaps, now: int) -> None:
+    def serve(self, gaps: OwnGaps, now: int) -> None:
         """Serve a deadline and hold what is said against what is known."""
         missing = [sqn for span in gaps.take_missing(now) for sqn in range(*span)]
         due = [sqn for sqn, since in self.lacking.items() if now >= since + MS and sqn not in self.missing]
@@ -188,7 +188,7 @@ class Model:
 
 @given(STEPS)
 def test_gaps_are_what_they_are_sqn_by_sqn(steps: list[tuple[str, int, int]]) -> None:
-    gaps, model, now, end = Gaps(SETTINGS), Model(), SECOND, 0
+    gaps, model, now, end = OwnGaps(SETTINGS), Model(), SECOND, 0
     gaps.passed(0, 1, now)
     end = 1
     for what, low, count in steps:
@@ -215,7 +215,7 @@ def test_gaps_are_what_they_are_sqn_by_sqn(steps: list[tuple[str, int, int]]) ->
 
 def test_gaps_before_sqn_0_are_asked_for_too() -> None:
     """A session that was first heard of just behind 2^32 counts from there on."""
-    gaps = Gaps(SETTINGS)
+    gaps = OwnGaps(SETTINGS)
     gaps.passed(-20, -15, SECOND)
     gaps.passed(-10, 5, SECOND)
     assert gaps.take_missing(SECOND + MS) == [(-15, -10)]

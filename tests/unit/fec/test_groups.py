@@ -96,5 +96,5 @@ def test_parity_of_another_shape_gives_nothing():
     (one,) = groups.encode(originals, 0, 4, [0], 4)
     assert rebuilt(originals[1:], [attrs.evolve(one, payload=b"x")], 0, 4, 4) is None
     assert rebuilt([packet(1, b"longer than that")], [one] * 3, 0, 4, 4) is None
-    assert groups.Shape.of(one) != groups.Shape.of(attrs.evolve(one, is_variable=True))
+    assert groups.ParityShape.of(one) != groups.ParityShape.of(attrs.evolve(one, is_variable=True))
     assert isinstance(one, ParityPacket)

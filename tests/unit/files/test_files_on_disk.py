@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pgm.errors import ProcessError, UsageError
-from pgm.files.assembly import Assembly
+from pgm.files.assembly import FileAssembly
 from pgm.files.census import Census
 from pgm.files.manifest import DIGESTS, FileEntry, Manifest
-from pgm.files.packets import Answer, State
-from pgm.files.scanning import Offering, Reader, scan
-from pgm.files.storing import Store, partial_name
+from pgm.files.packets import TransferAnswer, TransferState
+from pgm.files.scanning import FileOffering, FileReader, scan
+from pgm.files.storing import FileStore, partial_name
 
 UNIT = 10
 BLOCK = 50
@@ -65,7 +65,7 @@ def test_rounds_of_what_is_missing_bring_everything(
 ) -> None:
     manifest = Manifest((FileEntry(b"a", len(octets), 0o600, 0, ((0, len(octets)),)),), (), BLOCK, UNIT, name)
     kept = Kept()
-    assembly = Assembly(manifest, kept, most)
+    assembly = FileAssembly(manifest, kept, most)
     right: list[int] = []
     for number in range(400):
         missing = assembly.missing()
@@ -89,7 +89,7 @@ def test_rounds_of_what_is_missing_bring_everything(
 
 def test_what_does_not_fit_is_counted() -> None:
     manifest = Manifest((FileEntry(b"a", 95, 0o600, 0, ((0, 95),)),), (), BLOCK, UNIT)
-    assembly = Assembly(manifest, Kept(), 4)
+    assembly = FileAssembly(manifest, Kept(), 4)
     for place, size in ((5, UNIT), (0, UNIT + 1), (90, UNIT), (100, UNIT), (0, 5), (1 << 50, UNIT), (80, 5)):
         assembly.add(place, row(bytes(size)))
     assembly.add_digests(0, np.zeros(31, np.uint8))
@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_counted() -> None:
 # On the disk
 
 
-def offering(folder: Path, unit: int = UNIT, block: int = BLOCK) -> Offering:
+def offering(folder: Path, unit: int = UNIT, block: int = BLOCK) -> FileOffering:
     return scan([], [folder], unit=unit, block_octets=block, most_entries=1000)
 
 
@@ -114,10 +114,10 @@ def contents(folder: Path) -> dict[str, tuple[bytes, int, int]]:
     }
 
 
-def receive(found: Offering, into: Path, *, only: int | None = None, replace: bool = False) -> bool:
+def receive(found: FileOffering, into: Path, *, only: int | None = None, replace: bool = False) -> bool:
     """Write an offering as a receiver does, `only` its first blocks; returns whether all is in its place."""
-    manifest, reader = found.manifest, Reader(found)
-    store = Store(into, manifest, manifest.encode(), replace=replace)
+    manifest, reader = found.manifest, FileReader(found)
+    store = FileStore(into, manifest, manifest.encode(), replace=replace)
     try:
         for block in range(manifest.blocks if only is None else only):
             octets = np.empty(manifest.span(block)[1] - manifest.span(block)[0], np.uint8)
@@ -209,14 +209,14 @@ def test_what_was_written_before_is_found_again(tmp_path: Path) -> None:
     found = offering(tmp_path / "src")
     manifest, into = found.manifest, tmp_path / "into"
     receive(found, into, only=4)
-    store = Store(into, manifest, manifest.encode(), replace=False)
+    store = FileStore(into, manifest, manifest.encode(), replace=False)
     assert store.kept_blocks() == bytes((1, 1, 1, 1, 0, 0))
     octets = np.empty(BLOCK, np.uint8)
     assert store.read(0, octets)
     assert octets.tobytes() == bytes(range(50))
     assert not store.read(5 * BLOCK, octets)
     with pytest.raises(ProcessError, match="another process"):
-        Store(into, manifest, manifest.encode(), replace=False)
+        FileStore(into, manifest, manifest.encode(), replace=False)
     store.close()
     assert (into / partial_name(hashlib.sha256(manifest.encode()).digest())).is_dir()
 
@@ -224,7 +224,7 @@ def test_what_was_written_before_is_found_again(tmp_path: Path) -> None:
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path) -> None:
     entry = FileEntry(b"a", 1 << 50, 0o600, 0, ((0, 1 << 50),))
     with pytest.raises(ProcessError, match="has room for"):
-        Store(tmp_path / "into", Manifest((entry,), (), 1 << 28, 1 << 14), b"", replace=False)
+        FileStore(tmp_path / "into", Manifest((entry,), (), 1 << 28, 1 << 14), b"", replace=False)
 
 
 # At the source
@@ -238,7 +238,7 @@ def test_a_file_that_changes_while_it_is_sent_is_noticed(tmp_path: Path) -> None
     path.write_bytes(bytes(99))
     octets = np.empty(BLOCK, np.uint8)
     with pytest.raises(ProcessError, match="changed"):
-        Reader(found).read(0, octets)
+        FileReader(found).read(0, octets)
 
 
 @pytest.mark.parametrize(("files", "folders", "said"), [(["d"], [], "no file"), ([], ["a"], "no folder"),
@@ -258,17 +258,17 @@ def test_what_cannot_be_sent_is_said(tmp_path: Path, files: list[str], folders: 
 def test_a_census_knows_who_lacks_what() -> None:
     census = Census(b"ABCDEF", most=2, patience=100)
     assert census.is_settled(1)
-    census.take(Answer(b"ABCDEF", "a", 1, State.LACKS, False, 20, ((0, 10), (50, 60))), 0)
-    census.take(Answer(b"ABCDEF", "b", 1, State.BUSY), 0)
-    census.take(Answer(b"ABCDEF", "c", 1, State.DONE), 0)  # one too many
-    census.take(Answer(b"others", "a", 1, State.DONE), 0)
+    census.take(TransferAnswer(b"ABCDEF", "a", 1, TransferState.LACKS, False, 20, ((0, 10), (50, 60))), 0)
+    census.take(TransferAnswer(b"ABCDEF", "b", 1, TransferState.BUSY), 0)
+    census.take(TransferAnswer(b"ABCDEF", "c", 1, TransferState.DONE), 0)  # one too many
+    census.take(TransferAnswer(b"others", "a", 1, TransferState.DONE), 0)
     assert (census.rejects, census.known, census.done) == (2, 2, 0)
     assert not census.is_settled(1)
     assert census.is_busy(99)
     assert not census.is_busy(100)
-    census.take(Answer(b"ABCDEF", "b", 2, State.LACKS, True, 15, ((5, 20),)), 1)
+    census.take(TransferAnswer(b"ABCDEF", "b", 2, TransferState.LACKS, True, 15, ((5, 20),)), 1)
     assert census.missing(1) == (True, [(0, 20), (50, 60)])
     assert census.missing(2) == (True, [(5, 20)])
-    census.take(Answer(b"ABCDEF", "b", 3, State.DONE), 2)
+    census.take(TransferAnswer(b"ABCDEF", "b", 3, TransferState.DONE), 2)
     assert not census.is_settled(2)  # a has not answered since
     assert census.account() == {"a": {"state": "lacks", "missing": 20}, "b": {"state": "done", "missing": 0}}

@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 
 from pgm.files.manifest import DIGESTS, FileEntry, Manifest
 from pgm.files.names import BadManifest, check, problem_of, shown
-from pgm.files.packets import MOST_RANGES, Announcement, Answer, BadPacket, Kind, State, few, packet, read, rows
+from pgm.files.packets import (
+    MOST_RANGES,
+    Announcement,
+    BadPacket,
+    FilePacketKind,
+    TransferAnswer,
+    TransferState,
+    few,
+    packet,
+    read,
+    rows,
+)
 
 ENTRIES = 1000
 NAMES = st.binary(min_size=1, max_size=12).filter(lambda name: problem_of(name) is None)
@@ -147,23 +158,25 @@ PLACES = st.integers(0, (1 << 60) - 1)
 
 
 @st.composite
-def answers(draw: st.DrawFn) -> Answer:
+def answers(draw: st.DrawFn) -> TransferAnswer:
     places = sorted(draw(st.sets(PLACES, max_size=2 * MOST_RANGES)))
     ranges = tuple(zip(places[::2], places[1::2], strict=False))
     who = draw(st.text(max_size=20).filter(str.isprintable))
-    return Answer(IDENT, who, draw(PLACES), draw(st.sampled_from(State)), draw(st.booleans()), draw(PLACES), ranges)
+    return TransferAnswer(
+        IDENT, who, draw(PLACES), draw(st.sampled_from(TransferState)), draw(st.booleans()), draw(PLACES), ranges
+    )
 
 
 @given(answers())
-def test_an_answer_is_read_as_it_was_written(answer: Answer) -> None:
+def test_an_answer_is_read_as_it_was_written(answer: TransferAnswer) -> None:
     octets = answer.encode()
     assert len(octets) <= 1400
-    assert Answer.decode(octets) == answer
+    assert TransferAnswer.decode(octets) == answer
 
 
 @given(st.binary(max_size=80))
 def test_octets_that_are_no_answer_are_refused(octets: bytes) -> None:
-    for kind in (Answer, Announcement):
+    for kind in (TransferAnswer, Announcement):
         with pytest.raises(BadPacket):
             kind.decode(octets)
 
@@ -181,22 +194,22 @@ def test_an_announcement_is_read_as_it_was_written() -> None:
 @given(st.integers(1, 40), st.binary(min_size=1, max_size=400), PLACES.filter(lambda place: place < 1 << 59))
 def test_packets_of_octets_are_read_as_they_were_written(unit: int, octets: bytes, place: int) -> None:
     row = np.frombuffer(octets, np.uint8)
-    made = rows(Kind.DATA, IDENT, place, row, unit, np.empty(17 * len(octets), np.uint8))
+    made = rows(FilePacketKind.DATA, IDENT, place, row, unit, np.empty(17 * len(octets), np.uint8))
     found = [one for part in made for one in read(part)]
     assert len(found) == len(made)
-    assert all((one.kind, one.ident) == (Kind.DATA, IDENT) for one in found)
+    assert all((one.kind, one.ident) == (FilePacketKind.DATA, IDENT) for one in found)
     assert b"".join(one.payloads.tobytes() for one in found) == octets
     ends = [one.place + one.payloads.size for one in found]
     assert [one.place for one in found] == [place, *ends[:-1]]
 
 
 def test_packets_of_several_kinds_and_places_are_told_apart() -> None:
-    sizes = [packet(Kind.DATA, IDENT, 0, b"1234"), packet(Kind.DATA, IDENT, 4, b"5678"),
-             packet(Kind.DATA, IDENT, 12, b"9abc"), packet(Kind.DIGESTS, IDENT, 16, b"defg"),
-             b"\x02" + packet(Kind.DATA, IDENT, 20, b"hijk")[1:], packet(Kind.DATA, b"others", 24, b"lmno")]  # fmt: skip
+    sizes = [packet(FilePacketKind.DATA, IDENT, 0, b"1234"), packet(FilePacketKind.DATA, IDENT, 4, b"5678"),
+             packet(FilePacketKind.DATA, IDENT, 12, b"9abc"), packet(FilePacketKind.DIGESTS, IDENT, 16, b"defg"),
+             b"\x02" + packet(FilePacketKind.DATA, IDENT, 20, b"hijk")[1:], packet(FilePacketKind.DATA, b"others", 24, b"lmno")]  # fmt: skip
     found = read(np.frombuffer(b"".join(sizes), np.uint8).reshape(len(sizes), -1))
     assert [(one.kind, one.place, one.payloads.tobytes()) for one in found] == [
-        (Kind.DATA, 0, b"12345678"), (Kind.DATA, 12, b"9abc"), (Kind.DIGESTS, 16, b"defg"), (Kind.DATA, 24, b"lmno"),
+        (FilePacketKind.DATA, 0, b"12345678"), (FilePacketKind.DATA, 12, b"9abc"), (FilePacketKind.DIGESTS, 16, b"defg"), (FilePacketKind.DATA, 24, b"lmno"),
     ]  # fmt: skip
     assert not read(np.zeros((3, 10), np.uint8))
     assert not read(np.zeros((0, 20), np.uint8))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from pgm.messages.decoder import Decoded, Decoder, Skipped
+from pgm.messages.decoder import DecodedMessages, Decoder, UnusedPackets
 from pgm.messages.zmtp import Parts
 
 part = st.binary(max_size=12) | st.sampled_from([0, 1, 252, 253, 254, 255, 256, 700, 3000]).map(
@@ -23,7 +23,9 @@ def rows_of(packets: Sequence[bytes]) -> np.ndarray:
     return np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), -1)
 
 
-def decode(decoder: Decoder, first: int, packets: Sequence[bytes], cuts: Sequence[int]) -> list[Decoded | Skipped]:
+def decode(
+    decoder: Decoder, first: int, packets: Sequence[bytes], cuts: Sequence[int]
+) -> list[DecodedMessages | UnusedPackets]:
     """Feed packets in runs of equal size, cut at these places too."""
     found, at = [], 0
     while at < len(packets):
@@ -35,13 +37,13 @@ def decode(decoder: Decoder, first: int, packets: Sequence[bytes], cuts: Sequenc
     return found
 
 
-def messages_of(found: Sequence[Decoded | Skipped]) -> list[Parts]:
-    return [parts for one in found if isinstance(one, Decoded) for parts in one.messages]
+def messages_of(found: Sequence[DecodedMessages | UnusedPackets]) -> list[Parts]:
+    return [parts for one in found if isinstance(one, DecodedMessages) for parts in one.messages]
 
 
-def sqns_of(found: Sequence[Decoded | Skipped]) -> list[int]:
-    return [sqn for one in found if isinstance(one, Decoded) for sqn in one.sqns]
+def sqns_of(found: Sequence[DecodedMessages | UnusedPackets]) -> list[int]:
+    return [sqn for one in found if isinstance(one, DecodedMessages) for sqn in one.sqns]
 
 
-def skipped_of(found: Sequence[Decoded | Skipped]) -> list[int]:
-    return [sqn for one in found if isinstance(one, Skipped) for sqn in range(one.first, one.first + one.count)]
+def skipped_of(found: Sequence[DecodedMessages | UnusedPackets]) -> list[int]:
+    return [sqn for one in found if isinstance(one, UnusedPackets) for sqn in range(one.first, one.first + one.count)]

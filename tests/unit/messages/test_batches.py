@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.structures.arena import Blocks
-from pgm.messages.batch_decoder import BatchDecoder, Unpacked, Unreadable
-from pgm.messages.batch_encoder import Filling, FullBatches, pack
+from pgm.core.structures.arena import BlockPool
+from pgm.messages.batch_decoder import BadPackets, BatchDecoder, DecodedBatch
+from pgm.messages.batch_encoder import FullBatches, OpenBatch, pack
 from pgm.messages.batch_format import MOST_MESSAGES, BadBatch, alike, compose, read_layout, width_of
 from pgm.messages.columns import Columns, Octets
 from pgm.messages.subjects import SubjectFilter
@@ -102,10 +102,10 @@ def rows_of(packed: list[FullBatches | list[bytes]]) -> list[bytes]:
     return [bytes(row) for part in packed for row in (built(part) if isinstance(part, FullBatches) else part)]
 
 
-def taken(found: list[Unpacked | Unreadable]) -> list[Message]:
+def taken(found: list[DecodedBatch | BadPackets]) -> list[Message]:
     result: list[Message] = []
     for one in found:
-        assert isinstance(one, Unpacked)
+        assert isinstance(one, DecodedBatch)
         part = one.columns
         subject = [part.subject] * part.count if isinstance(part.subject, int) else part.subject.tolist()
         to = [part.to] * part.count if isinstance(part.to, int) else part.to.tolist()
@@ -159,7 +159,7 @@ def test_full_packets_are_the_same_in_whatever_pieces_they_are_written(
 
 @given(ANY, st.sampled_from([120, 300, 1448]))
 def test_what_is_put_in_one_by_one_comes_out(sent: list[Message], room: int) -> None:
-    filling, packets = Filling(room), []
+    filling, packets = OpenBatch(room), []
     for payload, subject, to in sent:
         if len(filling) and not filling.has_room_for(len(payload), subject, to):
             packets.append(filling.take())
@@ -192,7 +192,7 @@ def test_packets_say_when_they_were_filled_where_the_stream_wants_it(
 ) -> None:
     packets = rows_of(list(pack(columns(sent), room, at_us)))
     if one_by_one:
-        filling, packets = Filling(room, has_time=True), []
+        filling, packets = OpenBatch(room, has_time=True), []
         for payload, subject, to in sent:
             if len(filling) and not filling.has_room_for(len(payload), subject, to):
                 packets.append(filling.take(at_us))
@@ -204,7 +204,7 @@ def test_packets_say_when_they_were_filled_where_the_stream_wants_it(
         assert cbor2.loads(packet)["at"] == at_us
         assert len(packet) <= room or len(read_plainly(packet)) == 1
         (found,) = decoder.add(0, np.frombuffer(packet, np.uint8).reshape(1, -1))
-        assert isinstance(found, Unpacked)
+        assert isinstance(found, DecodedBatch)
         assert found.sent_us is not None
         assert found.sent_us.tolist() == [at_us]
 
@@ -215,12 +215,12 @@ def test_batches_that_differ_in_their_times_are_read_together() -> None:
     decoder = BatchDecoder(None, SubjectFilter())
     rows = np.frombuffer(b"".join(packets), np.uint8).reshape(len(times), -1)
     (found,) = decoder.add(5, rows)
-    assert isinstance(found, Unpacked)
+    assert isinstance(found, DecodedBatch)
     assert found.sent_us is not None
     assert (found.sqns.tolist(), found.sent_us.tolist()) == ([5, 6, 7], times)
     wild = compose(columns([(b"one", "/a", None)]), at_us=1 << 63)
     rows = np.frombuffer(packets[0] + wild + packets[1], np.uint8).reshape(3, -1)
-    assert [type(one) for one in decoder.add(5, rows)] == [Unpacked, Unreadable, Unpacked]
+    assert [type(one) for one in decoder.add(5, rows)] == [DecodedBatch, BadPackets, DecodedBatch]
 
 
 def test_full_packets_of_messages_of_any_size_are_equally_long() -> None:
@@ -248,17 +248,17 @@ def test_large_parts_of_what_came_are_not_put_together() -> None:
     rows = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), -1)
     found = list(BatchDecoder("x", SubjectFilter()).add(7, rows))
     assert taken(found) == 2 * call
-    assert [len(one.sqns) for one in found if isinstance(one, Unpacked)] == [100, 1, 100, 1]
+    assert [len(one.sqns) for one in found if isinstance(one, DecodedBatch)] == [100, 1, 100, 1]
 
 
 def test_what_was_read_stays_while_it_is_kept() -> None:
     """Whatever is read behind it, and it need not be all of it."""
-    decoder, kept = BatchDecoder("x", SubjectFilter(), Blocks().take), []
+    decoder, kept = BatchDecoder("x", SubjectFilter(), BlockPool().take), []
     for number in range(12):
         call = [(bytes([number, place % 251]) * 350, "/a", None) for place in range(200)]
         rows = np.frombuffer(b"".join(rows_of(list(pack(columns(call), 1448)))), np.uint8).reshape(100, -1)
         (found,) = decoder.add(number * 100, rows)
-        assert isinstance(found, Unpacked)
+        assert isinstance(found, DecodedBatch)
         if number % 3:
             kept.append((found.columns.part(10, 30), call[10:30]))
     for part, messages_then in kept:
@@ -285,7 +285,7 @@ BASE = {"v": 1, "n": 1, "size": 3, "data": b"abc"}
 @given(st.binary(max_size=200))
 def test_random_octets_are_refused(octets: bytes) -> None:
     rows = np.frombuffer(octets, np.uint8).reshape(1, -1)
-    assert list(BatchDecoder("x", SubjectFilter()).add(7, rows)) == [Unreadable(7, 1)]
+    assert list(BatchDecoder("x", SubjectFilter()).add(7, rows)) == [BadPackets(7, 1)]
 
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, 255), st.booleans())
@@ -338,7 +338,7 @@ def test_offsets_that_make_no_sense_are_refused(offsets: bytes) -> None:
     octets = cbor2.dumps({"v": 1, "n": 1, "offsets": cbor2.CBORTag(64, offsets), "data": b"abc"})
     rows = np.frombuffer(octets * 3, np.uint8).reshape(3, -1)
     found = list(BatchDecoder("x", SubjectFilter()).add(5, rows))
-    assert found == [Unreadable(5, 1), Unreadable(6, 1), Unreadable(7, 1)]
+    assert found == [BadPackets(5, 1), BadPackets(6, 1), BadPackets(7, 1)]
 
 
 @given(changed=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 170)), max_size=4))
@@ -362,7 +362,7 @@ def test_of_batches_that_look_alike_only_the_bad_one_is_refused() -> None:
 
     rows = np.frombuffer(batch(1) + batch(7) + batch(0), np.uint8).reshape(3, -1)
     found = list(BatchDecoder("x", SubjectFilter()).add(0, rows))
-    assert [type(one) for one in found] == [Unpacked, Unreadable, Unpacked]
+    assert [type(one) for one in found] == [DecodedBatch, BadPackets, DecodedBatch]
     assert taken([found[0], found[2]]) == [
         (b"x", "/a", None),
         (b"y", "/a", None),

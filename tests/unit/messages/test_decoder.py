@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.messages.decoder import Decoded, Decoder, Skipped
+from pgm.messages.decoder import DecodedMessages, Decoder, UnusedPackets
 from pgm.messages.zmtp import Packer, Parts
 from tests.unit.messages import libzmq
 from tests.unit.messages.strategies import (
@@ -130,15 +130,15 @@ def test_any_octets_are_read_as_libzmq_reads_them_or_reported(packets: list[byte
 )
 def test_nonsense_is_reported_and_the_next_message_is_read(octets: bytes, says: str):
     decoder = Decoder(MOST)
-    assert decoder.add(7, rows_of([octets])) == [Skipped(7, 1, is_malformed=True)], says
-    assert decoder.add(8, rows_of(packed([(b"next",)], 100))) == [Decoded([(b"next",)], [8])]
+    assert decoder.add(7, rows_of([octets])) == [UnusedPackets(7, 1, is_malformed=True)], says
+    assert decoder.add(8, rows_of(packed([(b"next",)], 100))) == [DecodedMessages([(b"next",)], [8])]
 
 
 def test_what_precedes_nonsense_in_its_packet_is_delivered():
     decoder = Decoder(MOST)
     assert decoder.add(0, rows_of([b"\0\0\x02\0a\x02\0b\0\0\0"])) == [
-        Decoded([(b"a",), (b"b",)], [0, 0]),
-        Skipped(0, 1, is_malformed=True),
+        DecodedMessages([(b"a",), (b"b",)], [0, 0]),
+        UnusedPackets(0, 1, is_malformed=True),
     ]
 
 
@@ -147,7 +147,7 @@ def test_nonsense_in_the_middle_of_a_run_costs_its_packet_only():
     bad = b"\0\0" + bytes(len(good[0]) - 2)
     found = Decoder(MOST).add(0, rows_of([good[0], bad, good[2], good[3]]))
     assert messages_of(found) == [(bytes([number]) * 20,) for number in (0, 2, 3)]
-    assert found[1] == Skipped(1, 1, is_malformed=True)
+    assert found[1] == UnusedPackets(1, 1, is_malformed=True)
 
 
 def test_a_session_that_ends_in_a_message_says_what_is_incomplete():
@@ -155,7 +155,7 @@ def test_a_session_that_ends_in_a_message_says_what_is_incomplete():
     decoder = Decoder(MOST)
     assert messages_of(decode(decoder, 0, packets[:2], [])) == [(b"whole",)]
     # Packet 0 gave a message; packet 1 belongs to nothing that will ever be whole.
-    assert decoder.lost() == [Skipped(1, 1)]
+    assert decoder.lost() == [UnusedPackets(1, 1)]
     assert decoder.lost() == []
 
 
@@ -176,7 +176,7 @@ def test_a_flood_of_empty_parts_is_bounded():
         found += decoder.add(sqn, go_on)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert [one.first for one in found if isinstance(one, Skipped) and one.is_malformed] == [1]
+    assert [one.first for one in found if isinstance(one, UnusedPackets) and one.is_malformed] == [1]
     assert peak < 1 << 20
 
 

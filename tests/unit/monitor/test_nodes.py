@@ -13,7 +13,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.monitor import nodes as watched
-from deploy.monitor.nodes import GONE_KEPT_S, Nodes, Seen, State, View
+from deploy.monitor.nodes import GONE_KEPT_S, NodeRecord, NodeState, NodeWatch, TreeView
 from deploy.monitor.prometheus import Metrics
 from pgm.net.control.status_socket import serve_status, status_path
 from tests.folders import short_folder
@@ -51,10 +51,10 @@ class Clock:
 
 async def test_nodes_are_found_are_gone_and_are_forgotten(folder: Path) -> None:
     clock = Clock()
-    nodes = Nodes(clock=clock)
+    nodes = NodeWatch(clock=clock)
     assert nodes.look().nodes == ()
 
-    async def states() -> dict[str, State]:
+    async def states() -> dict[str, NodeState]:
         view = await trio.to_thread.run_sync(nodes.look)
         return {f"{one.topology}/{one.name}": one.state for one in view.nodes}
 
@@ -64,11 +64,14 @@ async def test_nodes_are_found_are_gone_and_are_forgotten(folder: Path) -> None:
             await nursery.start(serve_status, path, lambda name=name: snapshot("a/b", name))
         await nursery.start(serve_status, status_path("odd", "x"), lambda: ["something", "else"])
         (folder / "odd" / "left-behind.sock").touch()
-        assert await states() == {"a/b/n9": State.UP, "a/b/n10": State.UP, "odd/x": State.STUCK}
+        assert await states() == {"a/b/n9": NodeState.UP, "a/b/n10": NodeState.UP, "odd/x": NodeState.STUCK}
         assert list(await states()) == ["a/b/n9", "a/b/n10", "odd/x"]
-        assert [one["node"] for one in (await trio.to_thread.run_sync(Nodes(["a/b"]).look)).snapshots] == ["n9", "n10"]
+        assert [one["node"] for one in (await trio.to_thread.run_sync(NodeWatch(["a/b"]).look)).snapshots] == [
+            "n9",
+            "n10",
+        ]
         nursery.cancel_scope.cancel()
-    assert set((await states()).values()) == {State.GONE}
+    assert set((await states()).values()) == {NodeState.GONE}
     clock.now += GONE_KEPT_S + 1
     assert await states() == {}
 
@@ -76,7 +79,7 @@ async def test_nodes_are_found_are_gone_and_are_forgotten(folder: Path) -> None:
 @pytest.mark.usefixtures("folder")
 async def test_no_more_are_asked_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched, "MOST_NODES", 2)
-    nodes = Nodes()
+    nodes = NodeWatch()
     for names in ("abc", "def"):
         async with trio.open_nursery() as nursery:
             for name in names:
@@ -96,23 +99,23 @@ def session(tsi: str, stream: str = "s", **counts: int) -> dict[str, Any]:
 def test_counters_of_a_stream_only_grow_while_its_sessions_come_and_go() -> None:
     metrics = Metrics()
 
-    def total(state: State, pid: int, *sessions: dict[str, Any]) -> float | None:
-        one = Seen("t", "n", "receiver", state, 0.0, snapshot("t", "n", pid=pid, sessions=list(sessions)))
-        text, _ = metrics.render(View((one,), 0.0, 0.0))
+    def total(state: NodeState, pid: int, *sessions: dict[str, Any]) -> float | None:
+        one = NodeRecord("t", "n", "receiver", state, 0.0, snapshot("t", "n", pid=pid, sessions=list(sessions)))
+        text, _ = metrics.render(TreeView((one,), 0.0, 0.0))
         for family in text_string_to_metric_families(text.decode()):
             for sample in family.samples:
                 if sample.name == "pgm_stream_lost_sqns_total" and sample.labels["stream"] == "s":
                     return sample.value
         return None
 
-    assert total(State.UP, 1, session("a", lost_sqns=5)) == 5
-    assert total(State.UP, 1, session("a", lost_sqns=6), session("b", lost_sqns=1)) == 7
-    assert total(State.UP, 1, session("b", lost_sqns=2)) == 8, "what a counted is not forgotten with it"
-    assert total(State.STUCK, 1) is None
-    assert total(State.UP, 1) == 8
-    assert total(State.UP, 1, session("a", lost_sqns=1)) == 9, "a came again, from 0"
-    assert total(State.UP, 1, session("a", "other", lost_sqns=1)) == 9
-    assert total(State.UP, 2, session("a", lost_sqns=1)) == 1, "another process counts anew"
+    assert total(NodeState.UP, 1, session("a", lost_sqns=5)) == 5
+    assert total(NodeState.UP, 1, session("a", lost_sqns=6), session("b", lost_sqns=1)) == 7
+    assert total(NodeState.UP, 1, session("b", lost_sqns=2)) == 8, "what a counted is not forgotten with it"
+    assert total(NodeState.STUCK, 1) is None
+    assert total(NodeState.UP, 1) == 8
+    assert total(NodeState.UP, 1, session("a", lost_sqns=1)) == 9, "a came again, from 0"
+    assert total(NodeState.UP, 1, session("a", "other", lost_sqns=1)) == 9
+    assert total(NodeState.UP, 2, session("a", lost_sqns=1)) == 1, "another process counts anew"
 
 
 def test_a_node_that_runs_again_elsewhere_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,30 +129,32 @@ def test_a_node_that_runs_again_elsewhere_is_not_gone(monkeypatch: pytest.Monkey
             path.touch()
         monkeypatch.setattr(watched, "tree_folders", lambda: running)
         monkeypatch.setattr(watched, "_ask", answers.__getitem__)
-        nodes = Nodes()
+        nodes = NodeWatch()
 
-        def look() -> list[tuple[State, int]]:
+        def look() -> list[tuple[NodeState, int]]:
             return [(one.state, one.snapshot["pid"]) for one in nodes.look().nodes if one.snapshot is not None]
 
         running[:] = folders[:1]
-        assert look() == [(State.UP, 1)]
+        assert look() == [(NodeState.UP, 1)]
         running.clear()
-        assert look() == [(State.GONE, 1)]
+        assert look() == [(NodeState.GONE, 1)]
         running[:] = folders[1:]
-        assert look() == [(State.UP, 2)]
+        assert look() == [(NodeState.UP, 2)]
         running[:] = folders
-        assert look() == [(State.UP, 2), (State.UP, 1)]
+        assert look() == [(NodeState.UP, 2), (NodeState.UP, 1)]
 
 
 def test_nodes_of_one_name_are_one_sample() -> None:
     """As where a demo has ended, and another one runs: two values for the same labels would be none."""
     gone, old, new = (
-        Seen("t", "n", "receiver", state, 0.0, snapshot("t", "n", pid=pid, sessions=[session("a", lost_sqns=pid)]))
-        for state, pid in ((State.GONE, 1), (State.UP, 2), (State.UP, 3))
+        NodeRecord(
+            "t", "n", "receiver", state, 0.0, snapshot("t", "n", pid=pid, sessions=[session("a", lost_sqns=pid)])
+        )
+        for state, pid in ((NodeState.GONE, 1), (NodeState.UP, 2), (NodeState.UP, 3))
     )
 
-    def samples(*nodes: Seen) -> dict[tuple[str, str], list[float]]:
-        text, _ = Metrics().render(View(nodes, 0.0, 0.0))
+    def samples(*nodes: NodeRecord) -> dict[tuple[str, str], list[float]]:
+        text, _ = Metrics().render(TreeView(nodes, 0.0, 0.0))
         found: dict[tuple[str, str], list[float]] = {}
         for family in text_string_to_metric_families(text.decode()):
             for one in family.samples:
@@ -188,15 +193,15 @@ def test_few_are_asked_at_once_where_few_files_may_be_open(folder: Path, monkeyp
 
     monkeypatch.setattr(watched, "ask_status", ask)
     monkeypatch.setattr(watched.resource, "getrlimit", lambda _: (12, 12))
-    assert len(Nodes().look().snapshots) == 20
+    assert len(NodeWatch().look().snapshots) == 20
     assert 1 <= most <= 3
 
 
 def test_a_node_that_is_stuck_for_long_stays_what_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "t").mkdir()
     (folder / "t" / "n.sock").touch()
-    clock, answers = Clock(), [snapshot("t", "n"), *([State.STUCK] * 3), State.GONE]
-    nodes = Nodes(clock=clock)
+    clock, answers = Clock(), [snapshot("t", "n"), *([NodeState.STUCK] * 3), NodeState.GONE]
+    nodes = NodeWatch(clock=clock)
     monkeypatch.setattr(watched, "_ask", lambda _: answers.pop(0))
     seen = []
     for _ in range(5):
@@ -205,9 +210,9 @@ def test_a_node_that_is_stuck_for_long_stays_what_it_is(folder: Path, monkeypatc
         clock.now += GONE_KEPT_S + 1
     spent = GONE_KEPT_S + 1
     assert seen == [
-        ("receiver", State.UP, 0.0),
-        ("receiver", State.STUCK, 0.0),
-        ("receiver", State.STUCK, spent),
-        ("receiver", State.STUCK, 2 * spent),
-        ("receiver", State.GONE, 0.0),
+        ("receiver", NodeState.UP, 0.0),
+        ("receiver", NodeState.STUCK, 0.0),
+        ("receiver", NodeState.STUCK, spent),
+        ("receiver", NodeState.STUCK, 2 * spent),
+        ("receiver", NodeState.GONE, 0.0),
     ]

@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from deploy.monitor import http_service as service
 from deploy.monitor import nodes
-from deploy.monitor.http_service import Pages
-from deploy.monitor.nodes import View
+from deploy.monitor.http_service import PageService
+from deploy.monitor.nodes import TreeView
 from pgm.errors import ProcessError
 from tests.folders import short_folder
 
@@ -25,9 +25,9 @@ class Counted:
 
     looks = 0
 
-    def look(self) -> View:
+    def look(self) -> TreeView:
         self.looks += 1
-        return View((), time.monotonic(), 0.01)
+        return TreeView((), time.monotonic(), 0.01)
 
 
 async def test_a_monitor_without_room_says_so_and_takes_no_node_for_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,14 +50,14 @@ async def test_a_monitor_without_room_says_so_and_takes_no_node_for_gone(monkeyp
             answers.append(message)
 
         scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": [], "query_string": b""}
-        await service.application(nodes.Nodes(), None)(scope, receive, send)
+        await service.application(nodes.NodeWatch(), None)(scope, receive, send)
     assert answers[0]["status"] == 503
     assert b"Too many open files" in answers[1]["body"]
 
 
 async def test_many_requests_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Any = Counted()
-    pages = Pages(counted)
+    pages = PageService(counted)
     request = Request({"type": "http", "headers": []})
     answers = []
 

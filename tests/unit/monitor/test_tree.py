@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from deploy.monitor.html_page import one_node, overview
-from deploy.monitor.nodes import Nodes, Place, Seen, State, View
+from deploy.monitor.nodes import NodeAddress, NodeRecord, NodeState, NodeWatch, TreeView
 from deploy.monitor.tree import in_tree
 from tests.net.support.lab import ROOT
 
 
 @pytest.fixture
-def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> View:
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreeView:
     """A tree of two tiers of which nothing runs."""
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
-    return Nodes([str(ROOT / "deploy/topologies/loopback-demo.toml")]).look()
+    return NodeWatch([str(ROOT / "deploy/topologies/loopback-demo.toml")]).look()
 
 
-def test_who_is_below_whom(planned: View) -> None:
-    assert {node.state for node in planned.nodes} == {State.ABSENT}
+def test_who_is_below_whom(planned: TreeView) -> None:
+    assert {node.state for node in planned.nodes} == {NodeState.ABSENT}
     told = [f"{'  ' * depth}{node.name}" for depth, node in in_tree(planned.nodes)]
     assert told == [
         "source",
@@ -35,38 +35,40 @@ def test_who_is_below_whom(planned: View) -> None:
     ]
 
 
-def seen(name: str, role: str, *places: Place, parents: tuple[str, ...] = ()) -> Seen:
+def seen(name: str, role: str, *places: NodeAddress, parents: tuple[str, ...] = ()) -> NodeRecord:
     """A node that a file tells of."""
-    return Seen("t", name, role, planned_parents=parents, planned_places=places)
+    return NodeRecord("t", name, role, planned_parents=parents, planned_places=places)
 
 
 def test_an_aggregator_does_not_hang_below_the_repairer_that_it_asks_first() -> None:
-    aggregator = seen("a", "aggregator", Place("core", "up", "1"), Place("lan", "down", "2"), parents=("3", "9"))
-    repairer = seen("r", "repairer", Place("lan", "both", "3"), parents=("2",))
+    aggregator = seen(
+        "a", "aggregator", NodeAddress("core", "up", "1"), NodeAddress("lan", "down", "2"), parents=("3", "9")
+    )
+    repairer = seen("r", "repairer", NodeAddress("lan", "both", "3"), parents=("2",))
     assert [(depth, one.name) for depth, one in in_tree([aggregator, repairer])] == [(0, "a"), (1, "r")]
 
 
 def test_who_asks_nobody_yet_hangs_below_who_carries_its_segment() -> None:
-    aggregator = seen("a", "aggregator", Place("core", "up", "1"), Place("lan", "down", "2"))
-    receiver = seen("d", "receiver", Place("lan", "up", "4"))
+    aggregator = seen("a", "aggregator", NodeAddress("core", "up", "1"), NodeAddress("lan", "down", "2"))
+    receiver = seen("d", "receiver", NodeAddress("lan", "up", "4"))
     assert [depth for depth, _ in in_tree([receiver, aggregator])] == [0, 1]
-    elsewhere = seen("d", "receiver", Place("lan", "up", "4"), parents=("10.0.0.1",))
+    elsewhere = seen("d", "receiver", NodeAddress("lan", "up", "4"), parents=("10.0.0.1",))
     assert [depth for depth, _ in in_tree([aggregator, elsewhere])] == [0, 0]
 
 
 def test_those_who_ask_in_a_circle_are_shown_once() -> None:
-    first = seen("a", "repairer", Place("lan", "both", "1"), parents=("2",))
-    second = seen("b", "repairer", Place("lan", "both", "2"), parents=("1",))
+    first = seen("a", "repairer", NodeAddress("lan", "both", "1"), parents=("2",))
+    second = seen("b", "repairer", NodeAddress("lan", "both", "2"), parents=("1",))
     assert sorted(one.name for _, one in in_tree([first, second])) == ["a", "b"]
 
 
-def test_names_are_text(planned: View) -> None:
-    bad = Seen('<script>"', "<b>'&", "receiver")
-    view = View((bad,), 0.0, 0.0)
+def test_names_are_text(planned: TreeView) -> None:
+    bad = NodeRecord('<script>"', "<b>'&", "receiver")
+    view = TreeView((bad,), 0.0, 0.0)
     for page in (overview(view), one_node(view, bad)):
         assert "<script>&" not in page
         assert '<script>"' not in page
         assert "<b>'" not in page
         assert "&lt;b&gt;" in page
-    assert "No node runs" in overview(View((), 0.0, 0.0))
+    assert "No node runs" in overview(TreeView((), 0.0, 0.0))
     assert overview(planned).count("<tr ") == 18

@@ -16,7 +16,7 @@ from pgm.parameters import ROWS
 from pgm.topology.check import check
 from pgm.topology.describe import topology_json
 from pgm.topology.load import load, loads
-from pgm.topology.model import Cache, Place, Window
+from pgm.topology.model import CacheTable, NodePlace, WindowTable
 from pgm.topology.node_plan import Role
 from pgm.topology.plan import plan_all
 from pgm.topology.reading import read_text
@@ -34,13 +34,13 @@ def test_good_file_becomes_values():
     found = topology()
     assert (found.version, found.name, found.profile, found.rtt) == (1, "good", "lan", MILLISECOND)
     assert found.streams["quotes"].rate == 50_000_000
-    assert found.streams["quotes"].window == Window("txw_secs", 10 * SECOND)
+    assert found.streams["quotes"].window == WindowTable("txw_secs", 10 * SECOND)
     assert found.segments["core"].own_port == found.segments["core"].port == 3056
     relay = found.nodes["relay"]
     assert relay.role is Role.AGGREGATOR
-    assert relay.upstream == Place("core", "10.0.0.12")
+    assert relay.upstream == NodePlace("core", "10.0.0.12")
     assert relay.is_relay
-    assert found.nodes["core-repairer"].cache == Cache(4 * GIB, 60 * SECOND)
+    assert found.nodes["core-repairer"].cache == CacheTable(4 * GIB, 60 * SECOND)
     desks = found.nodes["desk-*"]
     assert desks.is_pattern
     assert desks.addresses is not None
@@ -51,12 +51,12 @@ def test_good_file_becomes_values():
 @pytest.mark.parametrize(
     ("written", "window"),
     [
-        ('"90ms"', Window("txw_secs", 90 * MILLISECOND)),
-        ('"256MiB"', Window("txw_bytes", 256 * MIB)),
-        ("20000", Window("txw_sqns", 20_000)),
+        ('"90ms"', WindowTable("txw_secs", 90 * MILLISECOND)),
+        ('"256MiB"', WindowTable("txw_bytes", 256 * MIB)),
+        ("20000", WindowTable("txw_sqns", 20_000)),
     ],
 )
-def test_window_in_each_measure(written: str, window: Window):
+def test_window_in_each_measure(written: str, window: WindowTable):
     assert topology(('"10s"', written)).streams["quotes"].window == window
 
 

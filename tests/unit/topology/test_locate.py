@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.topology.locate import KeyPath, Lines, locate
+from pgm.topology.locate import KeyLines, KeyPath, locate
 from tests.unit.topology.trees import GOOD, line_of
 
 TEXT = '''\
@@ -77,7 +77,7 @@ def test_unknown_keys_fall_back_to_the_table_around_them():
     assert lines.of(("table", "absent", 3)) == 6
     assert lines.of(("nodes", "desk-*", "parents", 0)) == 27
     assert lines.of(("absent",)) == 1
-    assert Lines().of(("top",)) == 1
+    assert KeyLines().of(("top",)) == 1
 
 
 def test_windows_line_ends_count_once():

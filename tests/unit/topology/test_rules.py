@@ -7,7 +7,7 @@ import pytest
 
 from pgm.errors import TopologyError
 from pgm.topology.check import RULES, check, check_file, load_checked
-from pgm.topology.locate import Lines
+from pgm.topology.locate import KeyLines
 from tests.unit.topology.cases import CASES, Case
 from tests.unit.topology.trees import FILE, GOOD, changed, line_of, report, topology
 
@@ -89,7 +89,7 @@ def test_what_could_not_be_read_is_not_judged_again():
 
 
 def test_a_tree_made_in_code_is_checked_too():
-    bare = attrs.evolve(topology(('parents = ["exchange"]', 'parents = ["nobody"]')), path="made", lines=Lines())
+    bare = attrs.evolve(topology(('parents = ["exchange"]', 'parents = ["nobody"]')), path="made", lines=KeyLines())
     assert str(check(bare).errors[0]).startswith("made:1: 'core-repairer' names the node 'nobody'")
 
 

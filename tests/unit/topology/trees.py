@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgm.topology.check import Report, check_reading
+from pgm.topology.check import CheckReport, check_reading
 from pgm.topology.load import loads
 from pgm.topology.model import Topology
 from pgm.topology.reading import read_text
@@ -75,7 +75,7 @@ def topology(*changes: tuple[str, str], text: str = GOOD) -> Topology:
     return loads(changed(*changes, text=text), FILE)
 
 
-def report(text: str) -> Report:
+def report(text: str) -> CheckReport:
     return check_reading(read_text(text, FILE))
 
 

@@ -26,7 +26,7 @@ from pgm.wire.control_packets import (
     with_path,
 )
 from pgm.wire.formats import PacketType
-from pgm.wire.options import OPT_END, Fin, Join, NakBoIvl, NakList, NbrUnreach, Syn, Unknown
+from pgm.wire.options import OPT_END, Fin, Join, NakBoIvl, NakList, NbrUnreach, Syn, UnknownOption
 from pgm.wire.sequence_numbers import spans_of
 from pgm.wire.train import Train
 from tests.reference import checksum_of, data_packet, sealed, without_checksum
@@ -238,7 +238,7 @@ def test_what_is_no_control_packet(octets):
 @given(nak=packets_of(T.NAK), more=nak_lists())
 def test_ncf_is_the_nak_with_its_ports_turned_round(nak, more):
     """Same sqn, addresses, list and parity bit; nothing that belongs on NAKs alone."""
-    for options in ((), (more,), (*nak.options, Unknown(number=0x44)), (more, Unknown(number=0x44))):
+    for options in ((), (more,), (*nak.options, UnknownOption(number=0x44)), (more, UnknownOption(number=0x44))):
         asked = decode_control_untrusted(encode(attrs.evolve(nak, options=options)))
         octets = ncf_for(asked)
         ncf = decode_control_untrusted(octets)

@@ -11,7 +11,7 @@ from pgm.wire.data_packets import as_rdata, build_first_sending, build_rdata, wr
 from pgm.wire.formats import FRAGMENT_OCTETS, PacketType
 from pgm.wire.options import CurrTgsize, Fin, Fragment, encode_options
 from pgm.wire.sequence_numbers import MASK
-from pgm.wire.single_odata import PlainWriter
+from pgm.wire.single_odata import SingleOdataWriter
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, checksum_of, data_packet, sealed
 from tests.strategies import ports, tsis, u32s
@@ -39,7 +39,7 @@ def test_odata_is_what_the_tables_say(tsi, port, first, trail, count, size, data
 def test_a_packet_made_alone_is_the_same(tsi, port, sqn, trail, payload):
     expected = data_packet(sqn, payload, trail=trail, tsi=tsi, data_port=port)
     for one in (payload, bytearray(payload), memoryview(payload)):
-        assert PlainWriter(tsi, port).packet(one, sqn, trail) == expected
+        assert SingleOdataWriter(tsi, port).packet(one, sqn, trail) == expected
 
 
 def test_odata_octets():

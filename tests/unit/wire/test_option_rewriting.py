@@ -11,7 +11,7 @@ from pgm.wire import checksum
 from pgm.wire.control_packets import Spm, decode_control_untrusted, encode, with_path
 from pgm.wire.formats import OPTIONS_NETWORK, OPTIONS_PRESENT, PacketType
 from pgm.wire.option_rewriting import with_back_off
-from pgm.wire.options import NO_OPTIONS, Epoch, Fin, Join, NakBoIvl, NakBoRng, Unknown, encode_options, find
+from pgm.wire.options import NO_OPTIONS, Epoch, Fin, Join, NakBoIvl, NakBoRng, UnknownOption, encode_options, find
 from tests.reference import DATA_PORT, TSI, sealed, without_checksum
 
 MINE = (NakBoIvl(ivl_us=5000, ivl_sqn=9),)
@@ -23,7 +23,7 @@ OTHERS = st.lists(
             Join(7),
             Fin(),
             Epoch(1, 2, 3),
-            Unknown(number=0x44, octet2=0xFA, octet3=0x81, value=b"as it was"),
+            UnknownOption(number=0x44, octet2=0xFA, octet3=0x81, value=b"as it was"),
         ]
     ),
     unique_by=lambda option: option.NAME,
@@ -52,7 +52,7 @@ def test_only_the_back_off_changes(options, advertised, path):
     assert octets.endswith(expected)
     assert len(octets) == len(encode(attrs.evolve(before, options=NO_OPTIONS))) + len(expected)
     assert bool(octets[5] & OPTIONS_PRESENT) == bool(expected)
-    if not any(isinstance(one, Unknown) for one in kept):
+    if not any(isinstance(one, UnknownOption) for one in kept):
         assert bool(octets[5] & OPTIONS_NETWORK) == is_network
 
 

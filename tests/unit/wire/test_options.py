@@ -22,7 +22,7 @@ from pgm.wire.options import (
     Fin,
     Flow,
     Fragment,
-    Held,
+    HeldHistory,
     Join,
     Members,
     NakBoIvl,
@@ -38,7 +38,7 @@ from pgm.wire.options import (
     Redirect,
     Rst,
     Syn,
-    Unknown,
+    UnknownOption,
     decode_options_untrusted,
     encode_options,
     find,
@@ -147,8 +147,8 @@ VECTORS = [
     (Members(members=7, holder="10.1.2.3", is_element=True, joins=True), T.ACK,
      "e7 10 00 09 00000007 0001 0000 0a010203"),
     (Acker(acker="10.1.2.3"), T.SPM, "e8 0c 00 00 0001 0000 0a010203"),
-    (Held(amount=1500, by_count=True), T.SPMR, "e9 0c 00 02 000005dc 00000000"),
-    (Held(amount=17, answers=True), T.SPMR, "e9 0c 00 01 00000011 00000000"),
+    (HeldHistory(amount=1500, by_count=True), T.SPMR, "e9 0c 00 02 000005dc 00000000"),
+    (HeldHistory(amount=17, answers=True), T.SPMR, "e9 0c 00 01 00000011 00000000"),
 ]  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def test_reserved_bits_of_known_options_are_ignored(octet2):
 def test_opx_is_the_low_two_bits_of_the_third_octet(bits, opx):
     """Covers E-06."""
     found = decode(chain(bytes([0x80 | 0x44, 4, 0xFC | bits, 0])))[0][0]
-    assert isinstance(found, Unknown)
+    assert isinstance(found, UnknownOption)
     assert found.opx is opx
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pgm.wire.control_packets import Nak, Spm, encode
 from pgm.wire.data_packets import write_odata
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Fin, Fragment, Syn, Unknown
+from pgm.wire.options import Fin, Fragment, Syn, UnknownOption
 from pgm.wire.sequence_numbers import MASK, wrap
 from pgm.wire.train import Data, Run, Train, fragment_of
 from tests.reference import DATA_PORT, OTHER_TSI, TSI, data_packet, sealed, without_checksum
@@ -56,7 +56,7 @@ def assert_parses_like_its_packets(packets, stride):
 
 def control_stretch(what, first, count, stride, filler, **session):
     """SPMs or NAKs that count up, padded to one size."""
-    pad = Unknown(number=0x44, value=bytes([filler]) * (stride - 44))
+    pad = UnknownOption(number=0x44, value=bytes([filler]) * (stride - 44))
     sqns = [wrap(first + index) for index in range(count)]
     if what == "spm":
         made = [Spm(**session, spm_sqn=sqn, trail=0, lead=9, path_nla="10.0.0.1", options=(pad,)) for sqn in sqns]

@@ -12,7 +12,7 @@ from pgm.wire.formats import PacketType
 from pgm.wire.options import Fragment, Join, Syn
 from pgm.wire.sequence_numbers import MASK, unwrap, wrap
 from pgm.wire.single_odata import plain_front, read_plain_untrusted
-from pgm.wire.train import Data, Scattered, Train
+from pgm.wire.train import Data, DataWithGaps, Train
 from pgm.wire.train_grouping import is_one_run, parts_at_a_glance
 from tests.reference import data_packet, sealed, without_checksum
 
@@ -202,15 +202,15 @@ def test_packets_with_holes_between_them_are_one_item(first, steps, changed):
     whole = Train.of(b"".join(packets), STRIDE)
     [item], rejects = whole.parse_scattered_untrusted()
     assert rejects == []
-    pieces = list(item.pieces()) if isinstance(item, Scattered) else [item]
+    pieces = list(item.pieces()) if isinstance(item, DataWithGaps) else [item]
     assert told(pieces) == told(whole.parse_runs_untrusted()[0])
     assert not whole.kept
     base = 1 << 40 | first
-    runs = item.runs(base) if isinstance(item, Scattered) else [item.run(base)]
+    runs = item.runs(base) if isinstance(item, DataWithGaps) else [item.run(base)]
     assert whole.kept
     assert [run.first for run in runs] == [unwrap(piece.wire_sqn, base) for piece in pieces]
     assert [run.rows.tobytes() for run in runs] == [piece.octets.tobytes() for piece in pieces]
-    if isinstance(item, Scattered):
+    if isinstance(item, DataWithGaps):
         assert (item.count, item.tsi, item.data_port) == (len(packets), pieces[0].tsi, pieces[0].data_port)
         ends = [run.end for run in runs]
         assert item.is_ascending == all(run.first > end for run, end in zip(runs[1:], ends, strict=False))

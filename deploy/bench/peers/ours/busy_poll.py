@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
-from deploy.bench.peers.messages import Maker, Octets, Tally, pattern
+from deploy.bench.peers.messages import MessageMaker, MessageTally, Octets, pattern
 from deploy.bench.peers.ours.common import (
     PING_PORT,
     both_of,
@@ -22,11 +22,11 @@ from deploy.bench.peers.ours.common import (
     window_of,
 )
 from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
-from deploy.bench.peers.round_trips import Answered, Trips
+from deploy.bench.peers.round_trips import RoundTrips, TripResult
 from pgm.blocking import open_receiver, open_source
 from pgm.core.effects import Lost
 from pgm.messages.arguments import Names
-from pgm.net.endpoint.busy_poll import Receiver, Source
+from pgm.net.endpoint.busy_poll import BusyPollReceiver, BusyPollSource
 from pgm.net.framing.items import Batch, Message
 from pgm.net.framing.packed_batch import PackedBatch
 
@@ -48,7 +48,7 @@ def send_by(
 ) -> None:
     """The same with a source that is opened like this, and messages with these subjects."""
     with open_source(**opening, busy_poll=True) as source:
-        maker = Maker(job["size"])
+        maker = MessageMaker(job["size"])
         subjects = subjects_of(maker.rows)
         watch = SourceWatch(source.driver.core)
         lose(source.driver.links, job)
@@ -72,7 +72,7 @@ def send_by(
                 control.say("repairs", **watch.result())
 
 
-def _turn(end: Source | Receiver) -> None:
+def _turn(end: BusyPollSource | BusyPollReceiver) -> None:
     until_ns = time.monotonic_ns() + round(_TURN_S * 1e9)
     while time.monotonic_ns() < until_ns:
         end.poll()
@@ -86,7 +86,7 @@ def recv(control: Control, job: Mapping[str, Any]) -> None:
 def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]) -> None:
     """The same with a receiver that is opened like this."""
     with open_receiver(**opening, busy_poll=True, **receiver_parameters(job)) as receiver:
-        tally = Tally(job["size"])
+        tally = MessageTally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
         if job["watch"]:
             receiver.driver.core = watch
@@ -113,7 +113,7 @@ def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]
             control.word(QUIET_S)
 
 
-def _take(receiver: Receiver, tally: Tally) -> bool:
+def _take(receiver: BusyPollReceiver, tally: MessageTally) -> bool:
     item = receiver.next_batch(_TURN_S)
     if isinstance(item, (Batch, PackedBatch)):
         tally.add(item.payloads)
@@ -127,7 +127,7 @@ def ping(control: Control, job: Mapping[str, Any]) -> None:
         while control.word() != "go" and not control.is_over:
             _turn(source)
         payload = pattern(job["size"]).tobytes()
-        trips = Trips(job["seconds"])
+        trips = RoundTrips(job["seconds"])
         gc.freeze()
         while not trips.are_over:
             trips.begin()
@@ -139,15 +139,15 @@ def ping(control: Control, job: Mapping[str, Any]) -> None:
             control.word()
 
 
-def _answer(receiver: Receiver) -> Answered:
+def _answer(receiver: BusyPollReceiver) -> TripResult:
     while True:
         item = receiver.recv(QUIET_S)
         if isinstance(item, Message):
-            return Answered.YES
+            return TripResult.YES
         if item is None:
-            return Answered.NO
+            return TripResult.NO
         if isinstance(item, Lost):
-            return Answered.LOST
+            return TripResult.LOST
 
 
 def pong(control: Control, job: Mapping[str, Any]) -> None:
@@ -164,7 +164,7 @@ def pong(control: Control, job: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _both(job: Mapping[str, Any], *, is_ping: bool) -> Iterator[tuple[Source, Receiver]]:
+def _both(job: Mapping[str, Any], *, is_ping: bool) -> Iterator[tuple[BusyPollSource, BusyPollReceiver]]:
     asking, listening = both_of(job, is_ping=is_ping)
     with (
         open_receiver(**listening, busy_poll=True, **receiver_parameters(job)) as receiver,

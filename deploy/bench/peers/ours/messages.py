@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from deploy.bench.peers.control import PROBE_IVL_S, Control
-from deploy.bench.peers.messages import Maker, Tally
+from deploy.bench.peers.messages import MessageMaker, MessageTally
 from deploy.bench.peers.ours.batched import PATTERN, batched_parameters, batched_target, subjects_of
 from deploy.bench.peers.ours.common import counted, receiver_parameters, window_of
 from deploy.bench.peers.trio_control import take_each, until_complete, until_over
@@ -24,7 +24,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
     """Send probes, then messages of ten subjects in turn."""
     opening = batched_target(job, "sender", is_source=True)
     async with open_source(**opening, **batched_parameters(job)) as source:
-        maker = Maker(job["size"])
+        maker = MessageMaker(job["size"])
         subjects = subjects_of(maker.rows)
         control.say("ready")
         while control.word() != "go":
@@ -47,7 +47,7 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
     """Receive, by a subscription with a wildcard, until everything is there or nothing comes any more."""
     opening = batched_target(job, "receiver", is_source=False)
     async with open_receiver(**opening, subjects=[PATTERN], **receiver_parameters(job)) as receiver:
-        tally = Tally(job["size"])
+        tally = MessageTally(job["size"])
         gc.freeze()  # a full collection would stop the reading for longer than the socket's buffer lasts
         control.say("ready")
         async with trio.open_nursery() as nursery:
@@ -58,7 +58,7 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
         await until_over(control)
 
 
-async def _take_batches(receiver: Receiver, tally: Tally) -> None:
+async def _take_batches(receiver: Receiver, tally: MessageTally) -> None:
     async for item in receiver.batches():
         if isinstance(item, PackedBatch):
             tally.add(item.payloads)

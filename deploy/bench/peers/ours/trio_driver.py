@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from deploy.bench.peers.control import PROBE_IVL_S, QUIET_S, Control
-from deploy.bench.peers.messages import Maker, Tally, pattern
+from deploy.bench.peers.messages import MessageMaker, MessageTally, pattern
 from deploy.bench.peers.ours.common import (
     PING_PORT,
     both_of,
@@ -23,7 +23,7 @@ from deploy.bench.peers.ours.common import (
     window_of,
 )
 from deploy.bench.peers.repair_watch import OneBurst, ReceiverWatch, SourceWatch
-from deploy.bench.peers.round_trips import Answered, Trips
+from deploy.bench.peers.round_trips import RoundTrips, TripResult
 from deploy.bench.peers.trio_control import take_each, until_complete, until_over, until_word
 from pgm.core.effects import Lost
 from pgm.net.endpoint.open import open_receiver, open_source
@@ -36,7 +36,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
     """Send probes, then messages."""
     opening = target(job, "sender", 0, PING_PORT, is_source=True)
     async with open_source(**opening, **source_parameters(job)) as source:
-        maker = Maker(job["size"])
+        maker = MessageMaker(job["size"])
         watch = SourceWatch(source.driver.core)
         lose(source.driver.links, job)
         if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
@@ -54,7 +54,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
         await until_over(control)
 
 
-async def _send_all(source: Source, maker: Maker, job: Mapping[str, Any]) -> float:
+async def _send_all(source: Source, maker: MessageMaker, job: Mapping[str, Any]) -> float:
     """Returns the seconds that it took."""
     begun_ns = time.monotonic_ns()
     until_ns = begun_ns + round(job["seconds"] * 1e9)
@@ -68,7 +68,7 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
     """Receive until everything is there, or nothing comes any more."""
     opening = target(job, "receiver", 0, PING_PORT, is_source=False)
     async with open_receiver(**opening, **receiver_parameters(job)) as receiver:
-        tally = Tally(job["size"])
+        tally = MessageTally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
         if job["watch"]:
             receiver.driver.core = watch
@@ -83,7 +83,7 @@ async def recv(control: Control, job: Mapping[str, Any]) -> None:
         await until_over(control)
 
 
-async def _take_batches(receiver: Receiver, tally: Tally) -> None:
+async def _take_batches(receiver: Receiver, tally: MessageTally) -> None:
     async for item in receiver.batches():
         if isinstance(item, Batch):
             tally.add(item.payloads)
@@ -95,7 +95,7 @@ async def ping(control: Control, job: Mapping[str, Any]) -> None:
         control.say("ready")
         await until_word(control, "go")
         payload = pattern(job["size"]).tobytes()
-        trips = Trips(job["seconds"])
+        trips = RoundTrips(job["seconds"])
         while not trips.are_over:
             trips.begin()
             await source.send(payload)
@@ -105,14 +105,14 @@ async def ping(control: Control, job: Mapping[str, Any]) -> None:
         await until_over(control)
 
 
-async def _answer(receiver: Receiver) -> Answered:
+async def _answer(receiver: Receiver) -> TripResult:
     with trio.move_on_after(QUIET_S):
         async for item in receiver:
             if isinstance(item, Message):
-                return Answered.YES
+                return TripResult.YES
             if isinstance(item, Lost):
-                return Answered.LOST
-    return Answered.NO
+                return TripResult.LOST
+    return TripResult.NO
 
 
 async def pong(control: Control, job: Mapping[str, Any]) -> None:

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.acked.ack_table import AckTable, Child
+from pgm.core.acked.ack_table import AckChild, AckTable
 
 PLACES = [(0, "10.0.0.1"), (0, "10.0.0.2"), (1, "10.0.0.1"), (1, "10.0.0.9")]
 
 
 def child(acked, members=1):
-    return Child(acked=acked, members=members, holder=f"holder-{acked}", is_element=False, heard_ns=0, moved_ns=0)
+    return AckChild(acked=acked, members=members, holder=f"holder-{acked}", is_element=False, heard_ns=0, moved_ns=0)
 
 
 @given(

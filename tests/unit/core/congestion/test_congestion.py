@@ -14,7 +14,7 @@ from pgm.core.congestion.reports import Reporter, WorstReport, report_packet
 from pgm.core.congestion.window import CongestionWindow, slowness
 from pgm.core.counters import Counters
 from pgm.core.recovery.parents import Parents
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import decode_control_untrusted
 from pgm.wire.formats import PacketType
@@ -117,7 +117,7 @@ def test_a_source_that_waits_for_acknowledgements_has_nothing_to_do_meanwhile(mo
 
 
 def report(core, reporter, loss, *, bitmap=0, now=START, sqn=None):
-    path = Path(TSI, DATA_PORT, parameters(), Counters())
+    path = SessionState(TSI, DATA_PORT, parameters(), Counters())
     packet = report_packet(path, core.window.lead if sqn is None else sqn, bitmap, loss, reporter)
     return receive(core, decode_control_untrusted(packet), now)
 
@@ -192,7 +192,7 @@ def test_a_nak_tells_of_the_worst_receiver():
 
 def reporter(missing=()):
     counters = Counters()
-    path = Path(TSI, DATA_PORT, parameters(), counters)
+    path = SessionState(TSI, DATA_PORT, parameters(), counters)
     parents = Parents((PEER,), parameters(), counters)
     return Reporter(path, parents, SEGMENT, parameters(), random.Random(1), counters, lambda sqn: sqn in missing)
 
@@ -239,7 +239,7 @@ def test_a_new_acker_acknowledges_what_it_has_and_waits_for_no_data():
 
 
 def goodbye(reporter, sqn=0):
-    path = Path(TSI, DATA_PORT, parameters(), Counters())
+    path = SessionState(TSI, DATA_PORT, parameters(), Counters())
     return decode_control_untrusted(report_packet(path, sqn, 0, 0.01, reporter, leaves=True))
 
 
@@ -276,7 +276,7 @@ def test_the_source_looks_for_another_acker_as_soon_as_its_own_leaves():
 def test_elements_pass_a_goodbye_on_and_forget_what_was_reported():
     bench = Bench().begin()
     bench.hear(spm_packet(2, 0, 19, Acker(acker="10.1.0.9"), Crqst(wants_rx_wp=True)), UP, SOURCE)
-    path = Path(TSI, DATA_PORT, parameters(), Counters())
+    path = SessionState(TSI, DATA_PORT, parameters(), Counters())
     for packet in (
         decode_control_untrusted(report_packet(path, 19, 1, 0.5, "10.1.0.9")),
         goodbye("10.1.0.9", 19),

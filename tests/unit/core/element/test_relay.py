@@ -13,7 +13,7 @@ from pgm.core.segment import Segment
 from pgm.units import NEVER, SECOND
 from pgm.wire.control_packets import decode_control_untrusted, encode
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Join, Unknown
+from pgm.wire.options import Join, UnknownOption
 from pgm.wire.train import Data
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import MS, data_train, parameters, sends, sent_control, spm_packet
@@ -59,7 +59,7 @@ def test_a_relay_without_a_partner_speaks_from_the_start():
     """The path of each segment, all else octet for octet."""
     made, counters = relay()
     assert made.speaks
-    spm = received(7, Join(10), Unknown(number=0x44, octet2=0xFF, value=b"as it was"))
+    spm = received(7, Join(10), UnknownOption(number=0x44, octet2=0xFF, value=b"as it was"))
     effects = made.on_spm(spm, SECOND)
     assert [(send.segment, send.to, send.hops) for send in sends(effects)] == [
         (DOWN_A, None, None),

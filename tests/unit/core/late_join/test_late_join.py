@@ -10,7 +10,7 @@ from pgm.core.receiver.setup import ReceiverSetup
 from pgm.units import SECOND
 from pgm.wire.control_packets import Spmr
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Held, find
+from pgm.wire.options import HeldHistory, find
 from pgm.wire.sequence_numbers import wrap
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import MS, REPAIRER, SEGMENT, data_train, sent_control, spm_packet
@@ -29,14 +29,14 @@ def begun(setup: ReceiverSetup = SETUP, **wish: object) -> Reader:
 
 
 def answer(first: int = HELD_FROM, **said: bool) -> Spmr:
-    return Spmr(tsi=TSI, data_port=DATA_PORT, options=(Held(amount=wrap(first), answers=True, **said),))
+    return Spmr(tsi=TSI, data_port=DATA_PORT, options=(HeldHistory(amount=wrap(first), answers=True, **said),))
 
 
-def questions(reader: Reader) -> list[tuple[str | None, Held]]:
+def questions(reader: Reader) -> list[tuple[str | None, HeldHistory]]:
     found = []
     for _, send in reader.sent:
         for packet in sent_control([send], PacketType.SPMR):
-            held = find(packet.options, Held)
+            held = find(packet.options, HeldHistory)
             if held is not None:
                 found.append((send.to, held))
     return found
@@ -45,10 +45,10 @@ def questions(reader: Reader) -> list[tuple[str | None, Held]]:
 @pytest.mark.parametrize(
     ("wish", "asked"),
     [
-        ({"join_from": "oldest"}, Held(amount=0)),
-        ({"join_from": "last", "join_sqns": 50}, Held(amount=50, by_count=True)),
-        ({"join_from": "last", "join_secs": 3 * SECOND}, Held(amount=3000, by_time=True)),
-        ({"join_from": "sqn", "join_sqns": 800}, Held(amount=800, by_sqn=True)),
+        ({"join_from": "oldest"}, HeldHistory(amount=0)),
+        ({"join_from": "last", "join_sqns": 50}, HeldHistory(amount=50, by_count=True)),
+        ({"join_from": "last", "join_secs": 3 * SECOND}, HeldHistory(amount=3000, by_time=True)),
+        ({"join_from": "sqn", "join_sqns": 800}, HeldHistory(amount=800, by_sqn=True)),
     ],
 )
 def test_it_asks_the_repairers_of_its_segment(wish, asked):
@@ -80,7 +80,7 @@ def test_what_is_too_old_is_lost_first():
     [
         (answer(), "10.0.0.66"),
         (answer(nothing=True), OTHER),
-        (attrs.evolve(answer(), options=(Held(amount=HELD_FROM),)), REPAIRER),
+        (attrs.evolve(answer(), options=(HeldHistory(amount=HELD_FROM),)), REPAIRER),
     ],
     ids=["a stranger's", "one that has nothing", "a question"],
 )
@@ -120,7 +120,7 @@ def asked(reader: Reader) -> list[str | None]:
     return [to for to, held in questions(reader) if not held.answers]
 
 
-NOTHING_HERE = Spmr(tsi=TSI, data_port=DATA_PORT, options=(Held(amount=0, answers=True, nothing=True),))
+NOTHING_HERE = Spmr(tsi=TSI, data_port=DATA_PORT, options=(HeldHistory(amount=0, answers=True, nothing=True),))
 TWO_TIERS = attrs.evolve(SETUP, keepers=(ABOVE, REPAIRER))
 
 
@@ -161,7 +161,7 @@ def test_what_has_gone_meanwhile_is_lost_at_once():
     reader.wait(100 * MS)
 
     def gone(first: int, number: int) -> Spmr:
-        said = Held(wrap(first), number, answers=True, nothing=True, by_sqn=True)
+        said = HeldHistory(wrap(first), number, answers=True, nothing=True, by_sqn=True)
         return Spmr(tsi=TSI, data_port=DATA_PORT, options=(said,))
 
     reader.hear(gone(HELD_FROM, 5), peer="10.0.0.66")

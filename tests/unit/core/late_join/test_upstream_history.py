@@ -5,43 +5,45 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.counters import Counters
-from pgm.core.late_join.history_server import Joiners, held_packet
-from pgm.core.late_join.upstream_history import HistoryAbove, begins_at
+from pgm.core.late_join.history_server import HistoryServer, held_packet
+from pgm.core.late_join.upstream_history import UpstreamHistory, begins_at
 from pgm.core.recovery.nak_packets import OF_HISTORY
-from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.core.segment import Segment
-from pgm.core.session.state import Path
+from pgm.core.session.state import SessionState
 from pgm.units import NEVER
 from pgm.wire.control_packets import Nak, Spmr, decode_control_untrusted
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Held, find
+from pgm.wire.options import HeldHistory, find
 from pgm.wire.sequence_numbers import wrap
-from repairer.cache import Cache
+from repairer.cache import RepairCache
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import MS, SEGMENT, data_train, parameters, sent_control
 
 ONE, OTHER = "10.0.0.3", "10.0.0.4"
 LEAD, NOW = 5000, 1_000_000 * MS
-EVERYTHING = Held(amount=0)
+EVERYTHING = HeldHistory(amount=0)
 
 
-def path() -> Path:
-    made = Path(TSI, DATA_PORT, parameters(), Counters())
+def path() -> SessionState:
+    made = SessionState(TSI, DATA_PORT, parameters(), Counters())
     made.begin_at(LEAD, LEAD - 100)
     return made
 
 
-def above(*keepers: str) -> HistoryAbove:
-    return HistoryAbove(path(), keepers, lambda _: SEGMENT, parameters(open_hold_ivl=200 * MS), Counters())
+def above(*keepers: str) -> UpstreamHistory:
+    return UpstreamHistory(path(), keepers, lambda _: SEGMENT, parameters(open_hold_ivl=200 * MS), Counters())
 
 
-def said(first: int | None, number: int = 0) -> Held:
-    return Held(wrap(first or 0), number, answers=True, by_time=bool(number), nothing=first is None)
+def said(first: int | None, number: int = 0) -> HeldHistory:
+    return HeldHistory(wrap(first or 0), number, answers=True, by_time=bool(number), nothing=first is None)
 
 
-def asked(effects) -> list[tuple[str, Held]]:
+def asked(effects) -> list[tuple[str, HeldHistory]]:
     return [
-        (send.to, find(packet.options, Held)) for send in effects for packet in sent_control([send], PacketType.SPMR)
+        (send.to, find(packet.options, HeldHistory))
+        for send in effects
+        for packet in sent_control([send], PacketType.SPMR)
     ]
 
 
@@ -52,7 +54,7 @@ def child(number: int) -> str:
 def test_one_question_goes_up_for_all_that_ask_and_each_gets_the_answer():
     history = above(ONE)
     sent = []
-    wishes = [EVERYTHING, Held(amount=10, by_count=True), Held(amount=4000, by_sqn=True)]
+    wishes = [EVERYTHING, HeldHistory(amount=10, by_count=True), HeldHistory(amount=4000, by_sqn=True)]
     for number, wish in enumerate(wishes):
         effects, answered = history.ask(wish, SEGMENT, child(number), NOW)
         sent += asked(effects)
@@ -71,8 +73,8 @@ def test_one_question_goes_up_for_all_that_ask_and_each_gets_the_answer():
 def test_times_are_questions_of_their_own_and_few():
     history = above(ONE)
     for seconds in range(1, 100):
-        effects, _ = history.ask(Held(amount=seconds * 1000, by_time=True), SEGMENT, child(seconds), NOW)
-        assert asked(effects) == ([(ONE, Held(amount=seconds * 1000, by_time=True))] if seconds <= 16 else [])
+        effects, _ = history.ask(HeldHistory(amount=seconds * 1000, by_time=True), SEGMENT, child(seconds), NOW)
+        assert asked(effects) == ([(ONE, HeldHistory(amount=seconds * 1000, by_time=True))] if seconds <= 16 else [])
     assert [one.peer for one in history.on_answer(said(4000, 3000), ONE, NOW)] == [child(3)]
 
 
@@ -121,9 +123,9 @@ def test_strangers_answer_nothing(peer: str):
     assert history.keeper is None
 
 
-def made(**changes: object) -> Joiners:
+def made(**changes: object) -> HistoryServer:
     settings = parameters(**changes)
-    return Joiners(path(), settings, Brakes(settings, Counters(), TSI))
+    return HistoryServer(path(), settings, NakLimits(settings, Counters(), TSI))
 
 
 def nak(*, is_marked: bool = False) -> Nak:
@@ -160,8 +162,8 @@ def test_what_is_gone_is_told_in_one_packet_each():
     joiners.tell(EVERYTHING, 4000, SEGMENT, child(1), NOW)
     told = joiners.gone([(4000, 4010), (4020, 4021)], SEGMENT, NOW)
     assert asked(told) == [
-        (child(1), Held(4000, 10, answers=True, by_sqn=True, nothing=True)),
-        (child(1), Held(4020, 1, answers=True, by_sqn=True, nothing=True)),
+        (child(1), HeldHistory(4000, 10, answers=True, by_sqn=True, nothing=True)),
+        (child(1), HeldHistory(4020, 1, answers=True, by_sqn=True, nothing=True)),
     ]
     many = [(sqn, sqn + 1) for sqn in range(0, 100_000, 2)]
     assert len(joiners.gone(many, SEGMENT, NOW)) < 2_000, "who asks for what is gone gets no storm"
@@ -171,7 +173,7 @@ def test_what_is_gone_is_told_in_one_packet_each():
 
 def test_what_was_promised_stays_for_a_while():
     settings = parameters(cache_secs=640 * MS)
-    cache = Cache(settings)
+    cache = RepairCache(settings)
     kept = cache.open_session()
 
     def keep(sqn: int, now_ns: int) -> None:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from pgm.core.effects import Notice
-from pgm.core.pacing.adaptive_rate import Yielding
+from pgm.core.pacing.adaptive_rate import AdaptiveRate
 from pgm.units import SECOND
 from pgm.wire.parity import request_sqn
 from tests.unit.core.makers import BY_UNICAST, MS, OWN, PEER, nak_packet, parameters, payload_of, train_of
@@ -31,7 +31,7 @@ def intervals(made, told):
 
 def rates(shares, **changes):
     """The rate after each interval in which so large a share of a thousand packets was asked for."""
-    return intervals(Yielding(parameters(**SETTINGS | changes)), [(round(1000 * share), 0) for share in shares])
+    return intervals(AdaptiveRate(parameters(**SETTINGS | changes)), [(round(1000 * share), 0) for share in shares])
 
 
 def test_the_rate_falls_by_quarters_while_too_much_is_asked_for_and_never_below_the_least():
@@ -56,7 +56,7 @@ def test_what_bears_little_is_overrun_by_little():
 
 
 def test_what_was_sent_and_not_what_might_have_been_is_cut():
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     made.review(-1, 0)
     made.sent(1000, 40_000)
     made.asked(60, 999, PEER)
@@ -66,7 +66,7 @@ def test_what_was_sent_and_not_what_might_have_been_is_cut():
 
 def test_what_was_sent_before_a_cut_cuts_no_further():
     """Receivers ask for it as long as its repairs take, and a rate that was cut for each interval of that could not repair it."""
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     found = intervals(made, [(0, 0), (600, 0)])
     lead = 1999
     for number in range(3, 10):
@@ -84,7 +84,7 @@ def test_what_was_sent_before_a_cut_cuts_no_further():
 def test_receivers_that_drown_ask_for_little_but_late(prompt, later, slows):
     """Later than the promptest NAKs come, however long the way is; what they ask for counts sixteen times."""
     found = intervals(
-        Yielding(parameters(**SETTINGS)), [(0, 0)] * 4 + [(10, prompt), (10, prompt), (10, prompt + later)]
+        AdaptiveRate(parameters(**SETTINGS)), [(0, 0)] * 4 + [(10, prompt), (10, prompt), (10, prompt + later)]
     )
     assert found[-2] == FASTEST
     assert (found[-1] < FASTEST) is slows
@@ -92,7 +92,7 @@ def test_receivers_that_drown_ask_for_little_but_late(prompt, later, slows):
 
 def test_whoever_is_far_away_is_not_late():
     """One asks within an interval, another never before four are over, and loses one percent: that is his way, and no overload."""
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     lead = -1
     made.review(lead, 0)
     for number in range(1, 20):
@@ -105,17 +105,17 @@ def test_whoever_is_far_away_is_not_late():
 
 
 def test_it_is_not_remembered_how_far_away_all_are():
-    made = Yielding(parameters(**SETTINGS, max_children=3))
+    made = AdaptiveRate(parameters(**SETTINGS, max_children=3))
     for number in range(10):
         made.asked(1, 0, f"10.0.0.{number}")
     assert len(made._promptest) == 3
-    without = Yielding(parameters(**SETTINGS | {"txw_min_rte": 0}))
+    without = AdaptiveRate(parameters(**SETTINGS | {"txw_min_rte": 0}))
     without.asked(1, 0, PEER)
     assert not without._promptest  # nobody asks for it
 
 
 def test_a_few_that_are_asked_for_late_are_repairs_that_were_lost():
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     intervals(made, [(0, 0)] * 3)
     made.sent(1000, FASTEST // 10)
     made.asked(10, 3999, PEER)
@@ -126,7 +126,7 @@ def test_a_few_that_are_asked_for_late_are_repairs_that_were_lost():
 @pytest.mark.parametrize(("asked", "slows"), [(3, False), (4, True)])
 def test_a_few_losses_are_chance_when_they_are_asked_for_late_too(asked, slows):
     """A repair that was lost once, of a source that sends little: sixteen times it is more than it sent."""
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     intervals(made, [(10, 0)] * 4)
     for number in range(5, 40):
         made.sent(10, FASTEST // 1000)
@@ -138,7 +138,7 @@ def test_a_few_losses_are_chance_when_they_are_asked_for_late_too(asked, slows):
 
 def test_the_end_of_a_burst_is_not_asked_for_late():
     """What comes behind shows a loss, and nothing did."""
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     intervals(made, [(10, 0)] * 3)
     for number in range(4, 7):
         made.review(2999, number * 100 * MS)
@@ -148,7 +148,7 @@ def test_the_end_of_a_burst_is_not_asked_for_late():
 
 def test_after_a_cut_a_share_is_of_what_is_sent_since():
     """A fourth of little is more than the share, though it is little of what was sent before."""
-    made = Yielding(parameters(**SETTINGS | {"txw_min_rte": 1}))
+    made = AdaptiveRate(parameters(**SETTINGS | {"txw_min_rte": 1}))
     intervals(made, [(0, 0), (1000, 0)])
     assert made.rate == FASTEST // 8
     made.sent(125, FASTEST // 80)
@@ -159,7 +159,7 @@ def test_after_a_cut_a_share_is_of_what_is_sent_since():
 
 def test_a_window_that_had_to_wait_was_too_fast_on_the_whole():
     """What it sent until it went on is what was borne. While it waits nothing grows, and what was usual stays usual."""
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     intervals(made, [(0, 0)] * 5)
     for number in range(6, 10):
         assert not made.review(4999, number * 100 * MS, is_held=True)
@@ -171,7 +171,7 @@ def test_a_window_that_had_to_wait_was_too_fast_on_the_whole():
 
 
 def test_a_source_that_had_nothing_to_send_bore_no_less_for_that():
-    made = Yielding(parameters(**SETTINGS | {"txw_min_rte": 1}))
+    made = AdaptiveRate(parameters(**SETTINGS | {"txw_min_rte": 1}))
     intervals(made, [(0, 0)])
     for number in range(2, 50):
         made.review(999, number * 100 * MS)
@@ -215,7 +215,7 @@ def test_parity_is_not_asked_for_late_since_its_group_began_early():
 @pytest.mark.parametrize(("asked", "slows"), [(20, False), (200, True)])
 def test_naks_that_come_when_a_burst_is_over_are_held_against_the_burst(rest, asked, slows):
     """Some losses in its last packets are no source that is too fast; many are."""
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     made.review(-1, 0)
     made.sent(1000, FASTEST // 10)
     assert not made.review(999, 100 * MS)
@@ -229,7 +229,7 @@ def test_naks_that_come_when_a_burst_is_over_are_held_against_the_burst(rest, as
 @pytest.mark.parametrize(("asked", "slows"), [(1, False), (3, False), (4, True)])
 def test_a_few_losses_of_the_few_packets_that_a_slow_source_sends_are_chance(asked, slows):
     """One of ten is more than the share, and comes in every tenth interval where a hundredth is lost."""
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     made.review(-1, 0)
     made.sent(10, 1000)
     made.asked(asked, 9, PEER)
@@ -242,7 +242,7 @@ def test_without_a_least_rate_nobody_slows_a_source_down():
 
 @pytest.mark.parametrize("interval", [0, 99])
 def test_an_interval_is_waited_for(interval):
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     made.review(-1, 0)
     made.sent(1000, FASTEST)
     made.asked(1000, 999, PEER)
@@ -286,7 +286,7 @@ def test_a_source_sends_less_while_it_is_asked_for_much_and_as_much_as_before_af
 
 def test_a_rate_that_was_set_is_the_whole_from_then_on():
     """One at which it yields stays, unless it is above; it grows back to what was set."""
-    made = Yielding(parameters(**SETTINGS))
+    made = AdaptiveRate(parameters(**SETTINGS))
     made.limit_to(FASTEST // 2)
     assert made.rate == FASTEST // 2
     made.limit_to(FASTEST)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.pacing.pacer import Pacer
-from pgm.core.pacing.token_bucket import Bucket
+from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.units import MICROSECOND, MILLISECOND, SECOND
 from pgm.wire.train import MAX_CONVOY_OCTETS, MAX_TRAIN_OCTETS
 from tests.unit.core.makers import parameters
@@ -30,7 +30,7 @@ def assert_within(taken, rate, burst_ns, extra=0):
 def test_bucket_never_gives_more_than_burst_and_rate(rate, burst_ns, seed):
     """Over random traffic and late calls."""
     rng = random.Random(seed)
-    bucket = Bucket(rate, burst_ns)
+    bucket = TokenBucket(rate, burst_ns)
     holds = rate * burst_ns // SECOND
     if not holds:
         return
@@ -49,14 +49,14 @@ def test_bucket_never_gives_more_than_burst_and_rate(rate, burst_ns, seed):
 
 @given(rate=rates, burst_ns=st.integers(1, SECOND), amount=st.integers(0, 100), now=st.integers(0, SECOND))
 def test_what_is_available_can_be_taken(rate, burst_ns, amount, now):
-    bucket = Bucket(rate, burst_ns)
+    bucket = TokenBucket(rate, burst_ns)
     bucket.charge(amount, now)
     available = bucket.available(now)
     assert not available or bucket.take(available, now)
 
 
 def test_ready_is_the_first_instant_at_which_it_can_be_taken():
-    bucket = Bucket(1000, 10 * MILLISECOND)
+    bucket = TokenBucket(1000, 10 * MILLISECOND)
     assert bucket.take(10, SECOND)
     assert not bucket.take(4, SECOND)
     at = bucket.ready_at(4)
@@ -66,7 +66,7 @@ def test_ready_is_the_first_instant_at_which_it_can_be_taken():
 
 
 def test_more_than_the_bucket_holds_waits_for_a_full_one():
-    bucket = Bucket(1000, 10 * MILLISECOND)
+    bucket = TokenBucket(1000, 10 * MILLISECOND)
     assert bucket.take(25, SECOND)
     assert bucket.ready_at(25) == SECOND + 25 * MILLISECOND
     assert bucket.ready_at(1) == SECOND + 16 * MILLISECOND
@@ -75,7 +75,7 @@ def test_more_than_the_bucket_holds_waits_for_a_full_one():
 @pytest.mark.rfc("SRC-03")
 def test_idle_time_is_worth_one_burst():
     """A bucket of one second would let a whole second's traffic out after a pause."""
-    bucket = Bucket(1000, 10 * MILLISECOND)
+    bucket = TokenBucket(1000, 10 * MILLISECOND)
     assert bucket.take(10, 0)
     assert bucket.available(3600 * SECOND) == 10
 
@@ -83,7 +83,7 @@ def test_idle_time_is_worth_one_burst():
 @given(late_ns=st.integers(0, 4 * MILLISECOND))
 def test_late_calls_lose_nothing(late_ns):
     """A driver that serves deadlines late, by less than the bucket allows, still reaches the rate."""
-    bucket = Bucket(1_000_000, 5 * MILLISECOND)
+    bucket = TokenBucket(1_000_000, 5 * MILLISECOND)
     now = 0
     for _ in range(1000):
         now = max(now, bucket.ready_at(1000) + late_ns)

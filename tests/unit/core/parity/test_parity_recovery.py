@@ -7,7 +7,7 @@ import pytest
 
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, Deliver, LossCause, Lost
-from pgm.core.parity.store import PACKET_OCTETS, ParityStock
+from pgm.core.parity.store import PACKET_OCTETS, ParityStore
 from pgm.fec import code, groups
 from pgm.units import KIB, SECOND
 from pgm.wire.formats import PacketType
@@ -442,7 +442,7 @@ def test_parity_that_waits_is_bounded_in_octets_and_the_oldest_groups_keep_their
 
 
 def test_no_more_parity_of_a_group_is_kept_than_makes_it_whole():
-    stock = ParityStock(SIZE, 4, Counters())
+    stock = ParityStore(SIZE, 4, Counters())
     packets = [ParityPacket(SIZE, index, bytes(1000), is_variable=False) for index in range(40)]
     assert [stock.add(one, 64 * KIB) for one in packets] == [True] * SIZE + [False] * (40 - SIZE)
     assert not stock.add(packets[0], 64 * KIB)

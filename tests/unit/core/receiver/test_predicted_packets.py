@@ -9,7 +9,7 @@ from pgm.units import SECOND
 from pgm.wire.control_packets import encode
 from pgm.wire.formats import DATA_HEADER_OCTETS
 from pgm.wire.sequence_numbers import wrap
-from pgm.wire.single_odata import is_plain_untrusted, plain_head, read_plain_untrusted
+from pgm.wire.single_odata import header_as_int, is_plain_untrusted, read_plain_untrusted
 from tests.reference import TSI, data_packet, sealed, without_checksum
 from tests.unit.core.makers import MS, SOURCE, spm_packet
 from tests.unit.core.reader import joined
@@ -60,7 +60,7 @@ def test_what_is_as_foreseen_is_what_would_be_read(size, sqns, change, cut, seal
         octets[change[0]] ^= change[1]
     packet = seal(bytes(octets[: len(octets) - cut]))
     front, gsi, *_ = read_plain_untrusted(data_packet(0, b"", trail=0))
-    head = plain_head(front, gsi, length, sqn, trail)
+    head = header_as_int(front, gsi, length, sqn, trail)
     is_so = read_plain_untrusted(packet) == (front, gsi, sqn, trail) and len(packet) == length + DATA_HEADER_OCTETS
     assert is_plain_untrusted(packet, head, length + DATA_HEADER_OCTETS) == is_so
 
@@ -70,7 +70,7 @@ def test_no_checksum_is_not_foreseen_even_where_the_sum_fits():
     packet = sealed(data_packet(5, bytes(2), trail=0))
     packet = without_checksum(packet)[:-2] + packet[6:8]
     front, gsi, *_ = read_plain_untrusted(data_packet(0, b"", trail=0))
-    head = plain_head(front, gsi, 2, 5, 0)
+    head = header_as_int(front, gsi, 2, 5, 0)
     assert not int.from_bytes(packet, "little") % 0xFFFF
     assert read_plain_untrusted(packet) is None
     assert not is_plain_untrusted(packet, head, len(packet))

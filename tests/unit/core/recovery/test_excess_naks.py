@@ -6,10 +6,10 @@ import pytest
 
 from pgm.core.counters import Counters
 from pgm.core.effects import CloseCause, LossCause, Notice
-from pgm.core.pacing.nak_monitor import NagMonitor
-from pgm.core.pacing.token_bucket import Bucket
-from pgm.core.recovery.nak_self_limit import Restraint
-from pgm.core.repair.nak_limits import Brakes
+from pgm.core.pacing.nak_monitor import ExcessiveNakMonitor
+from pgm.core.pacing.token_bucket import TokenBucket
+from pgm.core.recovery.nak_self_limit import NakSelfLimit
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, data_train, parameters
 from tests.unit.core.reader import Reader, joined
@@ -26,7 +26,7 @@ SOON = {
 }
 
 
-def asks(monitor: NagMonitor, sqns: int, sent: int, until: int, every: int = 10 * MS, since: int = 0) -> None:
+def asks(monitor: ExcessiveNakMonitor, sqns: int, sent: int, until: int, every: int = 10 * MS, since: int = 0) -> None:
     """So many sqns asked for, and packets sent, each time."""
     for index, now in enumerate(range(since, until, every), since // every):
         monitor.asked(sqns, index * sent, now)
@@ -38,7 +38,7 @@ def asks(monitor: NagMonitor, sqns: int, sent: int, until: int, every: int = 10 
     ids=["a third", "a tenth", "few", "a half", "few of an idle stream", "much of an idle stream"],
 )
 def test_both_the_number_and_the_share_count(sqns, sent, nags):
-    monitor = NagMonitor(parameters(**SOON), 0, 0)
+    monitor = ExcessiveNakMonitor(parameters(**SOON), 0, 0)
     asks(monitor, sqns, sent, CHECK - MS)
     assert not monitor.is_nagging
     asks(monitor, sqns, sent, 2 * CHECK, since=CHECK)
@@ -47,7 +47,7 @@ def test_both_the_number_and_the_share_count(sqns, sent, nags):
 
 def test_a_window_without_a_request_begins_anew():
     """A burst of losses is no nagging, however large."""
-    monitor = NagMonitor(parameters(**SOON), 0, 0)
+    monitor = ExcessiveNakMonitor(parameters(**SOON), 0, 0)
     for start in range(0, 5 * CHECK, CHECK):
         monitor.asked(10_000, start // MS, start + 1)
         monitor.asked(10_000, start // MS, start + WINDOW)
@@ -55,7 +55,7 @@ def test_a_window_without_a_request_begins_anew():
 
 
 def test_it_ends_with_a_quiet_window():
-    monitor = NagMonitor(parameters(**SOON), 0, 0)
+    monitor = ExcessiveNakMonitor(parameters(**SOON), 0, 0)
     asks(monitor, 10, 10, 2 * CHECK)
     assert monitor.is_nagging
     assert monitor.look(1000, 2 * CHECK + 2 * WINDOW)
@@ -65,7 +65,7 @@ def test_it_ends_with_a_quiet_window():
 def test_who_lives_on_the_small_budget_is_not_calm_yet():
     """A receiver that lowers its demand would otherwise be let go and begin again, for ever."""
     changes = {**SOON, "nagging_max_sqns": 100}
-    monitor = NagMonitor(parameters(**changes), 0, 0)
+    monitor = ExcessiveNakMonitor(parameters(**changes), 0, 0)
     asks(monitor, 10, 10, 2 * CHECK)
     assert monitor.is_nagging
     asks(monitor, 1, 10, 4 * CHECK, since=2 * CHECK)  # all of the budget
@@ -74,14 +74,14 @@ def test_who_lives_on_the_small_budget_is_not_calm_yet():
     assert not monitor.is_nagging
 
 
-def crying(brakes: Brakes, child: str, until: int, sqns: int = 10, since: int = 0) -> int:
+def crying(brakes: NakLimits, child: str, until: int, sqns: int = 10, since: int = 0) -> int:
     """NAKs taken in of a child that asks every 10 ms."""
     return sum(brakes.admit_nak(child, now, sqns, now // MS) for now in range(since, until, 10 * MS))
 
 
 def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
     counters = Counters()
-    brakes = Brakes(parameters(**SOON), counters)
+    brakes = NakLimits(parameters(**SOON), counters)
     assert crying(brakes, "baby", CHECK) == 30
     crying(brakes, "baby", 2 * CHECK, since=CHECK)
     assert brakes.is_crying("baby")
@@ -100,7 +100,7 @@ def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
 
 def test_a_crying_child_that_is_released_has_its_normal_budget_until_it_is_found_out_anew():
     counters = Counters()
-    brakes = Brakes(parameters(**SOON), counters)
+    brakes = NakLimits(parameters(**SOON), counters)
     assert not brakes.release("10.0.0.1", 0)
     crying(brakes, "10.0.0.1", 2 * CHECK)
     brakes.handle_deadline(2 * CHECK)
@@ -115,7 +115,7 @@ def test_a_crying_child_that_is_released_has_its_normal_budget_until_it_is_found
 
 
 def test_a_quiet_child_is_released_without_asking_for_it():
-    brakes = Brakes(parameters(**SOON), Counters())
+    brakes = NakLimits(parameters(**SOON), Counters())
     crying(brakes, "baby", 2 * CHECK)
     brakes.handle_deadline(2 * CHECK)
     told: list[str] = []
@@ -131,7 +131,7 @@ def test_a_quiet_child_is_released_without_asking_for_it():
 
 
 def test_children_that_are_forgotten_cry_no_more():
-    brakes = Brakes(parameters(**SOON, max_children=2), Counters())
+    brakes = NakLimits(parameters(**SOON, max_children=2), Counters())
     crying(brakes, "baby", 2 * CHECK)
     brakes.admit_nak("a", 2 * CHECK)
     brakes.admit_nak("b", 2 * CHECK)
@@ -180,7 +180,7 @@ def test_nobody_looks_where_the_window_is_zero():
 
 def test_who_asks_for_others_is_counted_among_those_who_ask_and_not_watched():
     counters = Counters()
-    brakes = Brakes(parameters(**SOON), counters)
+    brakes = NakLimits(parameters(**SOON), counters)
     for now in range(0, 4 * CHECK, 10 * MS):
         brakes.admit_nak("relay", now, 10, now // MS, is_watched=False)
         brakes.admit_nak("desk", now, 1, now // MS)
@@ -195,7 +195,7 @@ def test_who_asks_for_others_is_counted_among_those_who_ask_and_not_watched():
 def test_a_lowered_demand_is_asked_for_all_the_same(rate, count):
     """However much less that is than what is worth a NAK else: at the rate, and not more."""
     made = recovery(parameters(nak_bo_ivl=1))
-    made.budget = Bucket(rate, SECOND)
+    made.budget = TokenBucket(rate, SECOND)
     now = begun = 10 * SECOND
     for first in range(0, 8000, 2 * count):
         made.detect(first, first + count, now)
@@ -211,7 +211,7 @@ def test_who_nags_may_ask_for_one_packet_at_a_time_at_least():
     """Also where a bucket of `brake_burst_ivl` would hold a part of one."""
     made = recovery()
     lowered = parameters(**SOON | {"crying_sqn_rte": 10, "brake_burst_ivl": MS}, nagging_policy="lower")
-    restraint = Restraint("session", made, lowered, 0, 0)
+    restraint = NakSelfLimit("session", made, lowered, 0, 0)
     for now in range(0, 2 * CHECK, 10 * MS):
         restraint.asked(10, now // MS, now)
     assert made.budget is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.recovery.repair_table import RepairEvent, RepairState
-from pgm.sim.checks.repair_latency import RepairMeter
+from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.units import NEVER, SECOND
 from tests.unit.core.makers import MS
 from tests.unit.core.recovery.recoveries import BACK_OFF, EXACT, FIGURE, RDATA, REORDER, RPT, due, recovery
@@ -219,7 +219,7 @@ def test_a_full_table_waits_for_the_back_off_of_what_need_not_be_cut():
         assert len(made.missing) == 16
 
 
-class GivenUp(RepairMeter):
+class GivenUp(RepairLatency):
     """Keeps what a recovery says that it gave up."""
 
     def __init__(self):

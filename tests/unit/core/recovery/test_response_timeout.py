@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
 from pgm.core.recovery.recovery import Recovery
-from pgm.core.recovery.response_timeout import Patience
+from pgm.core.recovery.response_timeout import ResponseTimeout
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, parameters
 
@@ -19,7 +19,7 @@ FLOOR, CEILING = 50 * MS, 1000 * MS
 
 
 def test_quick_answers_leave_the_floor():
-    patience = Patience(FLOOR, CEILING)
+    patience = ResponseTimeout(FLOOR, CEILING)
     for _ in range(20):
         patience.answered(2 * MS)
     assert patience.ivl_ns == FLOOR
@@ -27,7 +27,7 @@ def test_quick_answers_leave_the_floor():
 
 
 def test_late_answers_are_waited_for():
-    patience = Patience(FLOOR, CEILING)
+    patience = ResponseTimeout(FLOOR, CEILING)
     for _ in range(40):
         patience.answered(200 * MS)
     assert 200 * MS <= patience.ivl_ns <= 210 * MS
@@ -38,7 +38,7 @@ def test_late_answers_are_waited_for():
 
 
 def test_waits_in_vain_double_up_to_the_ceiling_and_one_answer_ends_that():
-    patience = Patience(FLOOR, CEILING)
+    patience = ResponseTimeout(FLOOR, CEILING)
     now, waits = 0, []
     for _ in range(7):
         waits.append(patience.ivl_ns // MS)
@@ -50,14 +50,14 @@ def test_waits_in_vain_double_up_to_the_ceiling_and_one_answer_ends_that():
 
 
 def test_waits_that_ran_side_by_side_count_once():
-    patience = Patience(FLOOR, CEILING)
+    patience = ResponseTimeout(FLOOR, CEILING)
     for late in range(30):
         patience.in_vain(SECOND + late * MS)
     assert patience.ivl_ns == 2 * FLOOR
 
 
 def test_another_parent_is_met_without_prejudice():
-    patience = Patience(FLOOR, CEILING)
+    patience = ResponseTimeout(FLOOR, CEILING)
     patience.answered(300 * MS)
     patience.in_vain(SECOND)
     patience.start_anew()
@@ -70,7 +70,7 @@ def test_another_parent_is_met_without_prejudice():
     st.lists(st.one_of(st.integers(0, 10**11), st.none()), max_size=60),
 )
 def test_the_bounds_hold_whatever_happens(floor, more, events):
-    patience = Patience(floor, floor + more)
+    patience = ResponseTimeout(floor, floor + more)
     now = 0
     for took in events:
         now += patience.ivl_ns
@@ -85,7 +85,7 @@ def test_the_bounds_hold_whatever_happens(floor, more, events):
 def recovering(**changes):
     times = {"nak_rpt_ivl": FLOOR, "nak_rdata_ivl": 200 * MS, "nak_rdata_min_ivl": 40 * MS}
     settings = parameters(reorder_ivl=MS, nak_bo_ivl=1, **times, **changes)
-    patience = Patience(settings.nak_rpt_ivl, settings.nak_max_ivl)
+    patience = ResponseTimeout(settings.nak_rpt_ivl, settings.nak_max_ivl)
     made = Recovery(settings, random.Random(1), Counters(), patience)
     made.may_ask = True
     return made
@@ -224,7 +224,7 @@ def test_short_waits_do_not_bring_giving_up_nearer():
 
 
 def test_a_queue_of_repairs_is_measured_although_they_were_asked_for_twice():
-    patience = Patience(200 * MS, SECOND, 40 * MS)
+    patience = ResponseTimeout(200 * MS, SECOND, 40 * MS)
     patience.answered(2 * MS)
     for _ in range(20):
         patience.answered(150 * MS, is_repeated=True)
@@ -232,7 +232,7 @@ def test_a_queue_of_repairs_is_measured_although_they_were_asked_for_twice():
 
 
 def test_a_repair_that_was_lost_does_not_make_the_next_lost_one_wait_longer():
-    patience = Patience(200 * MS, SECOND, 40 * MS)
+    patience = ResponseTimeout(200 * MS, SECOND, 40 * MS)
     for _ in range(40):
         patience.answered(5 * MS)
     for _ in range(3):  # one in ten
@@ -249,7 +249,7 @@ def test_a_repair_that_was_lost_does_not_make_the_next_lost_one_wait_longer():
 )
 def test_answers_that_come_together_count_each(began, answers):
     """Else a few repairs that got lost would outweigh all those that came at once."""
-    one_by_one, together = (Patience(200 * MS, 1000 * MS, 40 * MS) for _ in range(2))
+    one_by_one, together = (ResponseTimeout(200 * MS, 1000 * MS, 40 * MS) for _ in range(2))
     for patience in (one_by_one, together):
         for _ in range(began):
             patience.answered(2 * MS)

@@ -3,14 +3,14 @@
 import pytest
 
 from pgm.core.counters import Counters
-from pgm.core.repair.nak_limits import Brakes
+from pgm.core.repair.nak_limits import NakLimits
 from pgm.units import SECOND
 from tests.unit.core.makers import MS, parameters
 
 
 def brakes(**changes):
     counters = Counters()
-    return Brakes(parameters(**changes), counters), counters
+    return NakLimits(parameters(**changes), counters), counters
 
 
 @pytest.mark.rfc("SEC-01", "SEC-09")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
-from pgm.core.repair.nak_limits import Brakes
-from pgm.core.repair.ncf_sender import Confirmer
+from pgm.core.repair.nak_limits import NakLimits
+from pgm.core.repair.ncf_sender import NcfSender
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import PacketType
 from tests.unit.core.makers import MS, PEER, SEGMENT, nak_packet, parameters, sent_control
@@ -19,7 +19,7 @@ IVL = 5 * MS
 
 def confirmer(**changes):
     settings, counters = parameters(ncf_ivl=IVL, **changes), Counters()
-    return Confirmer(settings, counters, Brakes(settings, counters)), counters
+    return NcfSender(settings, counters, NakLimits(settings, counters)), counters
 
 
 def ncfs(effects):

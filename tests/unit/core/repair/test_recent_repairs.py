@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.repair.recent_repairs import Served
+from pgm.core.repair.recent_repairs import RecentRepairs
 from pgm.wire.sequence_numbers import spans_of
 
 LASTS = 10
@@ -22,7 +22,7 @@ LASTS = 10
     )
 )
 def test_it_is_remembered_for_its_time_however_it_was_repaired(steps):
-    made, until, now = Served(LASTS), {}, 0
+    made, until, now = RecentRepairs(LASTS), {}, 0
     for what, sqns, wait in steps:
         now += wait
         made.fade(now)
@@ -53,7 +53,7 @@ def test_it_is_remembered_for_its_time_however_it_was_repaired(steps):
 
 
 def test_lists_fade():
-    made = Served(LASTS)
+    made = RecentRepairs(LASTS)
     for now in range(1000):
         made.fade(now)
         made.note_list((2 * now, 2 * now + 1), now)

@@ -13,12 +13,12 @@ from pgm.core.counters import Counters
 from pgm.core.element.setup import ElementSetup
 from pgm.core.pacing.pacer import Pacer
 from pgm.core.polling.poll_responder import NodeId
-from pgm.core.receiver.session import Session
+from pgm.core.receiver.session import ReceiverSession
 from pgm.core.receiver.setup import ReceiverSetup
-from pgm.core.window.receive_window import Room
+from pgm.core.window.receive_window import DeliveryBudget
 from pgm.units import SECOND
 from pgm.wire.options import Join, ParityPrm
-from repairer.cache import Cache
+from repairer.cache import RepairCache
 from repairer.parity_session import ParitySession
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import PEER, SEGMENT, parameters, spm_packet
@@ -30,11 +30,13 @@ SETUP = ElementSetup(SEGMENT, (SEGMENT,))
 
 
 def receiver():
-    return Session(TSI, DATA_PORT, ReceiverSetup(SEGMENT), Room(1), SETTINGS, RNG, NODE_ID, Counters())
+    return ReceiverSession(
+        TSI, DATA_PORT, ReceiverSetup(SEGMENT), DeliveryBudget(1), SETTINGS, RNG, NODE_ID, Counters()
+    )
 
 
 def repairer():
-    cache, pacers = Cache(SETTINGS).open_session(), [Pacer(SETTINGS)]
+    cache, pacers = RepairCache(SETTINGS).open_session(), [Pacer(SETTINGS)]
     return ParitySession(TSI, DATA_PORT, SETUP, cache, pacers, SETTINGS, RNG, NODE_ID, Counters())
 
 

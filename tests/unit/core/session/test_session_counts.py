@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
-from pgm.core.session.counts import SESSION_COUNTERS, Shares, counts_of
+from pgm.core.session.counts import SESSION_COUNTERS, SessionCounts, counts_of
 
 KEYS = st.sampled_from("abc")
 STEPS = st.lists(
@@ -22,7 +22,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_shares_are_what_was_counted_in_their_turns(steps: list[tuple[str, str] | tuple[str, str, int]]) -> None:
     counters = Counters()
-    shares: Shares[str] = Shares(counters)
+    shares: SessionCounts[str] = SessionCounts(counters)
     expected: dict[str, dict[str, int]] = {}
     owner: str | None = None
     for step in steps:

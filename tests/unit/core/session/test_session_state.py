@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.counters import Counters
-from pgm.core.session.state import Path, SpmVerdict
+from pgm.core.session.state import SessionState, SpmVerdict
 from pgm.units import SECOND
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL
 from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst
@@ -22,7 +22,7 @@ SETTINGS = parameters(rxw_sqns=1000, jump_confirmations=2)
 
 def path(settings=SETTINGS):
     counters = Counters()
-    return Path(TSI, DATA_PORT, settings, counters), counters
+    return SessionState(TSI, DATA_PORT, settings, counters), counters
 
 
 def edges(made):

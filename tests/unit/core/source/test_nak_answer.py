@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from deploy.bench.peers.repair_watch import SourceWatch
 from pgm.core.effects import Send
 from pgm.core.segment import Channel, Segment
-from pgm.core.source.multi_line import TwinSourceCore
+from pgm.core.source.multi_line import MultiLineSource
 from pgm.core.source.setup import SourceSetup
 from pgm.units import SECOND
 from pgm.wire.control_packets import encode
 from pgm.wire.formats import PacketType
-from pgm.wire.options import Held
+from pgm.wire.options import HeldHistory
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import (
@@ -140,7 +140,7 @@ def test_one_answer_at_most_goes_ahead_of_data():
 def test_a_nak_that_names_another_line_than_it_came_by_is_foreign():
     line = Segment(1, "line-b", "10.0.1.1", "239.1.1.2", upstream=False, downstream=True)
     setup = SourceSetup(TSI, SEGMENT, DATA_PORT, lines=(line,))
-    core, now = begun(TwinSourceCore(setup, parameters(**RATE | QUIET), START))
+    core, now = begun(MultiLineSource(setup, parameters(**RATE | QUIET), START))
     assert core.receive(read_of(*naks_of((1, 5))), Channel(line, False), "10.0.1.9", now) == []
     assert core.counters.nak_packets_foreign == 1
     assert core.deadline_ns <= now
@@ -266,7 +266,7 @@ def written(sqns, what):
     """A NAK as octets."""
     packet = nak(*sqns, kind=T.NNAK if what == "nnak" else T.NAK)
     if what == "option":
-        packet = attrs.evolve(packet, options=(*packet.options, Held(amount=5)))
+        packet = attrs.evolve(packet, options=(*packet.options, HeldHistory(amount=5)))
     if what == "other":
         packet = attrs.evolve(packet, source_nla="10.9.9.9")
     octets = bytearray(encode(packet))

@@ -17,7 +17,7 @@ from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel, Segment
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
-from pgm.core.window.reassembly import LargeMessage, Messages, Reassembler
+from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.parameters import Parameters
 from pgm.units import NEVER, SECOND
 from pgm.wire.train import Train
@@ -82,7 +82,7 @@ class Lan:
         listener = self.listeners[index]
         if isinstance(effect, Deliver):
             for found in listener.reassembler.add(effect.run):
-                if isinstance(found, Messages):
+                if isinstance(found, WholeMessages):
                     listener.messages += [row.tobytes() for row in found.payloads]
                 elif isinstance(found, LargeMessage):
                     listener.messages.append(found.payload)

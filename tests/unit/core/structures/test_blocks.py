@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.structures.arena import READING_OCTETS, Blocks
+from pgm.core.structures.arena import READING_OCTETS, BlockPool
 from tests.unit.core.structures.test_arena import WAYS_TO_KEEP, octets_of
 
 STEP = 64 << 10
@@ -24,7 +24,7 @@ def owner(octets: Any) -> int:
 @given(seed=st.integers(0, 1 << 30), share=st.sampled_from([0.0, 0.1, 0.5, 0.95]))
 def test_what_is_kept_is_never_overwritten(seed, share):
     rng = random.Random(seed)
-    blocks = Blocks()
+    blocks = BlockPool()
     kept: list[tuple[Any, bytes]] = []
     for _ in range(60):
         octets = rng.choice([1, STEP - 1, STEP, 2 * STEP + 7])
@@ -43,7 +43,7 @@ def test_what_is_kept_is_never_overwritten(seed, share):
 
 @pytest.mark.parametrize("way", WAYS_TO_KEEP)
 def test_every_kind_of_view_keeps_a_block(way):
-    blocks = Blocks()
+    blocks = BlockPool()
     taken = blocks.take(STEP)
     taken[:] = 1
     kept = WAYS_TO_KEEP[way](taken, 0, STEP)
@@ -55,7 +55,7 @@ def test_every_kind_of_view_keeps_a_block(way):
 
 
 def test_what_nobody_looks_at_any_more_is_used_again_by_what_is_nearly_as_large():
-    blocks = Blocks()
+    blocks = BlockPool()
     first = owner(blocks.take(3 * STEP))
     assert owner(blocks.take(2 * STEP + 1)) == first
     assert owner(blocks.take(2 * STEP)) == first
@@ -64,7 +64,7 @@ def test_what_nobody_looks_at_any_more_is_used_again_by_what_is_nearly_as_large(
 
 
 def test_only_a_few_are_remembered_and_none_that_are_small_or_huge():
-    blocks = Blocks()
+    blocks = BlockPool()
     kept = [blocks.take(STEP) for _ in range(50)]
     assert len({owner(one) for one in kept}) == 50
     kept.clear()

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import Lost, Opened
-from pgm.core.window.reassembly import LargeMessage, Messages
+from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.net.endpoint.loss_policies import drop_newest, drop_oldest
-from pgm.net.endpoint.queue_item import Queued
+from pgm.net.endpoint.queue_item import QueueItem
 from pgm.wire.train import Run
 from tests.reference import TSI
 
@@ -23,28 +23,28 @@ def run(first: int, count: int) -> Run:
     return Run(first, count, np.zeros(count * STRIDE, np.uint8), 0, STRIDE, 24)
 
 
-def queue_of(shapes: list[tuple[str, int]]) -> deque[Queued]:
-    found: deque[Queued] = deque()
+def queue_of(shapes: list[tuple[str, int]]) -> deque[QueueItem]:
+    found: deque[QueueItem] = deque()
     sqn = 10
     for what, count in shapes:
         if what == "run":
-            found.append(Queued(Messages(TSI, run(sqn, count)), count * STRIDE))
+            found.append(QueueItem(WholeMessages(TSI, run(sqn, count)), count * STRIDE))
         elif what == "large":
-            found.append(Queued(LargeMessage(TSI, sqn, count, b"x"), count * STRIDE))
+            found.append(QueueItem(LargeMessage(TSI, sqn, count, b"x"), count * STRIDE))
         elif what == "unaccounted":
-            found.append(Queued(LargeMessage(TSI, sqn, count, b"x"), 0))
+            found.append(QueueItem(LargeMessage(TSI, sqn, count, b"x"), 0))
         else:
-            found.append(Queued(Opened(TSI, sqn, "10.0.0.1", 1), 0))
+            found.append(QueueItem(Opened(TSI, sqn, "10.0.0.1", 1), 0))
             continue
         sqn += count
     return found
 
 
-def spans(queue: deque[Queued]) -> list[tuple[int, int]]:
+def spans(queue: deque[QueueItem]) -> list[tuple[int, int]]:
     found = []
     for one in queue:
         what = one.found
-        if isinstance(what, Messages):
+        if isinstance(what, WholeMessages):
             found.append((what.run.first, what.run.end))
         elif isinstance(what, (LargeMessage, Lost)):
             found.append((what.first, what.first + what.count))
@@ -75,7 +75,7 @@ def test_nothing_goes_without_a_word(made, excess, oldest):
 def test_only_as_much_goes_as_must():
     queue = queue_of([("run", 100)])
     assert drop_oldest(queue, 1000) == 1000
-    assert [type(one.found) for one in queue] == [Lost, Messages]
+    assert [type(one.found) for one in queue] == [Lost, WholeMessages]
     assert spans(queue) == [(10, 20), (20, 110)]
     assert drop_newest(queue, 1000) == 1000
     assert spans(queue) == [(10, 20), (20, 100), (100, 110)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pgm.core.window.held_runs import HeldRuns
 from pgm.wire.formats import PacketType
-from pgm.wire.train import Data, Run, Scattered, Train
+from pgm.wire.train import Data, DataWithGaps, Run, Train
 
 STRIDE, PAYLOAD_AT, BASE = 32, 24, 1 << 40
 
@@ -17,7 +17,7 @@ def packet(sqn: int, stride: int) -> bytes:
     return sqn.to_bytes(8, "big") * (stride // 8)
 
 
-def scattered(sqns: list[int], stride: int) -> Scattered:
+def scattered(sqns: list[int], stride: int) -> DataWithGaps:
     """Repairs that ascend, one behind the other in memory behind something else."""
     octets = bytes(5) + b"".join(packet(sqn, stride) for sqn in sqns)
     train = Train.of(octets, stride)
@@ -39,7 +39,7 @@ def scattered(sqns: list[int], stride: int) -> Scattered:
         PAYLOAD_AT,
         train.keeping,
     )
-    return Scattered(data, len(sqns), cuts, spans, True)
+    return DataWithGaps(data, len(sqns), cuts, spans, True)
 
 
 @given(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pgm.core.effects import LossCause, Lost
 from pgm.core.window import reassembly as fragments_module
-from pgm.core.window.reassembly import LargeMessage, Messages, Reassembler, fragment_options
+from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages, fragment_options
 from pgm.core.window.transmit_window import TransmitWindow
 from pgm.units import MIB
 from pgm.wire.options import Fragment
@@ -27,7 +27,7 @@ def accounted(found):
     """What became of each sqn: the payload of a message and its first sqn, or a cause."""
     fates = {}
     for one in found:
-        if isinstance(one, Messages):
+        if isinstance(one, WholeMessages):
             for index, row in enumerate(one.payloads):
                 fates[one.run.first + index] = row.tobytes()
         elif isinstance(one, LargeMessage):
@@ -108,7 +108,7 @@ def test_messages_come_whole_or_not_at_all(lengths, seed, loss, start, skip):
         is_whole = span.start >= begin and not lost.intersection(span)
         expected = message if is_whole else LossCause.WINDOW if sqn in lost else LossCause.FRAGMENT
         assert fate == expected
-    order = [one.run.first if isinstance(one, Messages) else one.first for one in found]
+    order = [one.run.first if isinstance(one, WholeMessages) else one.first for one in found]
     assert order == sorted(order)
 
 
@@ -116,7 +116,7 @@ def test_plain_runs_pass_through_as_they_lie():
     made = Reassembler(TSI, MOST)
     run = run_of(5, 10)
     [found] = made.add(run)
-    assert isinstance(found, Messages)
+    assert isinstance(found, WholeMessages)
     assert found.run is run
     assert found.payloads.base is not None
 
@@ -252,7 +252,7 @@ def test_plain_packets_with_other_options_are_messages():
     made = Reassembler(TSI, MOST)
     items, _ = data_train([5], options=()).parse_untrusted()
     assert isinstance(items[0], Data)
-    assert isinstance(next(iter(made.add(items[0].run(5)))), Messages)
+    assert isinstance(next(iter(made.add(items[0].run(5)))), WholeMessages)
 
 
 @pytest.mark.rfc("W-34")

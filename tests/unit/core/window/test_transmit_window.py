@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgm.core.window.reassembly import LargeMessage, Messages, Reassembler
+from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.core.window.transmit_window import TransmitWindow
 from pgm.errors import PayloadTooLarge
 from pgm.units import KIB, MILLISECOND, NEVER, SECOND
@@ -75,7 +75,7 @@ def test_messages_are_numbered_in_order_and_sent_in_order(sizes, first):
     for item in send_all(made):
         assert item.wire_sqn == wrap(at)
         for one in reassembler.add(item.run(at)):
-            if isinstance(one, Messages):
+            if isinstance(one, WholeMessages):
                 found += [row.tobytes() for row in one.payloads]
             else:
                 assert isinstance(one, LargeMessage)

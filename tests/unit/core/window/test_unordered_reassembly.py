@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgm.core.effects import LossCause, Lost
-from pgm.core.window.reassembly import LargeMessage, Messages
+from pgm.core.window.reassembly import LargeMessage, WholeMessages
 from pgm.core.window.transmit_window import TransmitWindow
-from pgm.core.window.unordered_reassembly import LooseReassembler
+from pgm.core.window.unordered_reassembly import UnorderedReassembler
 from pgm.wire.train import Run
 from tests.reference import DATA_PORT, TSI
 from tests.unit.core.makers import parameters
@@ -35,8 +35,8 @@ def test_every_packet_is_in_a_message_or_lost(sizes: list[int], rng: object, los
     payloads = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
     packets = packets_of(payloads)
     rng.shuffle(packets)  # type: ignore[attr-defined]
-    reassembler = LooseReassembler(TSI, 1 << 20)
-    found: list[Messages | LargeMessage | Lost] = []
+    reassembler = UnorderedReassembler(TSI, 1 << 20)
+    found: list[WholeMessages | LargeMessage | Lost] = []
     missing = set()
     for packet in packets:
         if rng.random() < loss:  # type: ignore[attr-defined]
@@ -46,7 +46,7 @@ def test_every_packet_is_in_a_message_or_lost(sizes: list[int], rng: object, los
             found += reassembler.add(packet)
     found += reassembler.end()
     fates = accounted(found)
-    counts = sum(one.run.count if isinstance(one, Messages) else one.count for one in found)
+    counts = sum(one.run.count if isinstance(one, WholeMessages) else one.count for one in found)
     assert counts == len(fates) == len(packets)
     assert {sqn for sqn, fate in fates.items() if fate is LossCause.UNREPAIRED} == missing
     whole = [fate for sqn, fate in sorted(fates.items()) if not isinstance(fate, LossCause)]
@@ -60,7 +60,7 @@ def test_messages_that_never_become_whole_take_bounded_memory() -> None:
     by_message: dict[int, list[Run]] = {}
     for at, packet in enumerate(packets_of(payloads)):
         by_message.setdefault(at // 7, []).append(packet)
-    reassembler = LooseReassembler(TSI, 30_000)
+    reassembler = UnorderedReassembler(TSI, 30_000)
     lost = []
     for packets in by_message.values():
         for packet in packets[:-1]:
