@@ -25,14 +25,14 @@ def offer(nla: Nla, sqn=0, number=0):
     return Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=sqn, poll_round=number, options=options)
 
 
-def search(sqn=1, path=PARENT_NLA):
+def search(sqn=1, state=PARENT_NLA):
     return Poll(
         tsi=TSI,
         data_port=DATA_PORT,
         poll_sqn=sqn,
         poll_round=0,
         sub_type=1,
-        path_nla=path,
+        path_nla=state,
         bo_ivl_us=100 * MS // MICROSECOND,
         rand=0,
         mask=0,

@@ -273,14 +273,14 @@ def test_ncfs_ahead_of_what_a_relay_itself_lost_advertise_too():
 # Children
 
 
-def poll(sqn, number=0, *options, path=SOURCE):
+def poll(sqn, number=0, *options, state=SOURCE):
     return Poll(
         tsi=TSI,
         data_port=DATA_PORT,
         poll_sqn=sqn,
         poll_round=number,
         sub_type=0,
-        path_nla=path,
+        path_nla=state,
         bo_ivl_us=1000,
         rand=0,
         mask=0xFFFFFFFF,

@@ -175,7 +175,7 @@ class AckCollector:
                     f"{place[1]} has not acknowledged for {format_duration(terms.expiry)}: nobody waits for it any more"
                 )
                 notices.append(Notice("member-silent", text))
-            elif child.acked < lead and now_ns - child.moved_ns >= self._patience(child, terms):
+            elif child.acked < lead and now_ns - child.moved_ns >= self._response_timeout(child, terms):
                 self._counters.members_stuck += 1
                 notices.append(self._stuck_notice(place[1], child, terms))
                 self._stuck[place] = None
@@ -187,12 +187,12 @@ class AckCollector:
         self._review_ns = now_ns + terms.keepalive if len(self.table) else NEVER
         return notices
 
-    def _patience(self, child: AckChild, terms: AckTerms) -> int:
+    def _response_timeout(self, child: AckChild, terms: AckTerms) -> int:
         """For how long a child may stand still: an element longer than what it takes to forget those below it."""
         return max(self._element_ivl, terms.stall + terms.expiry) if child.is_element else terms.stall
 
     def _stuck_notice(self, who: Nla, child: AckChild, terms: AckTerms) -> Notice:
-        ivl = format_duration(self._patience(child, terms))
+        ivl = format_duration(self._response_timeout(child, terms))
         if child.is_element:
             text = f"the element {who} has acknowledged {child.acked} for {ivl}: nobody waits for those below it until it has caught up"
             return Notice("element-stuck", text)

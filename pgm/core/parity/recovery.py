@@ -48,8 +48,8 @@ class ParityRecovery:
     def __init__(
         self,
         offer: ParityPrm,
-        path: SessionState,
-        arrivals: GapDetector,
+        state: SessionState,
+        gap_detector: GapDetector,
         recovery: Recovery,
         parameters: Parameters,
         rng: random.Random,
@@ -60,8 +60,8 @@ class ParityRecovery:
     ) -> None:
         self.size = offer.tgsize
         self._is_on_demand = offer.on_demand
-        self._path = path
-        self._arrivals = arrivals
+        self._state = state
+        self._gap_detector = gap_detector
         self._recovery = recovery
         self._parameters = parameters
         self._rng = rng
@@ -69,7 +69,9 @@ class ParityRecovery:
         self._store = store
         self._kept = kept
         self._skipped: list[Span] = []
-        self._open_from = group_of(arrivals.end, self.size)  # the first group that has not ended, when looked at last
+        self._open_from = group_of(
+            gap_detector.end, self.size
+        )  # the first group that has not ended, when looked at last
         self._hold_until_ns = 0  # of that group
         self._shorts: OrderedDict[int, int] = OrderedDict()  # packets in short groups
         self._holes: list[int] = []  # short groups behind which nothing was seen yet
@@ -84,7 +86,7 @@ class ParityRecovery:
         """An SPM that was taken: at the end of a short group it carries its size."""
         short = find(spm.options, CurrTgsize)
         if short is not None:
-            lead = unwrap(spm.lead, self._path.lead)
+            lead = unwrap(spm.lead, self._state.lead)
             self._learn_end(lead, short.size)
         self.review(now_ns)
 
@@ -110,7 +112,7 @@ class ParityRecovery:
 
     def _has_ended(self, group: int) -> bool:
         """Whether all packets of a group were sent (FEC-25, FEC-31)."""
-        return self._arrivals.end >= group + self._actual(group)
+        return self._gap_detector.end >= group + self._actual(group)
 
     def ended_size(self, group: int) -> int | None:
         """Packets in a group; None while not all of them were sent."""
@@ -127,7 +129,7 @@ class ParityRecovery:
 
         Where parity comes unasked, the end of the data is not the end: what is on its way need not be asked for.
         """
-        end = self._arrivals.end
+        end = self._gap_detector.end
         group = group_of(end - 1, self.size)
         if not self._has_ended(group):
             return group
@@ -137,25 +139,25 @@ class ParityRecovery:
 
     def review(self, now_ns: int) -> None:
         """Something was learnt: skip what never was, hold what is in an open group, let go what is in one that has ended."""
-        if not self._arrivals.has_begun:
+        if not self._gap_detector.has_begun:
             return
         if self._holes:
             self._skip_holes()
         if not self._recovery.missing:
             self._stock.clear()
-            self._open_from = group_of(self._arrivals.end, self.size)
+            self._open_from = group_of(self._gap_detector.end, self.size)
         else:
             self._rearm(now_ns)
         self._prune()
 
     def _skip_holes(self) -> None:
-        end, left = self._arrivals.end, []
+        end, left = self._gap_detector.end, []
         for group in self._holes:
             spans = self._recovery.arrived(group + self._actual(group), min(end, group + self.size))
             for low, high in spans:
                 self._counters.skipped_sqns += high - low
                 if self._counters.watch is not None:
-                    self._counters.watch.skipped(self._path.tsi, low, high)
+                    self._counters.watch.skipped(self._state.tsi, low, high)
             self._skipped += spans
             if end < group + self.size:
                 left.append(group)
@@ -166,7 +168,7 @@ class ParityRecovery:
         if first_open > self._open_from:
             self._let_go(self._cut_at(self._open_from, first_open), now_ns)
             self._open_from, self._hold_until_ns = first_open, 0
-        held = [found for found in self._cut_at(first_open, self._arrivals.end) if found.first >= first_open]
+        held = [found for found in self._cut_at(first_open, self._gap_detector.end) if found.first >= first_open]
         if held and not self._hold_until_ns:
             # A source that ends its groups when it is idle will end this one too (FEC-24).
             is_sure = self._closes_groups and not self._has_ended(first_open)
@@ -195,7 +197,7 @@ class ParityRecovery:
     def _prune(self) -> None:
         """Keep packets and parity of groups that lack something, and the packets of the last one."""
         oldest = self._recovery.missing.oldest
-        needed = group_of(self._arrivals.end if oldest is None else oldest.first, self.size)
+        needed = group_of(self._gap_detector.end if oldest is None else oldest.first, self.size)
         if self._stock:
             self._stock.drop_before(needed)
         if self._kept is None:
@@ -237,7 +239,7 @@ class ParityRecovery:
         turn = (found.ncf_retries + found.data_retries) // self._parameters.fec_retries
         return (
             not self._is_on_demand
-            or group < self._path.trail
+            or group < self._state.trail
             or group in self._corrupt
             or not self._has_ended(group)
             or turn % 2 == 1
@@ -249,7 +251,7 @@ class ParityRecovery:
 
     def answered(self, nak: Nak) -> list[Span]:
         """The groups that a parity NCF or NAK speaks of for as many packets as are missing here, or more (FEC-26)."""
-        asked = [requested(self._path.unwrap(sqn), self.size) for sqn in nak.sqns]
+        asked = [requested(self._state.unwrap(sqn), self.size) for sqn in nak.sqns]
         spans = [(group, group + self.size) for group, count in asked if count >= self.count(group)]
         return merged(spans)
 
@@ -274,9 +276,9 @@ class ParityRecovery:
             if packet.actual is not None:
                 self._learn(packet.group, packet.actual)
             end = packet.group + self._actual(packet.group)
-            if self._path.reveals(end):
-                self._arrivals.reveal(end, now_ns)
-                self._path.revealed(end)
+            if self._state.reveals(end):
+                self._gap_detector.reveal(end, now_ns)
+                self._state.revealed(end)
             if data.type is PacketType.ODATA:
                 self._usual = max(self._usual, packet.index + 1)
             if not self._collect(packet):
@@ -315,9 +317,9 @@ class ParityRecovery:
             return []
         self._stock.drop(group)
         parity = [collected[index] for index in sorted(collected)[:lacking]]
-        path = self._path
+        state = self._state
         runs = groups.decode(
-            parts, parity, group, self.size, actual, tsi=path.tsi, data_port=path.data_port, trail=path.trail
+            parts, parity, group, self.size, actual, tsi=state.tsi, data_port=state.data_port, trail=state.trail
         )
         if runs is None:
             self._counters.parity_corrupt += 1

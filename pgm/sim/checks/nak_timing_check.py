@@ -102,7 +102,7 @@ class ReceiverModel:
         session = self.core.sessions.get(self.tsi)
         if session is None:
             return False
-        is_silenced = session.path.spm is not None and not session.may_ask
+        is_silenced = session.state.spm is not None and not session.may_ask
         is_told = session.nak_bo_ivl_ns > self.limits.nak_bo_ivl
         return is_silenced or is_told or session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
 

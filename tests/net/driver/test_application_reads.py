@@ -167,7 +167,7 @@ async def test_what_comes_another_way_while_others_have_their_turn_before_a_look
         assert receiver.driver.lead is not None
         for sqn in range(20):  # trio draws who is first
             closed = Closed(bytes(8), sqn, CloseCause.FIN)
-            receiver.driver.lead.looks.slept(0)
+            receiver.driver.lead.looks.woke(0)
             assert receiver.driver.lead.looks.ivl
             with trio.fail_after(PATIENCE_S):
                 async with trio.open_nursery() as nursery:
@@ -234,7 +234,7 @@ async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: P
                 for _ in range(50):
                     await source.send(b"answer")
                     got += isinstance(await receiver.next_batch(), Batch)
-                    lead.looks.slept(0)
+                    lead.looks.woke(0)
                     with trio.move_on_after(0.001):
                         await receiver.next_batch()
             nursery.cancel_scope.cancel()
@@ -261,7 +261,7 @@ async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
             nursery.start_soon(send)
             with trio.fail_after(PATIENCE_S):
                 while len(got) < len(sent):
-                    lead.looks.slept(0)
+                    lead.looks.woke(0)
                     item = await receiver.next_batch()
                     assert isinstance(item, Batch)
                     got += item

@@ -341,7 +341,7 @@ async def test_a_node_that_rests_reads_all_that_waits_first(place: Place) -> Non
 
 def test_room_that_was_made_behind_a_read_is_not_read_into(link: Link, place: Place) -> None:
     """Where packets are missing those behind them move, and the next read begins behind that; what follows in the same read stays."""
-    link.is_for_one = True
+    link.has_single_consumer = True
     group = (link.plan.group, link.plan.port)
     sqns = [[5, 6, 8, 9, 10, 12, 13, 14, 15], [16, 17, 19, 20]]
     runs = []
@@ -369,7 +369,7 @@ def test_room_is_left_behind_each_read(place: Place, gro: bool) -> None:
     """Also where a chunk ends: what is read there has gaps like all else."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=gro), Arena(6 * ROOM), None)
-    receiver.is_for_one = True
+    receiver.has_single_consumer = True
     times, octets = (2, 1000 * MAX_TRAIN_PACKETS) if gro else (2 * MAX_TRAIN_PACKETS, 1000)
     reads = 0
     try:
@@ -390,7 +390,7 @@ def test_room_is_left_behind_each_read(place: Place, gro: bool) -> None:
 
 def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> None:
     """It is given behind what came after it, which has room made in it all the same: nobody needs the octets of the NCF."""
-    link.is_for_one = True
+    link.has_single_consumer = True
     sent = [data_packet(sqn, bytes(80)) for sqn in (5, 6, 8, 9, 12, 13)]
     confirmed = ncf(7, 10, 11)
     with sender(place.address(1)) as one:
@@ -414,7 +414,7 @@ def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> 
 def test_only_ncfs_are_given_later(link: Link, place: Place, seed: int) -> None:
     """All else comes in the order in which it was sent, and so do they; none comes earlier, nor is one lost."""
     rng = random.Random(seed)
-    link.is_for_one = True
+    link.has_single_consumer = True
     kinds = [
         lambda number: data_packet(number, bytes(80)),
         lambda number: ncf(number, *range(number + 1, number + rng.choice((1, 2, 30)))),
@@ -448,7 +448,7 @@ def test_packets_that_wait_are_read_together_wherever_a_chunk_ends(place: Place,
     arena = Arena(8 * ROOM)
     arena.put(bytes(8 * ROOM - left))
     receiver = Link(plan.segments[0], 0, Parameters(gro=False), arena, None)
-    receiver.is_for_one = True
+    receiver.has_single_consumer = True
     taken: list[bytes] = []
 
     def take(packet: bytes, _: str) -> bool:

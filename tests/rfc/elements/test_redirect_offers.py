@@ -182,13 +182,13 @@ def test_parents_that_come_and_go_leave_nothing_behind():
     """Whoever says by SPMs that he is the path now, searches and asks: a line of its own, and few of them."""
     made = off_tree()
     for number in range(100):
-        path = f"10.0.0.{number + 100}"
-        made.hear(spm_packet(2 + number, 0, 19, path_nla=path), LAN, path)
-        made.hear(search(1 + number, path), LAN, path)
+        state = f"10.0.0.{number + 100}"
+        made.hear(spm_packet(2 + number, 0, 19, path_nla=state), LAN, state)
+        made.hear(search(1 + number, state), LAN, state)
         made.wait(100 * MS)
         made.log.clear()
-        made.nak(LAN, 5, peer=path)
+        made.nak(LAN, 5, peer=state)
         made.wait(10 * MS)
-        assert (T.RDATA, path, (5,)) in said(made)
+        assert (T.RDATA, state, (5,)) in said(made)
     session = made.core.sessions.get(TSI)
     assert len(session._outlets) <= 17

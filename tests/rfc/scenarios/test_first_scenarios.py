@@ -487,4 +487,4 @@ def test_25_hostile_input():
     for sqn in range(0, 1 << 32, 1 << 16)[:2000]:
         receive(core, nak_packet(sqn, source_nla=core.setup.segment.address, group_nla=GROUP), START + SECOND)
     assert core._responder.pending_sqns <= 20
-    assert len(core._confirmer._recent) <= 4096
+    assert len(core._ncf_sender._recent) <= 4096

@@ -203,21 +203,21 @@ def core_of(role: str, flow: str, rng: random.Random) -> Core:
     return AggregatorCore(setup, settings) if role == "aggregator" else RepairerCore(setup, settings, rng)
 
 
-def sizes_of(what: object, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, int]]:
+def sizes_of(what: object, state: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, int]]:
     """The length of every dict, list, set, deque that is reached from an object of the project."""
     seen = set() if seen is None else seen
     if id(what) in seen:
         return
     seen.add(id(what))
     if isinstance(what, (dict, list, set, frozenset, tuple)) or type(what).__name__ == "deque":
-        yield path, len(what)  # type: ignore[arg-type]
+        yield state, len(what)  # type: ignore[arg-type]
         for one in list(what.values()) if isinstance(what, dict) else list(what):  # type: ignore[call-overload]
-            yield from sizes_of(one, path + "[]", seen)
+            yield from sizes_of(one, state + "[]", seen)
     elif type(what).__module__.split(".")[0] in ("pgm", "aggregator", "repairer"):
         names = [name for cls in type(what).__mro__ for name in getattr(cls, "__slots__", ())]
         for name in {*names, *getattr(what, "__dict__", {})}:
             if not name.startswith("__"):
-                yield from sizes_of(getattr(what, name, None), f"{path}.{name}", seen)
+                yield from sizes_of(getattr(what, name, None), f"{state}.{name}", seen)
 
 
 def serve(core: Core, now: int, until: int) -> list[Effect]:
@@ -264,5 +264,5 @@ def test_whatever_comes(role, flow, seed):
         serve(core, now, now + step)
         now += step
     core.status(now)
-    too_long = {path: size for path, size in sizes_of(core) if size > 8 * STATES}
+    too_long = {state: size for state, size in sizes_of(core) if size > 8 * STATES}
     assert not too_long

@@ -247,7 +247,9 @@ def test_nobody_becomes_the_acker_that_cannot_acknowledge(nobody):
     bench.hear(spm_packet(1, 0, -1, Acker(acker="10.1.0.7")), UP, SOURCE)
     bench.hear(data_train(range(9)), UP, SOURCE)
     [session] = bench.core.sessions
-    bench.hear(decode_control_untrusted(report_packet(session.path, 8, 0, 1.0, nobody)), A, "10.1.0.66", is_group=False)
+    bench.hear(
+        decode_control_untrusted(report_packet(session.state, 8, 0, 1.0, nobody)), A, "10.1.0.66", is_group=False
+    )
     assert not bench.sent(T.ACK)
     assert bench.core.counters.cc_reports_refused == 1
 
