@@ -12,7 +12,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
 from pgm.core.parity.recovery import ParityRecovery
 from pgm.core.receiver.phase import SessionPhase
-from pgm.core.session_view import SessionView
+from pgm.core.receiver.session_view import SessionView
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
 from pgm.wire.sequence_numbers import HALF, MASK
 from pgm.wire.single_odata import NEXT_HEAD, NEXT_HEADS, header_as_int

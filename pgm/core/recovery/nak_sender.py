@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect
-from pgm.core.parity.recovery import ParityRecovery
 from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
 from pgm.core.recovery.nak_packets import OF_HISTORY, NakPacketList, nak_packet, nak_packets
 from pgm.core.recovery.nak_self_limit import NakSelfLimit
@@ -37,6 +36,16 @@ class HasNakOptions(Protocol):
         """Options besides the list."""
 
 
+class HasParityPlan(Protocol):
+    """Parity that can stand in for single repairs of a transmission group (RFC 11.5)."""
+
+    def plan(self, asking: Iterable[MissingRange]) -> tuple[list[int], list[Span]]:
+        """Return parity requests, one sqn a group as NAKs carry them, and spans of sqns to request singly."""
+
+    def packets_asked(self, sqns: Iterable[int]) -> int:
+        """Return how many packets the parity requests `sqns` ask for."""
+
+
 class NakSender:
     """Runs a session's recovery against its parents."""
 
@@ -48,7 +57,7 @@ class NakSender:
         self.recovery = recovery
         self._parameters = parameters
         self._counters = counters
-        self.parity: ParityRecovery | None = None  # of a session whose source offers it
+        self.parity: HasParityPlan | None = None  # of a session whose source offers it
         self.redirect_has_parity = False
         self.more: HasNakOptions | None = None  # what NAKs carry besides
         self.routes: HasRoutes | None = None  # where parents are on several segments
@@ -96,7 +105,7 @@ class NakSender:
         return self._naks([(one.first, one.end) for one in old], segment, self.keeper, OF_HISTORY)
 
     def _parity_naks(
-        self, parity: ParityRecovery, asking: list[MissingRange], segment: Segment, parent: Nla | None
+        self, parity: HasParityPlan, asking: list[MissingRange], segment: Segment, parent: Nla | None
     ) -> list[Effect]:
         """NAKs for numbers of packets, and for single ones where parity cannot help. Never a repairer that offered none (DLR-33)."""
         counts, single = parity.plan(asking)

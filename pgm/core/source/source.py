@@ -20,9 +20,9 @@ from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.responder import TIMER_STEP_NS, Responder
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.counts import counts_of
-from pgm.core.short_answer import ShortAnswer
 from pgm.core.source.closing import ClosingTimer
 from pgm.core.source.feeder import MessageBatcher
+from pgm.core.source.nak_answer import ShortAnswer
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.single_packet import ShortSend
 from pgm.core.source.spm_schedule import SpmSchedule
