@@ -74,7 +74,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "pgm.net": ("sockets", "framing", "link", "driver", "control", "", "endpoint"),
     "pgm.archive": ("", "store", "recording", "service"),
     "pgm.spark": ("", "jobs"),
-    "deploy.bench": ("contenders", "peers", "", "benchmarks", "command"),
 }  # fmt: skip
 
 # What the sans-IO layers must not reach, whatever they are called with.
