@@ -123,8 +123,7 @@ class LateJoiner:
         if peer != self._nak_sender.keeper or not (held.answers and held.nothing and held.by_sqn):
             return False
         first = unwrap(held.amount, self._state.lead)
-        end = min(first + held.number, self._nak_sender.history_end)
-        gone = self._nak_sender.recovery.arrived(first, end) if first < end else []
+        gone = self._nak_sender.recovery.arrived(first, min(first + held.number, self._nak_sender.history_end))
         self._window.give_up(gone, LossCause.WINDOW)
         return bool(gone)
 
