@@ -85,6 +85,10 @@ class AckCollector:
                 return former.acked
         return -1
 
+    def goodbyes(self, acked: int) -> int:
+        """How many members said goodbye that had `acked`, as far as they are remembered."""
+        return sum(one.members for one in self._former.values() if one.has_left and one.acked >= acked)
+
     def status(self, stable: int, terms: AckTerms, parent: Nla = "") -> AckStatus:
         """What operators see of the children."""
         return AckStatus(
@@ -104,9 +108,12 @@ class AckCollector:
         if not self._counts(place, heard, is_known=before is not None):
             self._counters.acks_refused += 1
             return NOTHING
+        members = self._members_of(said)
+        if said.leaves and before is not None:
+            members = max(members, before.members)  # an element that has just lost all of its children says 0
         child = AckChild(
             acked=heard.acked,
-            members=before.members if said.leaves and before is not None else self._members_of(said),
+            members=members,
             holder=said.holder if said.is_element else peer,
             is_element=said.is_element,
             heard_ns=now_ns,

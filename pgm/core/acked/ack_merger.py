@@ -1,8 +1,8 @@
 """Acks merged in the tree: an element acknowledges once for everybody below it (JG-08).
 
 What it says upstream is the least that any of its children has. It keeps no packets for that, so aggregators do it as repairers
-do. An element that has just started, perhaps again, does not know all of its children: until each had time to be heard it
-says that nothing more may be let go.
+do. An element that has just started, perhaps again, does not know all of its children. Until each had time to be heard it
+says that nothing more may be let go, even if all children that it has heard leave meanwhile.
 """
 
 from __future__ import annotations
@@ -127,16 +127,26 @@ class AckMerger:
 
     def _follow(self, above: AckSender, below: AckCollector, now_ns: int) -> None:
         low = below.table.low
+        if self._is_settling(now_ns):
+            unheard = self._state.trail - 1  # such a child has this at least
+            low = unheard if low is None else min(low, unheard)
         if low is None:
             departed = below.departed()
             if above.acked is not None and departed > above.acked:
                 above.reached(departed, now_ns)  # who left had this; who was still counted then is gone
             above.leave(now_ns)
             return
-        if self._settles_ns is not None and now_ns < self._settles_ns:
-            low = min(low, self._state.trail - 1)
         above.stay(now_ns)
         above.reached(low, now_ns)
+
+    def _is_settling(self, now_ns: int) -> bool:
+        """Whether some child may not have been heard yet, even if all that were heard have left."""
+        return self._settles_ns is not None and now_ns < self._settles_ns
+
+    def _members(self, below: AckCollector, acked: int, now_ns: int) -> int:
+        """For how many an ack speaks. A goodbye speaks for those below that said goodbye and had as much."""
+        is_goodbye = not len(below.table) and not self._is_settling(now_ns)
+        return below.goodbyes(acked) if is_goodbye else below.table.members
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Confirmations, expiry, and the ack of this element."""
@@ -149,5 +159,6 @@ class AckMerger:
         if above.acked is not None:
             self._follow(above, below, now_ns)
         if above.deadline_ns <= now_ns:
-            effects += above.handle_deadline(now_ns, below.table.members, below.table.holder)
+            members = 0 if above.acked is None else self._members(below, above.acked, now_ns)
+            effects += above.handle_deadline(now_ns, members, below.table.holder)
         return effects

@@ -85,6 +85,53 @@ def test_an_element_that_comes_back_lets_nothing_go_before_it_knows_its_children
     assert stream(world, "receiver-1").is_complete
 
 
+def two_below(make="aggregator", **changes):
+    """Two receivers below one relay."""
+    tree = TreeBuilder(parameters(**QUICK | changes), flow="acked")
+    tree.source("source", "core")
+    getattr(tree, make)("relay", "core", "floor", parents=("source",))
+    for name in ("quick", "slow"):
+        tree.receiver(name, "floor", "relay")
+    return tree
+
+
+@pytest.mark.parametrize("make", ["aggregator", "repairer"])
+def test_an_element_that_comes_back_waits_for_more_than_who_leaves(make):
+    """The only child that it has heard leaves. The other one, which lacks more, is still to be heard."""
+    held = Held()
+    world = make_world(two_below(make), OFFERED, more=(held,))
+    Faults(world).pause("slow", 2900 * MS, 550 * MS)
+    Faults(world).crash_and_restart("relay", 3 * SECOND, 200 * MS)
+    world.run_until(3300 * MS)
+    [session] = world.core_of("relay").status(world.now_ns)
+    assert session.acked.members == 1
+    node = world.nodes["quick"]
+    node.perform(node.core.leave(world.now_ns))
+    node.stop()
+    world.run_until(3400 * MS)
+    assert window_of(world).stable < stream(world, "quick").next_sqn - 1
+    finish(world)
+    assert world.nodes["source"].total("members_expired") == 0
+    assert stream(world, "slow").is_complete
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_goodbye_counts_at_an_element_that_knows_nobody(is_new):
+    """Nobody has acknowledged for so long that nobody counts any more. Then a receiver takes all at once, and leaves."""
+    tree = two_below(ack_window=2048, fin_quiet_ivl=6 * SECOND)
+    world = make_world(tree, attrs.evolve(OFFERED, messages=1000))
+    for name in ("quick", "slow"):
+        Faults(world).pause(name, 1900 * MS, 2600 * MS)
+    if is_new:
+        Faults(world).crash_and_restart("relay", 4 * SECOND, 100 * MS)
+    world.run_until(4400 * MS)
+    window = window_of(world)
+    assert window.members == 0
+    assert window.stable < 999
+    finish(world)
+    assert window.stable == 999
+
+
 def window_members_expired(world):
     return world.nodes["source"].total("members_expired")
 
