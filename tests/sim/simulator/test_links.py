@@ -13,7 +13,7 @@ from pgm.sim.faults import Fault, Faults
 from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
-from pgm.units import KIB, MICROSECOND, SECOND
+from pgm.units import KIB, MICROSECOND, NEVER, SECOND
 from pgm.wire.train import Train
 from tests.sim.support.worlds import MS, finish, lossy, make_world, parameters, streams, traffic
 
@@ -49,6 +49,60 @@ def test_link_loses_what_it_was_told_to(impairment):
         else:
             came += sum(one.count for _, one in link.carry(whole, 0))
     assert abs((sent - came) / sent - 0.1) < 0.01
+
+
+def outages(link: SimulatedLink, gap_ns: int, packets: int = 3000) -> list[int]:
+    """Send single packets every `gap_ns`. Return for each outage the ns from the first lost packet to the next arrival."""
+    found, since_ns = [], None
+    for now_ns in range(0, packets * gap_ns, gap_ns):
+        if link.carry(train(1), now_ns):
+            if since_ns is not None:
+                found.append(now_ns - since_ns)
+            since_ns = None
+        elif since_ns is None:
+            since_ns = now_ns
+    return found
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from([Impairment(burst_loss=0.2, burst_length=30), Impairment(loss=0.2, burst_loss=0.2)]),
+)
+def test_burst_on_slow_link_ends_after_burst_ivl(seed, impairment):
+    free, bounded = (
+        SimulatedLink(LinkSetup(impairment=impairment, burst_ivl=ivl), str(seed)) for ivl in (NEVER, 4 * SECOND)
+    )
+    assert max(outages(free, SECOND)) > 4 * SECOND
+    assert max(outages(bounded, SECOND)) == 4 * SECOND
+    assert bounded.lost < free.lost
+
+
+def test_burst_on_fast_link_keeps_its_length_in_packets():
+    impairment = Impairment(burst_loss=0.2, burst_length=30)
+    free, bounded = (
+        SimulatedLink(LinkSetup(impairment=impairment, burst_ivl=ivl), "seed") for ivl in (NEVER, 4 * SECOND)
+    )
+    assert outages(free, MS) == outages(bounded, MS)
+
+
+@pytest.mark.parametrize("seen", range(40, 50))
+def test_injector_end_burst_spares_one_run_of_losses(seen):
+    ended, other = (Injector(Impairment(loss=0.5), "seed") for _ in range(2))
+    assert ended.draw_places(seen) == other.draw_places(seen)
+    ended.end_burst()
+    spared, lost = ended.draw_places(900), other.draw_places(900)
+    run = next(place for place, found in enumerate([*lost, -1]) if place != found)
+    assert spared == lost[run:]
+
+
+@pytest.mark.parametrize("seen", [5, 1023, 1024, 1030])
+def test_injector_end_burst_ends_what_is_not_drawn_yet(seen):
+    """This burst begins with the second packet and never ends by itself."""
+    injector = Injector(Impairment(burst_loss=1.0, burst_length=1e18), "seed")
+    assert injector.draw_places(seen) == list(range(1, seen))
+    injector.end_burst()
+    assert injector.draw_places(1) == []
 
 
 def test_injected_losses_that_are_changed_count_on():

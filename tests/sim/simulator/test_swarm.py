@@ -22,6 +22,7 @@ REMEMBERED = {
     118: "standby and local repairer each waited for the other's repair",
     1056: "a standby took the first SPM after an outage above for proof of its partner's death",
     1123: "a stopped receiver serves its timers late",
+    1001485: "a burst of 30 packets on a link with one NAK a second outlasted 100 retries of a receiver",
 }
 
 
