@@ -13,11 +13,12 @@ from pathlib import Path
 from deploy.doctor import readings
 from deploy.doctor.findings import HostFinding, advice, fault, ok
 from deploy.topology.render import memory_of
-from pgm.errors import TransportError
+from pgm.errors import ProcessError, TransportError
 from pgm.net.control.control_socket import control_path
 from pgm.net.control.status_socket import runtime_dir
 from pgm.net.sockets.open import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from pgm.net.sockets.raw_ip import PROTOCOL, open_raw
+from pgm.net.trusted_folders import check_folder
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MIB, MILLISECOND, SECOND, format_octets
@@ -168,10 +169,21 @@ def _folders(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
             "status sockets", HERE, f"nobody but others may write in {folder}", "a folder of this user's", remedy
         )
     else:
-        yield ok("status sockets", HERE, str(folder))
+        yield _trust(folder)
     for plan in plans:
         if plan.record_directory is not None:
             yield _room(plan, Path(plan.record_directory))
+
+
+def _trust(folder: Path) -> HostFinding:
+    """Whether another user could put sockets of their own in the place of the nodes' sockets."""
+    try:
+        check_folder(folder)
+    except FileNotFoundError:
+        pass  # the first node makes it, and what exists above it has been checked
+    except ProcessError as error:
+        return fault("status sockets", HERE, error.message, "changed by this user and root alone", error.remedy)
+    return ok("status sockets", HERE, str(folder))
 
 
 def _room(plan: NodePlan, folder: Path) -> HostFinding:

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deploy.monitor.html_page import one_node, overview
 from deploy.monitor.nodes import NodeState, NodeWatch, TreeView
 from deploy.monitor.prometheus import Metrics
+from pgm.errors import PgmError
 
 FRESH_S = 0.5  # so long an answer of the nodes is good for all who ask
 MOST_REQUESTS = 32  # under way at once; others are told to come again
@@ -168,10 +169,12 @@ def application(nodes: NodeWatch, token: str | None) -> ASGIApp:
     }
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
     return Starlette(
-        routes=routes, middleware=[Middleware(AccessControl, token=token)], exception_handlers={OSError: _no_room}
+        routes=routes,
+        middleware=[Middleware(AccessControl, token=token)],
+        exception_handlers={OSError: _no_room, PgmError: _no_room},
     )
 
 
 async def _no_room(_: Request, error: Exception) -> Response:
-    """The nodes could not be asked: too many connections are open, mostly."""
+    """Say that the nodes cannot be asked: too many connections are open, mostly, or other users can change their folder."""
     return PlainTextResponse(f"the nodes cannot be asked now: {error}\n", 503, {"retry-after": "1"})

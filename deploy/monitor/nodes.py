@@ -102,7 +102,7 @@ class NodeWatch:
     """The nodes of some topologies, or of all that run here; `look` asks them.
 
     `wanted` are topology files, or names of topologies that run. Raises `TopologyError` for a wrong file, `UsageError` for a
-    name of nothing that runs.
+    name of nothing that runs, and `ProcessError` for folders that other users can change.
     """
 
     def __init__(self, wanted: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,6 +112,8 @@ class NodeWatch:
         self._expected: set[Path] = set()
         for one in wanted:
             self._want(one)
+        if not wanted:
+            tree_folders()  # raises at once if they are not to be trusted
 
     def _want(self, wanted: str) -> None:
         assert self._folders is not None
@@ -142,7 +144,8 @@ class NodeWatch:
     def look(self) -> TreeView:
         """Ask every node; returns when all have answered, or two seconds were too short for the last of them.
 
-        Raises `OSError` where this process has no room for more files and sockets.
+        Raises `OSError` where this process has no room for more files and sockets, and `ProcessError` for folders that
+        other users can change by now.
         """
         began = self._clock()
         folders = tree_folders() if self._folders is None else self._folders

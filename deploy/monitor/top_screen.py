@@ -161,6 +161,8 @@ class TopApp(App[None]):
                     self.view, self._refusal = await asyncio.to_thread(self._watched.look), None
                 except OSError as error:  # too many files are open, mostly, and perhaps not for long
                     self._refusal = refused(error)
+                except PgmError as error:
+                    self._refusal = error
                 self.refresh_nodes()
             await asyncio.sleep(EVERY_S)
 
