@@ -18,7 +18,7 @@ from pgm.net.control.control_socket import control_path
 from pgm.net.control.status_socket import runtime_dir
 from pgm.net.sockets.open import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from pgm.net.sockets.raw_ip import PROTOCOL, open_raw
-from pgm.net.trusted_folders import check_folder
+from pgm.net.sockets.trusted_folders import check_folder
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MIB, MILLISECOND, SECOND, format_octets

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pgm.errors import ProcessError
 from pgm.net.control.status_socket import runtime_dir
-from pgm.net.trusted_folders import check_folder
+from pgm.net.sockets.trusted_folders import check_folder
 
 DEMO_PREFIX = "pgm-demo-"  # of the temporary folder of a demo
 OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of whoever looks: they say nothing of what is looked at

@@ -16,8 +16,8 @@ import trio
 from pgm.core.counters import Counters
 from pgm.errors import PgmError, ProcessError, UsageError
 from pgm.net.control.status_socket import runtime_dir
+from pgm.net.sockets.trusted_folders import peer_of
 from pgm.net.sockets.unix import connect, listening
-from pgm.net.trusted_folders import peer_of
 
 Request = dict[str, Any]
 Answer = dict[str, Any]

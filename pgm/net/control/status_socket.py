@@ -2,7 +2,7 @@
 
 It lies under `$PGM_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/pgm`, else `/tmp/pgm-UID`, in a folder of the
 topology's name, readable by its owner only. Only root and the node's user may be able to change that folder and those above
-it (`pgm.net.trusted_folders`).
+it (`pgm.net.sockets.trusted_folders`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 
 from pgm.errors import ProcessError
-from pgm.net.trusted_folders import check_folder, check_peer, make_folder
+from pgm.net.sockets.trusted_folders import check_folder, check_peer, make_folder
 
 _BACKLOG = 16  # askers that wait
 

@@ -24,7 +24,7 @@ from deploy.node.runtime_folders import tree_folders
 from pgm.errors import ProcessError, UsageError
 from pgm.net.control.control_socket import ask_control
 from pgm.net.control.status_socket import ask_status, serve_status
-from pgm.net.trusted_folders import check_folder, make_folder
+from pgm.net.sockets.trusted_folders import check_folder, make_folder
 from tests.cli.command import pgm
 
 NOBODY, SOMEBODY = 65534, 65533
