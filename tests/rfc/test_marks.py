@@ -243,7 +243,7 @@ def test_marks_come_through_elements_and_repairs(kind):
     assert found[0] == [Syn]
     assert found[199] == [Fin]
     # The opening was an SPM's, by its OPT_JOIN; the start was told when it was heard.
-    told = {name for _, name, notice in world.notices if notice.code == "session-start"}
+    told = {name for _, name, notice in world.log.notices if notice.code == "session-start"}
     assert {node.name for node in world.receivers} <= told
 
 

@@ -17,7 +17,7 @@ from deploy.node.roles import build_core
 from deploy.report.page import page
 from deploy.simulation.command import with_losses
 from pgm.impairments import Impairment
-from pgm.sim.report import simulate
+from pgm.sim.runs.report import simulate
 from pgm.spark.jobs import events, summary
 from pgm.telemetry.events import arrow_schema
 from pgm.topology.load import load_checked

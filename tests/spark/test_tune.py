@@ -33,7 +33,7 @@ from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, a
 from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
-from pgm.sim.report import simulate
+from pgm.sim.runs.report import simulate
 from pgm.spark.jobs.parallel_runs import Sweep
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all

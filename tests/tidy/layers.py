@@ -73,6 +73,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "pgm.net": ("sockets", "framing", "link", "driver", "control", "", "endpoint"),
     "pgm.archive": ("", "store", "recording", "service"),
+    "pgm.sim": ("", "checks", "runs"),
     "pgm.spark": ("", "jobs"),
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from deploy.bench.tree import three_tiers
 from deploy.bench.trial import environment
 from deploy.node.roles import build_core
 from pgm.impairments import Impairment
-from pgm.sim.report import simulate
+from pgm.sim.runs.report import simulate
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all

@@ -133,7 +133,7 @@ class ReceiverModel:
     def set(self, sqn: int, wait: _Wait, ask_by_ns: int) -> None:
         """Demand a sign by an instant."""
         # Two timers may lie between: the wait, then the back-off.
-        wait.ask_by_ns = ask_by_ns + _TIE + 2 * self.node.world.timer_slack_ns
+        wait.ask_by_ns = ask_by_ns + _TIE + 2 * self.node.context.timer_slack_ns
         heapq.heappush(self.due, (wait.ask_by_ns, sqn))
 
 

@@ -267,7 +267,7 @@ def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
     assert all(one.is_complete for one in streams(world))
     assert world.nodes["source"].attachments[0].egress.overflowed == 0
     # 524 kB at 200 kB/s.
-    assert 3.5 * SECOND < world.last_delivery_ns < 4.5 * SECOND
+    assert 3.5 * SECOND < world.log.last_delivery_ns < 4.5 * SECOND
 
 
 def test_what_answers_a_nak_at_once_waits_for_a_slow_line_too():

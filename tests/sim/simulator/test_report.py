@@ -7,10 +7,10 @@ import pytest
 
 from deploy.node.roles import build_core
 from pgm.impairments import Impairment
-from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.faults import Fault
+from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.links import LinkSetup
-from pgm.sim.report import Progress, simulate
+from pgm.sim.runs.report import Progress, simulate
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring
 from pgm.topology.load import load

@@ -13,9 +13,9 @@ from deploy.node.roles import build_core
 from deploy.simulation.command import with_losses
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
-from pgm.sim.checks.invariant_broken import InvariantBroken
-from pgm.sim.report import Report, simulate
-from pgm.sim.telemetry import TelemetryChecker
+from pgm.sim.invariant_broken import InvariantBroken
+from pgm.sim.runs.report import Report, simulate
+from pgm.sim.runs.telemetry import TelemetryChecker
 from pgm.sim.trees import TreeBuilder
 from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.schema import KINDS

@@ -156,7 +156,7 @@ def stopped_receiver(**changes):
 def test_a_stopped_receiver_holds_its_source_up_for_ack_expiry_at_most():
     blocked_ms, world = stopped_receiver()
     assert 500 <= blocked_ms <= 1000 * 1.3
-    assert any(notice.code == "member-silent" for _, _, notice in world.notices)
+    assert any(notice.code == "member-silent" for _, _, notice in world.log.notices)
 
 
 def test_a_source_that_goes_on_is_not_held_up_at_all():
@@ -173,7 +173,7 @@ def test_an_application_that_takes_nothing_holds_up_for_ack_stall_ivl_and_counts
     world = make_world(tree, offered, appetites=stops, more=(held,))
     world.run_until(8 * SECOND)
     assert window_of(world).members == 5
-    assert any(notice.code == "member-stuck" for _, _, notice in world.notices)
+    assert any(notice.code == "member-stuck" for _, _, notice in world.log.notices)
     world.run_until(19 * SECOND)
     assert window_of(world).members == 6
     assert window_of(world).stable == 7999
@@ -193,7 +193,7 @@ def test_slow_applications_slow_their_source_down_and_lose_nothing():
     world.run_until(11 * SECOND)
     lead = world.core_of("source").window.lead
     assert lead == 3999
-    assert 4000 * 124 / 100_000 <= world.last_delivery_ns / SECOND <= 4000 * 124 / 100_000 + 3
+    assert 4000 * 124 / 100_000 <= world.log.last_delivery_ns / SECOND <= 4000 * 124 / 100_000 + 3
     assert stream(world, "receiver-2").lost_sqns == 0
 
 

@@ -56,7 +56,7 @@ def test_standby_yields_after_a_partition_between_the_two():
     """Cut off from the relay below, the standby must take over; as soon as it hears the relay it stops."""
     spms = Tap(is_a(PacketType.SPM))
     world = make_world(pair_of_relays(), traffic(4000, close_at_ns=8 * SECOND), more=(spms,))
-    world.on_sent = [checker for checker in world.on_sent if type(checker).__name__ != "OneSpeaker"]
+    world.hooks.sent = [checker for checker in world.hooks.sent if type(checker).__name__ != "OneSpeaker"]
     healed_ns = 4 * SECOND
     Faults(world).deafen(["standby"], 2 * SECOND, healed_ns - 2 * SECOND, segment="floor")
     finish(world)

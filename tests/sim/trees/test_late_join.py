@@ -43,7 +43,7 @@ def joined(
 
 
 def codes(world: World) -> list[tuple[str, str]]:
-    return [(node, notice.code) for _, node, notice in world.notices]
+    return [(node, notice.code) for _, node, notice in world.log.notices]
 
 
 @pytest.mark.parametrize("relay", [False, True], ids=["on-LAN", "relay"])

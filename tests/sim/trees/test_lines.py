@@ -130,7 +130,7 @@ def test_a_gap_that_both_lines_have_passed_is_asked_for_at_once() -> None:
     Faults(world).deafen(["receiver-0"], SECOND + 200 * MS, 20 * MS)
     finish(world)
     assert world.nodes["receiver-0"].total("repaired_sqns") >= 35
-    assert world.last_delivery_ns < 2 * SECOND + 200 * MS
+    assert world.log.last_delivery_ns < 2 * SECOND + 200 * MS
 
 
 def test_a_line_that_is_down_is_not_waited_for() -> None:

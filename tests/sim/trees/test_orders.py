@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import LossCause
-from pgm.sim.checks.delivery_check import UnorderedDeliveryCheck
+from pgm.sim.delivery_check import UnorderedDeliveryCheck
 from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from tests.sim.support.worlds import finish, lossy, make_world, parameters, stream, traffic
