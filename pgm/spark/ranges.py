@@ -17,6 +17,7 @@ from pgm.archive.errors import ArchiveError
 from pgm.archive.requests import ACTION_FILES, RangeRequest
 from pgm.archive.service.local_reads import read_spots
 from pgm.archive.store.schema import check_version, plain
+from pgm.archive.store.selection import end_of
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.options import SourceOptions
 from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, RetrySchedule, ask, open_range, told_by
@@ -140,7 +141,7 @@ class RangeReader:
         for batch in batches:
             for part in self._filled(batch, place):
                 yield pa.RecordBatch.from_arrays([plain(part.column(name)) for name in names], names)
-            self._at = _behind(batch)
+            self._at = end_of(batch)
 
     def _in_files(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """As far as there are files here that are what the service says of them; nothing where there are none."""
@@ -275,10 +276,3 @@ def _cut(loss: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
         at = loss.schema.get_field_index(name)
         loss = loss.set_column(at, loss.schema.field(at), pa.array([value], pa.int64()))
     return loss
-
-
-def _behind(batch: pa.RecordBatch) -> int:
-    """The sqn to go on from behind a batch: batches hold whole packets."""
-    last = batch.num_rows - 1
-    count: int = batch.column("count")[last].as_py()
-    return int(batch.column("sqn")[last].as_py()) + max(1, count)
