@@ -221,14 +221,18 @@ class RangeReader:
             yield _cut(loss, lost_from, end)
 
     def _from_others(self, others: list[SessionReplica], first: int, end: int) -> list[pa.RecordBatch] | None:
-        """The rows of whoever has most of a range; None if nobody has any of it."""
+        """Return the rows that begin in a range, of the place that lacks the fewest of its sqns; None if nobody has any.
+
+        A message of several packets belongs to the range that has its first packet. Sqns that are missing before the first row
+        are the rest of an earlier range's message. The last message may end beyond the range.
+        """
         least, best = end - first, None
         for place in others:
             request = attrs.evolve(self._request(place, first, end), subjects=None)
             try:
                 table = open_range(self._options, place.location, request.to_bytes()).read_all()
                 lost = pc.sum(table.filter(pc.is_valid(table["lost"]))["count"]).as_py() or 0
-                if lost < least and pc.sum(table["count"]).as_py() == end - first:
+                if lost < least and (not table.num_rows or _is_whole(table, end)):
                     least, best = lost, self._chosen(place, first, end, table).to_batches()
             except (pa.ArrowException, OSError) as error:
                 _log.warning("what is lost of session %s: %s", self._piece.key, told_by(place.location, error).message)
@@ -268,6 +272,12 @@ class RangeReader:
 def _is_all_null(column: pa.Array) -> bool:
     values = column.values if pa.types.is_run_end_encoded(column.type) else column
     return bool(values.null_count == len(values))
+
+
+def _is_whole(rows: pa.Table, end: int) -> bool:
+    """Return whether rows of all subjects have every sqn from their first to `end` - 1."""
+    behind = end_of(rows)
+    return bool(behind >= end and pc.sum(rows["count"]).as_py() == behind - rows["sqn"][0].as_py())
 
 
 def _cut(loss: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
