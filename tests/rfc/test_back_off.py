@@ -191,7 +191,7 @@ def test_an_ncf_keeps_its_list_beside_the_option():
 
 
 @pytest.mark.rfc("POLL-17", "IMP-10")
-def test_a_census_that_sets_the_interval_is_named_on_spms_ncfs_and_polls():
+def test_back_off_census_is_named_on_spms_ncfs_and_polls():
     """From the first complete one on: with its POLL_SQN, not that of the poll under way."""
     children = Children(
         TSI,
@@ -219,7 +219,7 @@ def test_a_census_that_sets_the_interval_is_named_on_spms_ncfs_and_polls():
 
 @pytest.mark.rfc("IMP-01", "IMP-09", "NE-34", "IMP-06")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_an_element_advertises_its_own_value_on_each_segment_and_passes_none_on(kind):
+def test_back_off_element_advertises_its_own_value_per_segment(kind):
     made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **TUNED | {"rdata_hold_ivl": 20 * MS}).begin()
     made.nak(A, 5)
     made.nak(A, 5)
@@ -325,7 +325,7 @@ def test_a_receiver_backs_off_as_long_as_it_is_told(carrier):
 
 
 @pytest.mark.rfc("IMP-07")
-def test_what_a_census_determined_is_for_those_who_heard_it_begin():
+def test_back_off_census_result_is_for_its_participants():
     """Round 0 of that poll, or of an earlier one; whoever came later neither uses it nor asks until there is another."""
     begun = [poll(7), spm_packet(2, 0, 0, NakBoIvl(200_000, 7))]
     assert 150 * MS < backs_off_within(begun) <= 200 * MS

@@ -153,7 +153,7 @@ def test_the_mask_halves_the_answers_bit_by_bit():
 
 
 @pytest.mark.rfc("POLL-08", "POLL-09")
-def test_who_was_there_but_not_drawn_in_round_0_answers_a_later_round():
+def test_polls_undrawn_child_answers_a_later_round():
     child = Child().hear(poll(1, 0, rand=~1 & HARDLY_ANYBODY, mask=HARDLY_ANYBODY)).wait()
     assert child.replies == []
     child.hear(poll(1, 1)).wait()
@@ -161,7 +161,7 @@ def test_who_was_there_but_not_drawn_in_round_0_answers_a_later_round():
 
 
 @pytest.mark.rfc("POLL-09")
-def test_who_came_after_round_0_stays_out_until_the_next_poll():
+def test_polls_child_after_round_0_waits_for_the_next_poll():
     child = Child().hear(poll(1, 1)).wait().hear(poll(1, 2)).wait()
     assert child.replies == []
     child.hear(poll(2, 1)).wait().hear(poll(3, 0)).wait()
@@ -196,7 +196,7 @@ def test_another_poll_takes_back_what_is_pending(mask):
 
 
 @pytest.mark.rfc("POLL-02")
-def test_polls_of_different_parents_have_nothing_to_do_with_each_other():
+def test_polls_of_different_parents_are_independent():
     child = Child().hear(poll(5, state=SOURCE), poll(2, state=PARENT)).wait()
     assert sorted(child.replies) == [(2, 0), (5, 0)]
     child.hear(poll(5, 1, state=PARENT)).wait()
@@ -320,7 +320,7 @@ def test_the_estimate_is_answers_over_probability_averaged(there):
 
 
 @pytest.mark.rfc("POLL-13")
-def test_polls_come_once_an_interval_and_never_before_the_last_one_is_over():
+def test_polls_come_once_an_interval_without_overlap():
     floor = Floor(poll_ivl=SECOND).join(300).begin().run(60 * SECOND)
     times = [at for at, _ in floor.polls]
     assert all(later - sooner >= BO for sooner, later in itertools.pairwise(times))
@@ -340,7 +340,7 @@ def test_only_answers_to_the_poll_under_way_count():
 
 
 @pytest.mark.rfc("POLL-14", "POLL-09")
-def test_who_joins_during_the_rounds_is_counted_next_time():
+def test_polls_child_that_joins_during_rounds_counts_next_time():
     """The population is frozen in round 0: a crowd that comes then costs no flood and does not bend the estimate."""
     floor = Floor(poll_first_bits=8, poll_history=1).join(40).begin()
     while not floor.polls:

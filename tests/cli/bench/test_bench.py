@@ -230,7 +230,7 @@ def test_a_picture(tmp_path: Path) -> None:
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_cannot_be_measured_is_said_first(tmp_path: Path) -> None:
+def test_bench_names_missing_contenders_before_it_starts(tmp_path: Path) -> None:
     invoked("bench", "throughput", "--contenders", "openpmg").complains(2, "openpmg", "choose from openpgm")
     invoked("bench", "throughput", "--contenders", "raw-trio").complains(2, "takes part in throughput")
     invoked("bench", "--sizes", "4").complains(2, "number", "raise --sizes")

@@ -64,7 +64,7 @@ def test_copies_are_compared_octet_by_octet(tmp_path: Path) -> None:
     assert not are_same(file, [file, copy])
 
 
-def test_what_each_is_told(tmp_path: Path) -> None:
+def test_bench_contender_command_lines(tmp_path: Path) -> None:
     job = a_job(tmp_path)
     ours, uftp = OursFiles("crc32", "ours"), Uftp()
     ours.prepare(job)

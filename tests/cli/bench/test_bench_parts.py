@@ -92,7 +92,7 @@ def test_the_search_finds_what_a_line_carries(capacity: float) -> None:
     assert maximum.too_fast.offered_per_s > capacity
 
 
-def test_a_sender_that_slows_down_while_it_drowns_others_is_asked_for_more_than_that() -> None:
+def test_rate_search_goes_above_a_rate_the_sender_slowed_to() -> None:
     """Flat out it sends less than by a rate that all can bear."""
     line = Line(80_000, fastest=100_000)
 
@@ -122,7 +122,7 @@ def test_with_a_precision_of_everything_any_rate_will_do() -> None:
     assert line.rates[1] <= 30_000
 
 
-def test_a_sender_that_is_whole_flat_out_and_faster_by_a_rate_is_searched_on() -> None:
+def test_rate_search_goes_on_when_a_set_rate_beats_flat_out() -> None:
     line = Line(capacity=190_000, fastest=400_000)
 
     async def run(rate: float) -> TrialResult:
@@ -159,7 +159,7 @@ def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
     assert sorted(said[-6:]) == ["quick", "quick", "slow", "slow", "slower", "slower"]
 
 
-def test_who_fails_keeps_nobody_waiting() -> None:
+def test_turns_a_failing_search_does_not_block_the_others() -> None:
     async def fails(searcher: Searcher) -> str:
         async with searcher.trial():
             return "nothing"
@@ -256,14 +256,14 @@ def test_bursts_are_told_from_a_steady_stream() -> None:
     assert (steady.octets, steady.later_octets, steady.last_ns - steady.first_ns) == (10_000, 9000, 9 * 10**6)
 
 
-def test_a_receiver_that_takes_longer_than_the_sender_has_not_kept_up() -> None:
+def test_trial_receiver_slower_than_sender_has_not_kept_up() -> None:
     slow = outcome(1000, 1000, carried=500)
     assert not slow.is_whole
     assert slow.flaw == "the receiver fell behind"
     assert outcome(1000, 1000, carried=1000).is_whole
 
 
-def test_what_limits_is_told_from_cpu_and_drops() -> None:
+def test_limits_are_derived_from_cpu_and_drops() -> None:
     best = outcome(900, 900, 1000, cpu_s=0.97)
     said = limited_by(RawGso(), Maximum([best], outcome(1000, 1000, 1000, lost=40), 5))
     assert "limited by the sender's core (97%)" in said
@@ -376,7 +376,7 @@ def test_bars_say_what_they_are_of() -> None:
     assert label("through a relaying repairer", DRAWN["relay"][2]) == "through a relaying repairer"
 
 
-def test_what_a_process_has_used_is_also_that_of_threads_which_have_ended() -> None:
+def test_process_usage_includes_ended_threads() -> None:
     """What it prints besides objects with an event is kept for when it fails; one that has ended has no figures."""
 
     async def watched() -> None:
@@ -400,7 +400,7 @@ def test_lines_that_are_no_objects_are_told_from_those_that_are(line: str, found
     assert object_in(line) == found
 
 
-def test_a_desk_that_ends_without_having_heard_the_end_is_not_waited_for() -> None:
+def test_bench_desk_that_missed_the_end_is_not_awaited() -> None:
     async def wait(has_heard: bool) -> None:
         heard, ended = trio.Event(), trio.Event()
         (heard if has_heard else ended).set()
@@ -411,7 +411,7 @@ def test_a_desk_that_ends_without_having_heard_the_end_is_not_waited_for() -> No
     trio.run(wait, False)
 
 
-def test_remarks_say_of_which_row_they_are_and_what_a_process_ended_with() -> None:
+def test_bench_remarks_name_row_and_exit_status() -> None:
     row = {
         "title": "pgm, trio",
         "size": 1400,

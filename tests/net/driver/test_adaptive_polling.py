@@ -36,7 +36,7 @@ def test_one_long_sleep_ends_it() -> None:
     assert looks.ivl == 0
 
 
-def test_who_waits_for_a_slow_answer_goes_on_for_a_while_since_the_other_end_may_begin_to_look_too() -> None:
+def test_polling_continues_briefly_after_slow_answer() -> None:
     looks = AdaptivePolling(IVL)
     looks.woke(IVL)
     for _ in range(5):
@@ -47,7 +47,7 @@ def test_who_waits_for_a_slow_answer_goes_on_for_a_while_since_the_other_end_may
     assert looks.ivl == 0
 
 
-def test_a_look_that_was_interrupted_is_the_last_for_hundreds_of_sleeps() -> None:
+def test_polling_stops_for_long_after_an_interrupted_poll() -> None:
     looks = AdaptivePolling(IVL)
     looks.woke(IVL)
     looks.polled(5 * MILLISECOND, found=True)
@@ -66,7 +66,7 @@ def test_without_time_to_look_nothing_is_ever_looked_for() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10 * IVL), st.integers(0, 2 * IVL), st.booleans()), min_size=1, max_size=300))
-def test_looks_cost_no_more_than_the_sleeps_that_they_spare_and_a_little(
+def test_polling_costs_little_more_than_the_sleeps_it_spares(
     steps: list[tuple[int, int, bool]],
 ) -> None:
     looks, spent, sleeps, spared = AdaptivePolling(IVL), 0, 0, 0

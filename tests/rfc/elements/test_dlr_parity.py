@@ -97,7 +97,7 @@ def test_its_numbers_are_not_those_of_the_source_nor_given_twice():
     assert min(numbers) >= SIZE
 
 
-def test_what_it_lacks_it_recovers_first():
+def test_dlr_parity_missing_packets_are_recovered_first():
     """By parity itself; then it makes parity of the whole group."""
     bench = relay_of(lost=(9, 12))
     bench.wait(20 * MS)
@@ -136,7 +136,7 @@ def test_short_groups_are_repaired_too():
     assert naks(bench) == []  # nothing between was ever sent
 
 
-def test_whoever_asks_for_what_was_left_out_is_told_so():
+def test_dlr_parity_short_group_is_told_to_askers():
     bench = relay_of(sqns=13)
     bench.hear(spm_packet(2, 0, 12, OFFER, CurrTgsize(5)), UP, SOURCE)
     bench.hear(data_train([16]), UP, SOURCE)
@@ -240,7 +240,7 @@ def test_requests_that_mean_nothing_are_foreign():
     assert bench.log == plain.log == []
 
 
-def test_what_children_wait_for_is_bounded():
+def test_dlr_parity_pending_requests_are_bounded():
     bench = relay_of(lost=range(8, 40 * SIZE), sqns=40 * SIZE + 1, repair_states=16)
     for group in range(SIZE, 40 * SIZE, SIZE):
         ask(bench, group, 1)

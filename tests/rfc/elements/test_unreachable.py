@@ -73,7 +73,7 @@ def nak(core, sqn, now, peer=PEER):
 
 
 @pytest.mark.rfc("IMP-20", "IMP-21")
-def test_a_source_that_is_asked_too_often_for_one_packet_confirms_by_unicast():
+def test_unreachable_source_confirms_repeated_naks_by_unicast():
     """DUP_NAK_MAX duplicates; from then on each NAK is confirmed to its sender alone, and an SPM goes at once."""
     core, now = source(), START + 200 * MS
     for _ in range(MOST):
@@ -121,7 +121,7 @@ def test_duplicates_of_different_packets_mean_nothing():
 
 @pytest.mark.rfc("IMP-20", "IMP-21", "IMP-22")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_an_element_does_so_for_one_segment_until_a_regular_spm_comes(kind):
+def test_unreachable_element_limits_it_to_one_segment(kind):
     made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), dup_nak_max=MOST, rdata_ignore_ivl=SECOND).begin()
 
     def confirmations():
@@ -232,7 +232,7 @@ def test_those_below_are_told_again_when_they_ask_but_not_too_often():
 
 @pytest.mark.rfc("IMP-23", "IMP-24", "IMP-26")
 @pytest.mark.parametrize("told", [told_by_ncf(), told_by_spm()], ids=["by an NCF", "by an SPM"])
-def test_a_repairer_asks_for_nothing_meanwhile_and_serves_what_it_has(told):
+def test_unreachable_repairer_serves_its_cache_and_asks_nothing(told):
     made = Bench("repairer", ElementSetup(UP, (A, B), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin(spm_sqn=2)
     packet, is_group = told
     made.hear(packet, UP, SOURCE, is_group=is_group)

@@ -52,7 +52,7 @@ def test_stops_that_overlap_last_as_long_as_each_of_them() -> None:
     assert stream.is_complete
 
 
-def test_a_stopped_process_lets_go_of_nothing_that_its_link_did_not_take() -> None:
+def test_faults_stopped_process_keeps_unsent_packets() -> None:
     world = line({"source": Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))})
     node = world.nodes["source"]
     world.run_until(SECOND // 2)
@@ -69,7 +69,7 @@ def test_a_stopped_process_lets_go_of_nothing_that_its_link_did_not_take() -> No
     assert attachment.egress.packets >= before + 12
 
 
-def test_a_source_that_ended_while_it_was_stopped_is_offered_nothing_any_more() -> None:
+def test_faults_source_ended_while_stopped_is_offered_nothing() -> None:
     world = line()
     faults, node = Faults(world), world.nodes["source"]
     faults.pause("source", SECOND + SECOND // 100, SECOND)

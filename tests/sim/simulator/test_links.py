@@ -179,7 +179,7 @@ def test_shares_at_the_edge(impairment, share):
     assert drawn.lost == pytest.approx(share * drawn.seen, abs=1)
 
 
-def test_line_of_limited_rate_takes_its_time_and_drops_what_does_not_fit():
+def test_links_limited_rate_delays_and_drops_overflow():
     link = SimulatedLink(LinkSetup(delay=0, rate=1_000_000, queue=8000), "seed")
     # An idle line takes any train; 4,000 octets take 4 ms.
     assert link.carry(train(40, 100), 0)[0][0] == 4 * MS
@@ -270,7 +270,7 @@ def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
     assert 3.5 * SECOND < world.log.last_delivery_ns < 4.5 * SECOND
 
 
-def test_what_answers_a_nak_at_once_waits_for_a_slow_line_too():
+def test_links_immediate_repairs_wait_for_a_slow_link():
     """As drivers hold it: behind data that the line did not take either."""
     tree = TreeBuilder(parameters())
     tree.source("source", "lan")
@@ -307,7 +307,7 @@ ROLES = ("aggregator", "repairer")
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_a_relay_passes_on_waits_for_a_slow_line(role):
+def test_links_relayed_packets_wait_for_a_slow_link(role):
     """As drivers hold it, and with it what the same socket brings behind it: nothing is lost of what the line takes in time."""
     world = slow_relay(role, 1_200_000)
     assert sum(node.total("nak_sqns") for node in world.receivers) == 0
@@ -315,7 +315,7 @@ def test_what_a_relay_passes_on_waits_for_a_slow_line(role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_waits_behind_it_is_no_more_than_a_socket_takes(role):
+def test_links_backlog_is_bounded_by_the_socket_buffer(role):
     """Meanwhile its other sockets are read: what is missing is asked for, and repaired."""
     world = slow_relay(role, 700_000, so_rcvbuf=64 * KIB)
     relay = world.nodes["relay"]
@@ -324,7 +324,7 @@ def test_what_waits_behind_it_is_no_more_than_a_socket_takes(role):
     assert all(one.is_complete for one in streams(world))
 
 
-def test_a_line_that_is_full_holds_up_the_socket_that_brought_what_waits_and_no_other():
+def test_links_full_link_blocks_only_the_causing_socket():
     tree = TreeBuilder(parameters())
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",))
@@ -367,7 +367,7 @@ def test_no_data_overtake_what_waits_for_a_line_and_control_does():
     assert node.core.counters.sends_dropped == 0
 
 
-def test_what_was_read_takes_no_room_in_a_socket_any_more():
+def test_links_read_packets_free_their_socket_room():
     tree = TreeBuilder(parameters(so_rcvbuf=64 * KIB))
     tree.source("source", "core")
     world = make_world(tree, traffic(0))

@@ -97,7 +97,7 @@ def test_the_loss_and_the_lag_of_each_line_are_told(tmp_path: Path) -> None:
     assert pc.max(lines["value_us"]).as_py() < 1000
 
 
-def test_what_a_repairer_rebuilds_by_parity_is_told_as_repaired(tmp_path: Path) -> None:
+def test_telemetry_parity_rebuilds_count_as_repaired(tmp_path: Path) -> None:
     tree = TreeBuilder(parameters(fec_group=16))
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))

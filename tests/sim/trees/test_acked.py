@@ -77,7 +77,7 @@ def test_orphans_are_adopted_before_anything_they_lack_is_let_go():
     assert all(world.nodes[f"receiver-{index}"].total("ack_parent_changes") >= index % 2 for index in range(6))
 
 
-def test_an_element_that_comes_back_lets_nothing_go_before_it_knows_its_children():
+def test_acked_restarted_element_holds_until_it_knows_children():
     held = Held()
     world = make_world(relays(), OFFERED, wirings={"receiver": lossy(0.05)}, more=(held,))
     Faults(world).crash_and_restart("local", 3 * SECOND, 300 * MS)
@@ -153,7 +153,7 @@ def stopped_receiver(**changes):
     return world.nodes["source"].total("window_blocked_us") / 1000, world
 
 
-def test_a_stopped_receiver_holds_its_source_up_for_ack_expiry_at_most():
+def test_acked_stopped_receiver_blocks_for_ack_expiry_at_most():
     blocked_ms, world = stopped_receiver()
     assert 500 <= blocked_ms <= 1000 * 1.3
     assert any(notice.code == "member-silent" for _, _, notice in world.log.notices)
@@ -164,7 +164,7 @@ def test_a_source_that_goes_on_is_not_held_up_at_all():
     assert blocked_ms == 0
 
 
-def test_an_application_that_takes_nothing_holds_up_for_ack_stall_ivl_and_counts_again_later():
+def test_acked_stuck_application_blocks_for_ack_stall_ivl():
     small = {"inbox_bytes": 64 * 1024, "rxw_bytes": 1 << 20}
     held = Held(frozenset({"receiver-0"}))
     tree = pair(**small)
@@ -245,7 +245,7 @@ def acks_of(receivers):
     return run(receivers, 1000)
 
 
-def test_the_table_and_the_picture_of_the_page_are_made_of_what_is_measured():
+def test_acked_figure_is_made_from_measurements():
     found = [run(receivers, 1000) for receivers in (20, 40)]
     assert [one["members"] for one in found] == [20, 40]
     rows = acks_figure.table(found).splitlines()[2:]
@@ -256,7 +256,7 @@ def test_the_table_and_the_picture_of_the_page_are_made_of_what_is_measured():
 
 
 @pytest.mark.slow
-def test_a_thousand_receivers_cost_the_source_the_acks_of_its_ten_children():
+def test_acked_thousand_receivers_cost_acks_of_ten_children():
     few, many = acks_of(500), acks_of(1000)
     assert (few["members"], many["members"]) == (500, 1000)
     assert many["stable"] == 999

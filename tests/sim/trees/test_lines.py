@@ -105,7 +105,7 @@ def test_only_what_both_lines_lose_is_asked_for(seed: int) -> None:
         assert sum(line.first_packets for line in lines.values()) + total("repaired_sqns") == MESSAGES
 
 
-def test_what_the_line_behind_still_brings_is_not_asked_for() -> None:
+def test_lines_packets_due_on_the_later_line_are_not_asked_for() -> None:
     world = make_world(two_lines(), offered(), wirings=ways(lossy(0.05), late(4)))
     finish(world)
     assert asked(world) == 0

@@ -23,7 +23,7 @@ def relayed(order: str) -> TreeBuilder:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_unordered_streams_are_repaired_and_later_packets_do_not_wait(seed: int) -> None:
+def test_orders_unordered_repairs_do_not_delay_later_packets(seed: int) -> None:
     world = make_world(
         relayed("unordered"),
         traffic(messages=2000, close_at_ns=2 * SECOND),
@@ -50,7 +50,7 @@ def test_large_messages_of_unordered_streams_come_whole() -> None:
 
 
 @pytest.mark.parametrize("size", [200, 6000])
-def test_receivers_of_unreliable_streams_ask_for_nothing_and_report_what_is_lost(size: int) -> None:
+def test_orders_unreliable_receivers_report_and_never_ask(size: int) -> None:
     tree = TreeBuilder(parameters(), order="unreliable")
     tree.source("source", "lan")
     for index in range(3):

@@ -166,7 +166,7 @@ def test_single_packets_are_sent_where_that_is_wanted():
 
 
 @pytest.mark.parametrize("more", [{}, {"fec_on_demand": False, "fec_proactive": 1}, {"fec_serves_single": True}])
-def test_whoever_asks_for_what_was_left_out_is_told_so(more):
+def test_dlr_parity_short_group_is_told_to_askers(more):
     core = source(fec_group=8, **QUIET | more)
     core.submit([payload_of(sqn) for sqn in range(5)])
     sent_by(core)
