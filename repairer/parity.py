@@ -64,7 +64,7 @@ class RepairerParity:
     def on_spm(self, spm: Spm, now_ns: int) -> ParityRecovery | None:
         """Learn what is offered, once, and where groups end. Returns what the session asks with, when it is new."""
         new: ParityRecovery | None = None
-        offer = offer_of(spm) if self.receiver is None else None
+        offer = offer_of(spm, self._state) if self.receiver is None else None
         if offer is not None:
             new = self.receiver = ParityRecovery(
                 offer,
@@ -76,6 +76,7 @@ class RepairerParity:
                 self._counters,
                 store=self._cache,
                 kept=None,
+                regain=self._gap_detector.regain,
             )
             limit = code.parity_limit(offer.tgsize)
             start = self._rng.randrange(limit // _SOURCE_SHARE, limit)

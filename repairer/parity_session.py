@@ -72,11 +72,12 @@ class ParitySession(RepairerSession):
 
     def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Data of any kind; with it a group may be complete."""
-        effects = super().on_data(data, channel, peer, now_ns)
         receiver = self.parity.receiver
         if receiver is None or not self._gap_detector.has_begun:
-            return effects
+            return super().on_data(data, channel, peer, now_ns)
         first = self.state.unwrap(data.wire_sqn)
+        receiver.sent(first, first + data.count, now_ns)
+        effects = super().on_data(data, channel, peer, now_ns)
         rebuilt = self._take_rebuilt(receiver.on_data(data, first, now_ns), first, first + data.count, peer, now_ns)
         self._keep_bounds()
         return [*effects, *rebuilt]

@@ -49,10 +49,10 @@ def said(made):
     return found
 
 
-def beside(mode, **changes):
-    """A repairer on the segment of its parent, the source."""
+def beside(mode, *, options=(), **changes):
+    """A repairer on the segment of its parent, the source, whose SPMs have these options."""
     made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(PARENT_NLA,)), dlr_mode=mode, **changes)
-    return made.begin()
+    return made.begin(options=options)
 
 
 def off_tree(**changes):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pgm.core.counters import Counters
 from pgm.core.parity.store import ParityStore
@@ -33,16 +33,22 @@ from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Data, Run
 
 
-def offer_of(spm: Spm) -> ParityPrm | None:
-    """The parity that an SPM offers, if this node can make use of it."""
+def offer_of(spm: Spm, state: SessionState) -> ParityPrm | None:
+    """The parity that an SPM offers, if this node can make use of it and the first SPM of the session offered it too.
+
+    Parity never begins in the middle of a stream: an SPM that was forged could turn losses into sqns that were never sent.
+    """
     offer = find(spm.options, ParityPrm)
-    return offer if offer is not None and offer.tgsize <= code.LARGEST_GROUP and code.is_available() else None
+    if offer is None or not state.group_size or not state.keeps_group_size:
+        return None
+    return offer if offer.tgsize <= code.LARGEST_GROUP and code.is_available() else None
 
 
 class ParityRecovery:
     """The groups of one session. `store` has the packets; `kept` is the same where they must be kept for this alone.
 
     What was missing and turns out never to have been sent is for `take_skipped`, after every call that is told something.
+    `regain` takes a span back that was skipped, when something shows that sqns of its group were sent after all.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class ParityRecovery:
         *,
         store: RepairStore,
         kept: RunStore | None,
+        regain: Callable[[Span, int], None],
     ) -> None:
         self.size = offer.tgsize
         self._is_on_demand = offer.on_demand
@@ -68,7 +75,9 @@ class ParityRecovery:
         self._counters = counters
         self._store = store
         self._kept = kept
+        self._regain = regain
         self._skipped: list[Span] = []
+        self._left_out: dict[int, list[Span]] = {}  # by short group: what was skipped of it
         self._open_from = group_of(
             gap_detector.end, self.size
         )  # the first group that has not ended, when looked at last
@@ -85,10 +94,28 @@ class ParityRecovery:
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """An SPM that was taken: at the end of a short group it carries its size."""
         short = find(spm.options, CurrTgsize)
+        lead = unwrap(spm.lead, self._state.lead)
+        if self._state.was_told_of(lead, lead + 1):
+            self.sent(lead, lead + 1, now_ns)
         if short is not None:
-            lead = unwrap(spm.lead, self._state.lead)
             self._learn_end(lead, short.size)
         self.review(now_ns)
+
+    def sent(self, first: int, end: int, now_ns: int) -> None:
+        """Learn that sqns `first` to `end - 1` were sent, before they are taken in: no group that they are in ends before them."""
+        if self._shorts:
+            for group in range(group_of(first, self.size), end, self.size):
+                if group in self._shorts and group + self._shorts[group] < end:
+                    self._reopen(group, self.size, now_ns)
+
+    def _reopen(self, group: int, actual: int, now_ns: int) -> None:
+        """A group is longer than was said. What was skipped of it is missing again, or a loss."""
+        del self._shorts[group]
+        self._holes = [one for one in self._holes if one != group]
+        self._counters.short_groups_denied += 1
+        for span in self._left_out.pop(group, ()):
+            self._regain(span, now_ns)
+        self._learn(group, actual)
 
     def _learn_end(self, last: int, actual: int) -> None:
         group = group_of(last, self.size)
@@ -96,9 +123,11 @@ class ParityRecovery:
             self._learn(group, actual)
 
     def _learn(self, group: int, actual: int) -> None:
-        """A group is short. Nobody may say so of sqns that have come."""
+        """A group is short. Nobody may say so of sqns that have come, or that the source says it has sent."""
         first, end = group + actual, group + self.size
-        if not 0 < actual < self.size or group in self._shorts or next(self._store.parts(first, end), None) is not None:
+        if not 0 < actual < self.size or group in self._shorts or self._state.was_told_of(first, end):
+            return
+        if next(self._store.parts(first, end), None) is not None:
             return
         self._closes_groups = True
         self._shorts[group] = actual
@@ -106,6 +135,7 @@ class ParityRecovery:
         if len(self._shorts) > self._parameters.fec_groups:
             oldest, _ = self._shorts.popitem(last=False)
             self._holes = [one for one in self._holes if one != oldest]
+            self._left_out.pop(oldest, None)
 
     def _actual(self, group: int) -> int:
         return self._shorts.get(group, self.size)
@@ -141,7 +171,7 @@ class ParityRecovery:
         """Something was learnt: skip what never was, hold what is in an open group, let go what is in one that has ended."""
         if not self._gap_detector.has_begun:
             return
-        if self._holes:
+        if self._holes and self._state.keeps_group_size:
             self._skip_holes()
         if not self._recovery.missing:
             self._stock.clear()
@@ -158,7 +188,9 @@ class ParityRecovery:
                 self._counters.skipped_sqns += high - low
                 if self._counters.watch is not None:
                     self._counters.watch.skipped(self._state.tsi, low, high)
-            self._skipped += spans
+            if spans:
+                self._skipped += spans
+                self._left_out.setdefault(group, []).extend(spans)
             if end < group + self.size:
                 left.append(group)
         self._holes = left
@@ -273,7 +305,10 @@ class ParityRecovery:
         packets = read_parity(data, first, self.size)
         self._counters.parity_packets_in += len(packets)
         for packet in packets:
-            if packet.actual is not None:
+            actual = packet.actual or self.size
+            if actual > self._actual(packet.group):
+                self._reopen(packet.group, actual, now_ns)
+            elif packet.actual is not None:
                 self._learn(packet.group, packet.actual)
             end = packet.group + self._actual(packet.group)
             if self._state.reveals(end):

@@ -157,6 +157,8 @@ class ReceiverSession(ShortReceive):
                 return effects
             effects += self._begin(first, trail, data, peer, now_ns)
         self.state.saw(end - 1, trail)
+        if self._parity is not None:
+            self._parity.sent(first, end, now_ns)
         self._follow_trail(now_ns)
         if end <= self.window.next_sqn:
             self._counters.duplicate_packets += data.count
@@ -200,11 +202,13 @@ class ReceiverSession(ShortReceive):
 
     def _learn_parity(self, spm: Spm) -> None:
         """What the source offers, once (FEC-23): the group size stays for the session (FEC-02)."""
-        offer = offer_of(spm)
+        offer = offer_of(spm, self.state)
         if offer is not None:
             self.window.kept = store = RunStore()
             parts = (self.state, self.window.gap_detector, self._recovery, self._parameters, self._rng, self._counters)
-            self._parity = self._nak_sender.parity = ParityRecovery(offer, *parts, store=store, kept=store)
+            self._parity = self._nak_sender.parity = ParityRecovery(
+                offer, *parts, store=store, kept=store, regain=self.window.take_back
+            )
 
     def _note_start(self, data: Data, first: int) -> list[Effect]:
         """OPT_SYN: the stream begins here (RFC 9.6.1). Whoever was told of the session before is told now."""

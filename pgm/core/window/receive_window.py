@@ -57,6 +57,7 @@ class ReceiveWindow:
         self._held = HeldRuns()
         self._given_up: RangeTable[LostSpan] = RangeTable()
         self._slowness = KernelDropMonitor(tsi, counters)
+        self._notices: list[Effect] = []  # for when something is said the next time
         self.kept: RunStore | None = None  # what came, also after it was delivered: parity needs it
         self.next_sqn = 0  # the first sqn not yet delivered or reported
 
@@ -263,6 +264,20 @@ class ReceiveWindow:
         """Go on behind these sqns without a word: they were not used."""
         self.give_up(spans, None)
 
+    def take_back(self, span: Span, now_ns: int) -> None:
+        """Recover what was skipped, as it was sent after all; what delivery has gone past is lost, which `advance` says by a notice."""
+        first, end = span
+        passed = min(end, max(first, self.next_sqn))
+        for gap in self._given_up.within(passed, end):
+            if gap.cause is None:
+                self._given_up.remove(gap)
+        self._recovery.detect(passed, end, now_ns)
+        self._bound_gaps()
+        if passed > first:
+            self._counters.lost_sqns += passed - first
+            what = f"session {tsi_text(self._tsi)} sqns {first} to {passed - 1}: lost, and skipped before as never sent"
+            self._notices.append(Notice("lost-skipped", what))
+
     def end_asking(self, step: RecoveryActions, trail: int) -> bool:
         """Stop waiting for what was asked for in vain or had to make room for it. Says whether there was any."""
         for first, end in step.given_up:
@@ -313,7 +328,7 @@ class ReceiveWindow:
 
     def advance(self, *, is_last: bool = False) -> list[Effect]:
         """What can be said in order now. `is_last` says it all, room or not: the session is about to go."""
-        effects = self._deliver(is_last=is_last)
+        effects, self._notices = [*self._notices, *self._deliver(is_last=is_last)], []
         while self._is_too_full:
             self._give_up_oldest()
             effects += self._deliver(is_last=is_last)

@@ -161,8 +161,7 @@ def test_parity_that_comes_unasked_goes_down_and_is_used():
 
 
 def test_another_repairers_parity_is_what_this_one_owed():
-    made = beside("off", assist_on_ncf=False, rdata_hold_ivl=10 * MS)
-    made.hear(spm_packet(5, 0, 19, OFFER), LAN, SOURCE)
+    made = beside("off", options=(OFFER,), assist_on_ncf=False, rdata_hold_ivl=10 * MS)
     made.hear(data_train(range(20, 32)), LAN, SOURCE)
     made.log.clear()
     ask(made, 16, 2, on=LAN, peer=CHILD)
@@ -184,8 +183,7 @@ def test_an_ncf_for_less_does_not_confirm_what_it_asked_for():
 
 
 def test_the_losses_of_others_are_repaired_unasked():
-    made = beside("off", rdata_hold_ivl=MS)
-    made.hear(spm_packet(5, 0, 19, OFFER), LAN, SOURCE)
+    made = beside("off", options=(OFFER,), rdata_hold_ivl=MS)
     made.hear(data_train(range(20, 32)), LAN, SOURCE)
     made.log.clear()
     packet = nak_packet(request_sqn(16, 2), kind=T.NCF, source_nla=SOURCE, group_nla=LAN.group, parity=True)
@@ -197,8 +195,7 @@ def test_the_losses_of_others_are_repaired_unasked():
 @pytest.mark.rfc("DLR-03")
 def test_an_offer_says_whether_it_repairs_by_parity():
     for options, says in (((), False), ((OFFER,), True)):
-        made = beside("upstream", assist_on_ncf=False)
-        made.hear(spm_packet(5, 0, 19, *options), LAN, SOURCE)
+        made = beside("upstream", options=options, assist_on_ncf=False)
         made.ncf(5)
         [(_, _, polr)] = made.sent(T.POLR)
         assert polr.parity == bool(encode(polr)[5] & OPTIONS_PARITY) == says
