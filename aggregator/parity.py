@@ -23,7 +23,7 @@ from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Spm, with_addresses
 from pgm.wire.formats import Nla
-from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, NakList, ParityPrm, find
+from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, NakList, find
 from pgm.wire.parity import counts_of, group_of, request_sqn
 from pgm.wire.sequence_numbers import unwrap, wrap
 from pgm.wire.train import Data
@@ -58,10 +58,8 @@ class ParityElement:
         self.elimination = ParityElimination(parameters, counters)
 
     def on_spm(self, spm: Spm) -> None:
-        """What is offered, and the size of a short group that ends with SPM_LEAD."""
-        offer = find(spm.options, ParityPrm)
-        if offer is not None and not self.size:
-            self.size = offer.tgsize
+        """The group size, which the first SPM settles, and the size of a short group that ends with SPM_LEAD."""
+        self.size = self._state.group_size
         short = find(spm.options, CurrTgsize)
         if short is not None and self.size:
             self._learn(group_of(unwrap(spm.lead, self._state.lead), self.size), short.size)

@@ -21,7 +21,7 @@ OFFER = ParityPrm(SIZE, on_demand=True)
 
 def bench_of(**changes):
     """An aggregator that knows of parity: five groups were sent, and passed down."""
-    bench = Bench(**changes).begin(5 * SIZE)
+    bench = Bench(**changes).begin(5 * SIZE, options=(OFFER,))
     bench.hear(spm_packet(2, 0, 5 * SIZE - 1, OFFER), UP, SOURCE)
     bench.log.clear()
     return bench
@@ -269,6 +269,16 @@ def test_a_relay_of_parity_asks_for_nothing_by_itself():
     bench.hear(Train.of(data_packet(7 * SIZE, payload_of(1))), UP, SOURCE)
     bench.wait(SECOND)
     assert bench.sent(T.NAK) == []
+
+
+@pytest.mark.rfc("FEC-02")
+def test_ne_parity_offer_in_mid_stream_is_ignored():
+    """A relay goes on asking for what it never got."""
+    bench = Bench().begin(5 * SIZE)
+    bench.hear(spm_packet(2, 0, 5 * SIZE - 1, OFFER), UP, SOURCE)
+    bench.hear(Train.of(data_packet(5 * SIZE + 1, payload_of(1))), UP, SOURCE)
+    bench.wait(SECOND)
+    assert set(bench.where(T.NAK)) == {("core", (5 * SIZE,))}
 
 
 def test_ne_parity_reaches_askers_of_single_packets():
