@@ -68,6 +68,7 @@ class ParitySession(RepairerSession):
             if new is not None:
                 self._nak_sender.parity, self._offer.has_parity = new, True
             self._forget_skipped()
+            self._keep_bounds()
         return effects
 
     def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:

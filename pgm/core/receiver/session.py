@@ -195,7 +195,6 @@ class ReceiverSession(ShortReceive):
 
     def _take_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:
         assert self._parity is not None
-        self.window.reveal(self.window.gap_detector.end, now_ns)  # parity may have revealed more gaps than are allowed
         self.window.skip(self._parity.take_skipped())
         for run in runs:
             self._count_repairs(self.window.add(run, now_ns), PacketType.RDATA, peer)

@@ -261,8 +261,9 @@ class ReceiveWindow:
             self._give_up_oldest_gap()
 
     def skip(self, spans: list[Span]) -> None:
-        """Go on behind these sqns without a word: they were not used."""
+        """Go on behind these sqns without a word: they were not used. A gap may have been cut in two for that, or revealed."""
         self.give_up(spans, None)
+        self._bound_gaps()
 
     def take_back(self, span: Span, now_ns: int) -> None:
         """Recover what was skipped, as it was sent after all; what delivery has gone past is lost, which `advance` says by a notice."""

@@ -51,6 +51,7 @@ BELOW = (
     Segment(2, "b", "10.2.0.1", "239.2.0.1", upstream=False, downstream=True),
 )
 PEERS = (SOURCE, SOURCE, SOURCE, "10.0.0.5", "10.1.0.9", "10.2.0.9", ATTACKER)
+_SHORT, _MIDDLING, _LONG = (0, 0, 1000, 100_000, MS), (50 * MS, SECOND), (4 * SECOND, 15 * SECOND)  # between packets
 _OFTEN = 20_000  # deadlines that may be due before time goes on
 _KEPT = 400  # packets of which mutations are made
 
@@ -130,11 +131,12 @@ class World:
         self._recent: collections.deque[bytes] = collections.deque(maxlen=_KEPT)
         limits = self.limits = self._draw_limits()
         first = rng.choice((0, 1000, HALF - 200, SPACE - 100))
-        element = ElementSetup(UP, BELOW, parents=(SOURCE,)) if rng.random() < 0.7 else ElementSetup(LAN, (LAN,), parents=(SOURCE,))  # fmt: skip
+        up, downs = (UP, BELOW) if rng.random() < 0.7 else (LAN, (LAN,))
+        element = ElementSetup(up, downs, parents=(SOURCE,))
         order: dict[str, frozenset[int]] = {}
         if rng.random() < 0.2:
-            order = {rng.choice(("unordered_ports", "unreliable_ports")): frozenset({DATA_PORT})}
-            order["unordered_ports"] = frozenset({DATA_PORT})
+            kinds = ("unordered_ports", "unreliable_ports")[: rng.choice((1, 2))]
+            order = dict.fromkeys(kinds, frozenset({DATA_PORT}))
         self._is_loose = bool(order)
         flow = rng.choice(("rate", "rate", "rate", "acked", "pgmcc"))
         if limits.fec_group and flow == "acked":
@@ -158,7 +160,8 @@ class World:
         self._at_receiver = Node("receiver", self.receiver, limits, at_receiver, self)
         self._nodes = (self._at_source, self._at_receiver, self._aggregator, self._repairer)
         groups = (UP.group, *(one.group for one in BELOW))
-        edges = Edges(first, first - 1, 1, limits.rxw_sqns, limits.ncf_lead_sqns, (SOURCE, SOURCE, *(one.address for one in BELOW)), groups)  # fmt: skip
+        sources = (SOURCE, SOURCE, *(one.address for one in BELOW))
+        edges = Edges(first, first - 1, 1, limits.rxw_sqns, limits.ncf_lead_sqns, sources, groups)
         self._mutator = Mutator(rng, edges)
         # A stream without parity passes no sqn over, unless the first SPM that is heard is a forged one.
         self._hears_truth_first = rng.random() < 0.9
@@ -213,7 +216,7 @@ class World:
             self._application_takes()
         else:
             self._feed_forged()
-        self.now += rng.choice((0, 0, 1000, 100_000, MS)) if rng.random() < 0.98 else rng.choice((50 * MS, SECOND)) if rng.random() < 0.95 else rng.choice((4, 15)) * SECOND  # fmt: skip
+        self.now += rng.choice(_LONG if rng.random() < 0.001 else _MIDDLING if rng.random() < 0.02 else _SHORT)
         for node in self._nodes:
             self._serve(node)
 
@@ -262,6 +265,9 @@ class World:
         self._take(node, node.core.receive(Train.of(octets, stride), channel, peer, self.now))
         if self.fed % 16 == 0:
             self._bounds.called(node)  # type: ignore[arg-type]
+            for session in self._repairer.core.sessions if node is self._repairer else ():
+                if len(session._recovery.missing) > self.limits.rxw_gaps:
+                    node.fail(f"{len(session._recovery.missing)} is over rxw_gaps, {self.limits.rxw_gaps}")
 
     def _queued_octets(self, octets: int) -> None:
         self.receiver.note_passed()

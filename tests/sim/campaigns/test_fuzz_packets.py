@@ -5,7 +5,7 @@ import pytest
 from tests.sim.campaigns.fuzz_packets import Account, run
 
 
-@pytest.mark.parametrize("seed", [1, 37, 114, 126, 196])
+@pytest.mark.parametrize("seed", [43, 55, 104, 126, 143, 147])
 def test_seeds_that_found_silent_losses_find_none(seed):
     """A forged SPM began parity in a stream without it, and a forged size of a group made losses vanish."""
     run(seed)

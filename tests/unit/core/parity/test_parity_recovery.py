@@ -114,6 +114,16 @@ def test_a_full_table_of_ranges_is_not_cut_at_the_group_that_has_not_ended():
     assert set(groups_asked) >= set(range(0, 40, SIZE))
 
 
+def test_a_short_group_inside_a_gap_makes_no_range_too_many():
+    reader = reader_of(rxw_gaps=16)
+    for sqn in (*range(2, 32, 2), 43):
+        reader.hear(data_train([sqn]))
+    reader.hear(spm_packet(2, 0, 33, DEMAND, CurrTgsize(2)))  # 34 to 39 never were, and 31 to 42 are missing
+    [session] = reader.core.sessions
+    assert session.missing_ranges == 16
+    assert reader.core.counters.skipped_sqns == 6
+
+
 @pytest.mark.rfc("FEC-23", "FEC-29")
 def test_any_packets_make_up_for_any_losses():
     reader = reader_of()
