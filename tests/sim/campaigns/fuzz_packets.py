@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import attrs
 import numpy as np
+from pgm.sim.checks.invariant_broken import InvariantBroken
 
 from aggregator.core import AggregatorCore
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Effects, Lost, Notice, Opened, Send
@@ -29,7 +30,6 @@ from pgm.core.source.setup import SourceSetup
 from pgm.core.source.source import SourceCore
 from pgm.core.window.unordered_window import UnorderedWindow
 from pgm.parameters import Parameters
-from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.checks.invariants import MemoryBounds
 from pgm.units import KIB, MILLISECOND, SECOND
 from pgm.wire.formats import SQN_AT, TYPE_AT, PacketType, Tsi, tsi_text
