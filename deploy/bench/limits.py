@@ -1,4 +1,4 @@
-"""What held a contender back, from what was measured."""
+"""Explanation of a contender's maximum rate, derived from its trials."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from deploy.bench.contender import Contender
 from deploy.bench.search import REACHED, Maximum
 from deploy.bench.trial import TrialResult
 
-_FULL = 0.9  # of a core: no room for more
+_FULL = 0.9  # share of a core from which the core counts as saturated
 
 
 def limited_by(contender: Contender, found: Maximum) -> str:
-    """A sentence for people."""
+    """Return one line of text that explains a contender's maximum."""
     best, too_fast = found.median, found.too_fast
     if best is None:
         return f"no rate without loss, not even {_rate(too_fast)}" if too_fast else "nothing arrived"
@@ -24,22 +24,22 @@ def limited_by(contender: Contender, found: Maximum) -> str:
     elif not parts:
         parts.append("limited by its sender, which reached no higher rate")
     if found.stumbles:
-        parts.append("one run at this rate was not whole, and those behind it were")
+        parts.append("one run at this rate failed, and the following runs did not")
     return "; ".join(parts)
 
 
 def sender_share(outcome: TrialResult) -> float:
-    """Of a core."""
+    """Return the share of a core that the sender used while it sent."""
     return outcome.sender.cpu_s / outcome.send_s if outcome.send_s else 0.0
 
 
 def receiver_share(outcome: TrialResult) -> float:
-    """Of a core."""
+    """Return the share of a core that the receiver used while it received."""
     return outcome.receiver.cpu_s / outcome.seconds if outcome.seconds else 0.0
 
 
 def _rate(outcome: TrialResult) -> str:
-    """What was asked for, and what was sent where that is another."""
+    """Return the requested rate, and the rate sent if it is lower."""
     asked, sent = (f"{rate * outcome.size / 1e6:,.0f} MB/s" for rate in (outcome.rate, outcome.offered_per_s))
     if not outcome.rate:
         return f"flat out, at {sent}"

@@ -1,4 +1,4 @@
-"""Pictures of the rows, with matplotlib, which is in the extra `bench`."""
+"""Pictures of benchmark rows, drawn with matplotlib from the extra `bench`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from deploy.bench.settings import Row
 from pgm.errors import UsageError
 
-# benchmark -> what is drawn: the figure, its name, what groups the bars
+# benchmark -> key of the drawn figure, label of its axis, key that groups the bars
 DRAWN = {
     "throughput": ("mb_per_s", "MB/s without loss", "size"),
-    "latency": ("p50_us", "round trip, us (p50; the line reaches to p99)", "size"),
+    "latency": ("p50_us", "round trip, us (p50; the line ends at p99)", "size"),
     "repair": ("mb_per_s", "MB/s", "part"),
     "relay": ("mb_per_s", "MB/s without loss", "layout"),
     "messages": ("messages_per_s", "messages/s without loss", "mtu"),
@@ -22,16 +22,17 @@ DRAWN = {
     "idle": ("cpu_share", "share of a core", "contender"),
     "scale": ("cpu_s", "CPU seconds", "receivers"),
 }
-_FAMILIES = {"pgm": "Blues", "raw": "Greys", "openpgm": "Oranges", "zeromq": "Greens", "": "Purples"}  # by title
-# Texts of a vector picture stay texts, and the same figures give the same file.
+# prefix of a title -> colour map
+_FAMILIES = {"pgm": "Blues", "raw": "Greys", "openpgm": "Oranges", "zeromq": "Greens", "": "Purples"}
+# Text in a vector picture stays text, and equal figures give an identical file.
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pgm bench"}
 _BEHIND_TEXT = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-_WIDTH, _HEIGHT = 10.0, 4.5  # inches of one picture
-_FILLED = 0.8  # of the room of a group
+_WIDTH, _HEIGHT = 10.0, 4.5  # inches of one benchmark's picture
+_FILLED = 0.8  # share of a group's width that bars fill
 
 
 def require_matplotlib() -> None:
-    """Raise `UsageError` with the remedy where it is missing."""
+    """Raise `UsageError` with the install command if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -41,15 +42,17 @@ def require_matplotlib() -> None:
 
 
 def require_kind(file: Path) -> None:
-    """Raise `UsageError` for a kind of file that cannot be drawn."""
+    """Raise `UsageError` if matplotlib cannot write the file's suffix."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     if file.suffix.removeprefix(".").lower() not in FigureCanvasBase.get_supported_filetypes():
-        raise UsageError(f"{file}: no kind of picture that can be drawn", remedy="name it .png, .svg or .pdf")
+        raise UsageError(
+            f"{file}: matplotlib cannot write this kind of file", remedy="use the suffix .png, .svg or .pdf"
+        )
 
 
 def plot(file: Path, rows: Mapping[str, Sequence[Row]], machine: Mapping[str, Any]) -> None:
-    """Draw a picture for each benchmark, one below the other. Raises `OSError`."""
+    """Draw one picture for each benchmark, one below the other. Raises `OSError`."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -93,7 +96,7 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
 
 
 def _colour(title: str, titles: Sequence[str]) -> Any:
-    """A shade of its family's colour, so that ours are told from the others at a glance."""
+    """Return the title's shade of its family's colour map."""
     import matplotlib
 
     def is_of(prefix: str, other: str) -> bool:
@@ -106,12 +109,12 @@ def _colour(title: str, titles: Sequence[str]) -> Any:
 
 
 def _value(value: float) -> str:
-    """Three digits of it."""
+    """Format a value with three significant digits, or as an integer from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def label(group: object, by: str) -> str:
-    """What stands below the bars of a group: of what `by` says that it is."""
+    """Return the label below a group of bars; `by` is the key that groups the bars."""
     if not isinstance(group, int):
         return str(group)
     return f"{group:,} octets" if by in ("size", "mtu") else f"{group:,}"

@@ -1,4 +1,7 @@
-"""Rows beside each other: the figures that do not move between machines."""
+"""Ratios between contenders.
+
+Ratios vary less between machines than absolute figures.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ _OURS = {one.name for one in CONTENDERS if one.is_ours} | {one.name for one in F
 
 
 def ratios_of(rows: Iterable[Row], key: str, by: str = "size") -> Ratios:
-    """For each size, what each of ours is as a multiple of each of the others: `{"1400": {"ours-trio/openpgm": 6.1}}`."""
+    """Return the ratio of each of pgm's rows to each other row, by group.
+
+    Rows are grouped by the value of `by`. Example: `{"1400": {"ours-trio/openpgm": 6.1}}`.
+    """
     groups: dict[str, list[Row]] = {}
     for row in rows:
         if row.get(key):
@@ -23,7 +29,7 @@ def ratios_of(rows: Iterable[Row], key: str, by: str = "size") -> Ratios:
 
 
 def part_of(one: float, other: float) -> float | None:
-    """One figure as a share of another; None where there is nothing of the other."""
+    """Return `one` as a share of `other`, or None if `other` is 0."""
     return round(one / other, 3) if other else None
 
 

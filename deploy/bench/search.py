@@ -1,4 +1,7 @@
-"""The lossless maximum: the highest rate at which nothing is lost, found by bisection and confirmed."""
+"""Search for the lossless maximum: the highest rate without loss.
+
+The search bisects, then confirms the rate by consecutive runs.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,31 @@ import trio
 
 from deploy.bench.trial import TrialResult
 
-_MOST_STEPS = 12  # of the bisection: from a rate ten times too high to a hundredth of it
-_MOST_RETREATS = 12  # rates that were found and then not confirmed
-REACHED = 0.97  # of a rate: below it the sender did not send that fast
+_MOST_STEPS = 12  # of the bisection: enough from a rate ten times too high to a hundredth of that rate
+_MOST_RETREATS = 12  # rates that bisection accepted and confirmation rejected
+REACHED = 0.97  # share of the requested rate that the sender must reach
 _MOST_MISSES = 2
 _STEP_BACK = 0.93
 _STEP_ON = 1.5
-_LEAST_SHARE = 1 / 4096  # of what a sender can send: a contender that loses even there has no lossless rate
-_PLAIN = 0.1  # of all messages: who loses more was not stalled once by the machine, but is too slow
+_LEAST_SHARE = 1 / 4096  # of the sender's fastest rate; a contender that loses even at this share has no lossless rate
+_PLAIN = 0.1  # share of lost messages above which a stall of the machine cannot be the reason
 
-Run = Callable[[float], Awaitable[TrialResult]]  # a trial at so many messages a second, 0 for as fast as it goes
+# Runs one trial at a rate in messages a second. A rate of 0 means as fast as possible.
+Run = Callable[[float], Awaitable[TrialResult]]
 
 
 @attrs.frozen
 class Maximum:
-    """What the search found."""
+    """Result of a search."""
 
-    runs: list[TrialResult]  # in a row, at the highest lossless rate; empty if there was none
-    too_fast: TrialResult | None  # at the lowest rate that was too much
+    runs: list[TrialResult]  # consecutive, at the highest lossless rate; empty if no rate was lossless
+    too_fast: TrialResult | None  # the trial with the lowest rate that caused loss
     trials: int
-    stumbles: int = 0  # trials at the highest lossless rate that were not whole, before those in a row
+    stumbles: int = 0  # failed trials at the highest lossless rate before the consecutive good runs
 
     @property
     def median(self) -> TrialResult | None:
-        """The run with the median rate."""
+        """Return the run with the median rate."""
         if not self.runs:
             return None
         middle = statistics.median_low(one.messages_per_s for one in self.runs)
@@ -42,10 +46,13 @@ class Maximum:
 
 @attrs.define
 class RateSearch:
-    """One contender's search. `precision` is the width of the last interval as a share of the rate; with 1 any rate will do.
+    """Rate search of one contender.
 
-    A rate is too fast when a second trial at it is not whole either, or when the first lost more than a stall explains:
-    machines are stopped for milliseconds now and then, and one such stop must not decide about a contender.
+    `precision` is the width of the last interval as a share of the rate. With a precision of 1 the first lossless rate
+    is enough.
+
+    A rate is too fast if two trials at this rate fail. One trial decides alone if it lost more than a stall explains.
+    Machines stall for milliseconds now and then, and one stall must not decide the result.
     """
 
     run: Run
@@ -57,7 +64,10 @@ class RateSearch:
     _too_fast: TrialResult | None = None
 
     async def maximum(self) -> Maximum:
-        """Find it: flat out, then by rates, then above what was sent flat out, which is not always the most that can be sent."""
+        """Search the maximum: without pacing first, then paced rates by bisection.
+
+        The search continues above the unpaced rate, because pacing can allow more than an unpaced sender reaches.
+        """
         first = await self._try(0.0)
         high, low = first.offered_per_s, 0.0
         guess = min(first.messages_per_s, high) * 0.9
@@ -67,9 +77,7 @@ class RateSearch:
         else:
             self._note(first)
         steps = missed = 0
-        is_limit = (
-            False  # of what is sent flat out: a source that adapts sends less then than by a rate that all can bear
-        )
+        is_limit = False  # a source that adapts can send less without pacing than at a paced rate
         while steps < _MOST_STEPS:
             is_beyond = low > 0 and high - low <= self.precision * high
             if is_beyond and (is_limit or self.precision >= 1):
@@ -85,7 +93,7 @@ class RateSearch:
                 good = outcome if good is None or outcome.messages_per_s > good.messages_per_s else good
                 if outcome.offered_per_s >= REACHED * rate:
                     low = rate
-                else:  # the sender was held up, so nothing is known of this rate
+                else:  # the sender was too slow, so the trial says nothing about this rate
                     low, missed = max(low, outcome.offered_per_s), missed + 1
                     if is_beyond or missed == _MOST_MISSES:
                         break
@@ -96,7 +104,7 @@ class RateSearch:
         return await self._settle(good)
 
     async def _settle(self, good: TrialResult | None) -> Maximum:
-        """Confirm a rate that was good once, or a lower one."""
+        """Confirm a rate that was lossless once, or a lower rate."""
         await self.before_confirming()
         for _ in range(_MOST_RETREATS if good is not None else 0):
             assert good is not None
@@ -113,7 +121,10 @@ class RateSearch:
         return Maximum([], self._too_fast, self.trials)
 
     async def _confirm(self, good: TrialResult) -> list[TrialResult]:
-        """As many good runs in a row as are wanted, or none. Once they may begin anew."""
+        """Return `runs` consecutive lossless trials, or none.
+
+        One failed trial is forgiven, and the count starts again.
+        """
         found = [good]
         while len(found) < self.runs:
             outcome = await self._try(good.rate)
@@ -127,7 +138,7 @@ class RateSearch:
         return found
 
     async def _judged(self, rate: float) -> TrialResult:
-        """A trial; a second one where the first was not whole and that may have been the machine."""
+        """Run a trial, and repeat it if a stall may explain its failure."""
         outcome = await self._try(rate)
         if not outcome.is_whole and not _is_plain(outcome):
             outcome = await self._try(rate)
@@ -143,18 +154,21 @@ class RateSearch:
         return outcome
 
     def _limit_above(self, good: TrialResult) -> TrialResult | None:
-        """What was too fast, if that was more than this."""
+        """Return the lowest rate that was too fast, if it is above the good rate."""
         known = self._too_fast
         is_above = known is not None and (known.rate or known.offered_per_s) > good.offered_per_s
         return known if good.rate and is_above else None
 
     def _note(self, outcome: TrialResult) -> None:
-        """A rate that is too fast: the lowest is told of."""
+        """Record a failed trial; the one with the lowest rate is kept."""
         known = self._too_fast
         if known is None or not known.rate or 0 < outcome.rate < known.rate:
             self._too_fast = outcome
 
 
 def _is_plain(outcome: TrialResult) -> bool:
-    """Whether so much was lost that no second trial is needed."""
+    """Return whether the loss is too large for a stall of the machine.
+
+    A loss of this size needs no second trial.
+    """
     return outcome.lost > _PLAIN * outcome.sent

@@ -1,7 +1,8 @@
-"""`pgm bench files`: a file to several receivers at once, by `pgm send --file` and by uftp, on the same network in the same run.
+"""`pgm bench files`: a file to several receivers at once, by pgm and by uftp.
 
-Everything is written to memory, so that no disk is measured, or below TMPDIR if that is set. The time is that of the sending command from its start to
-its end, by when all receivers have the file; every copy is compared with it.
+Both run on the same network in the same run. Files are written to memory, so that no disk is measured. With TMPDIR set,
+files are written below TMPDIR. The measured time is the run time of the sending command. The command ends when all
+receivers have the file. Every copy is compared with the original.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ from deploy.bench.trial import environment
 from pgm.errors import ProcessError
 from pgm.units import MIB, format_rate
 
-_MEMORY = Path("/dev/shm")  # on every Linux
-_POLL_S = 0.01  # between two looks at a process or a group
-_START_S = 60.0  # several interpreters starting at once on a small machine
-_SLOWEST = 1_000_000  # octets a second, below which a transfer has failed
-_SPARE_S = 120.0  # besides: beginning, questions, the end
-_END_S = 15.0  # for receivers when the sender has ended
-_TAIL_OCTETS = 2000  # of what a process said, for when it fails
+_MEMORY = Path("/dev/shm")  # present on every Linux system
+_POLL_S = 0.01  # between two checks of a process or a group
+_START_S = 60.0  # several interpreters that start at once on a small machine
+_SLOWEST = 1_000_000  # octets a second; a slower transfer counts as failed
+_SPARE_S = 120.0  # further time for start, requests and end
+_END_S = 15.0  # for receivers, after the end of the sender
+_TAIL_OCTETS = 2000  # of a process's output, kept for a failure message
 _CHUNK = 16 * MIB
 
 
 @attrs.frozen
 class Transfer:
-    """What came of one."""
+    """Result of one transfer."""
 
     seconds: float
     sender_cpu_s: float
-    receiver_cpu_s: float  # of one, on average
-    flaw: str  # empty if every copy is whole
+    receiver_cpu_s: float  # mean of all receivers
+    flaw: str  # empty if every copy is complete
 
 
 class Process:
-    """A process on a host, its output in a file, and the CPU time it took."""
+    """Process on a host, with its output in a file and its CPU time."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
@@ -64,7 +65,7 @@ class Process:
         self.cpu_s = 0.0
 
     def poll(self) -> int | None:
-        """How it ended, or None."""
+        """Return the exit code, or None while the process runs."""
         if self.code is None:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             if pid:
@@ -76,12 +77,12 @@ class Process:
         self.cpu_s = usage.ru_utime + usage.ru_stime
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still runs."""
+        """Send a signal to the process if it still runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     async def wait(self, patience_s: float) -> bool:
-        """Wait for its end; says whether that came in time."""
+        """Wait for the end of the process; return whether it ended in time."""
         deadline = time.monotonic() + patience_s
         while self.poll() is None:
             if time.monotonic() > deadline:
@@ -90,19 +91,22 @@ class Process:
         return True
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Kill the process if it still runs, and collect its exit code."""
         self.signal(signal.SIGKILL)
         if self.code is None:
             _, status, usage = os.wait4(self.pid, 0)
             self._ended(status, usage)
 
     def said(self) -> str:
-        """The end of what it said."""
+        """Return the last part of the process's output."""
         return self.log.read_bytes()[-_TAIL_OCTETS:].decode(errors="replace")
 
 
 async def files(settings: BenchSettings) -> list[Row]:
-    """Rows of all contenders for each size, the best of `uftp_rates` for who needs to be told one."""
+    """Measure each file size, and return a row for each size and contender.
+
+    A contender without flow control uses the best of `uftp_rates`. Raises `ProcessError`, `UsageError`.
+    """
     contenders = chosen_for_files(settings.contenders)
     rows: list[Row] = []
     with open_lan(settings.file_receivers) as lan:
@@ -114,13 +118,16 @@ async def files(settings: BenchSettings) -> list[Row]:
 
 @contextmanager
 def _folder(size: int, settings: BenchSettings) -> Iterator[Path]:
-    """A place for the file and all copies. Raises `ProcessError` where there is no room."""
+    """Make a folder for the file and all copies, for the length of a block.
+
+    Raises `ProcessError` if the disk has too little room.
+    """
     at = settings.folder if "TMPDIR" in os.environ or not _MEMORY.is_dir() else _MEMORY
     needed, free = size * (settings.file_receivers + 1), shutil.disk_usage(at).free
     if needed > free:
         raise ProcessError(
             f"the file and its copies take {needed:,} octets, and {at} has {free:,}",
-            remedy="lower --file-size, or set TMPDIR to another place",
+            remedy="lower --file-size, or set TMPDIR to another folder",
         )
     with tempfile.TemporaryDirectory(dir=at, prefix="pgm-bench-") as name:
         yield Path(name)
@@ -130,9 +137,9 @@ async def _of_size(
     contenders: Sequence[FileContender], lan: Lan, folder: Path, size: int, settings: BenchSettings
 ) -> list[Row]:
     file = folder / "file"
-    settings.say(f"making a file of {size:,} octets")
+    settings.say(f"writing a file of {size:,} octets")
     await trio.to_thread.run_sync(make_file, file, size)
-    # Memory that a virtual machine touches for the first time is slow, and whoever came first would pay for it.
+    # The first access to memory of a virtual machine is slow. The first contender alone would pay for that access.
     await trio.to_thread.run_sync(_touch, folder / "touched", size * len(lan.receivers))
     here = [one for one in contenders if not one.why_not()]
     once = partial(_once, lan=lan, file=file, settings=settings)
@@ -157,7 +164,7 @@ async def _of_size(
 async def _best_rate(
     contender: FileContender, once: Callable[[FileContender, int], Awaitable[Transfer]], settings: BenchSettings
 ) -> int:
-    """The rate of those given at which it takes least time; 0 for who needs none."""
+    """Return the rate with the shortest transfer, or 0 if the contender needs none."""
     if not contender.needs_rate:
         return 0
     if len(settings.uftp_rates) == 1:
@@ -170,7 +177,7 @@ async def _best_rate(
 
 
 def figures(results: Sequence[Transfer], size: int, rate: int) -> Row:
-    """What a row says of a contender's runs: the medians of those that were whole, and how many were not."""
+    """Return the figures of a contender: medians of complete transfers, and failures."""
     whole = [one for one in results if not one.flaw]
     row: Row = {"runs": len(results), "failed": len(results) - len(whole)}
     if rate:
@@ -188,7 +195,7 @@ def figures(results: Sequence[Transfer], size: int, rate: int) -> Row:
 
 
 async def _once(contender: FileContender, rate: int, *, lan: Lan, file: Path, settings: BenchSettings) -> Transfer:
-    """One transfer, into folders of its own."""
+    """Run one transfer into new folders."""
     with tempfile.TemporaryDirectory(dir=file.parent) as name, ExitStack() as stack:
         scratch = Path(name)
         folders = tuple(scratch / f"into-{number}" for number in range(len(lan.receivers)))
@@ -225,7 +232,7 @@ async def _transfer(contender: FileContender, job: FileJob, lan: Lan, stack: Exi
     if not is_over or sender.code:
         flaw = f"the sender {'did not end' if not is_over else f'ended with {sender.code}'}: {sender.said()}"
     elif not await trio.to_thread.run_sync(are_same, job.file, list(map(job.copy_of, range(len(receivers))))):
-        flaw = f"not every copy is whole: {sender.said()}"
+        flaw = f"a copy is incomplete: {sender.said()}"
     elif not all(ended):
         flaw = "a receiver did not end"
     for process in (sender, *receivers):
@@ -234,7 +241,7 @@ async def _transfer(contender: FileContender, job: FileJob, lan: Lan, stack: Exi
 
 
 async def _until_joined(contender: FileContender, receivers: Sequence[Process]) -> None:
-    """Wait until each is in the group. Raises `ProcessError`."""
+    """Wait until each receiver has joined the group. Raises `ProcessError`."""
     deadline = time.monotonic() + _START_S
     for receiver in receivers:
         while not has_joined(receiver.pid, GROUP):
@@ -244,14 +251,14 @@ async def _until_joined(contender: FileContender, receivers: Sequence[Process]) 
 
 
 def make_file(path: Path, octets: int) -> None:
-    """A file that no link and no disk can make smaller."""
+    """Write a file of random octets, which cannot be compressed."""
     with path.open("wb") as file:
         for at in range(0, octets, _CHUNK):
             file.write(os.urandom(min(_CHUNK, octets - at)))
 
 
 def _touch(path: Path, octets: int) -> None:
-    """Write so much, and remove it."""
+    """Write `octets` zero octets to a file and remove the file."""
     chunk = bytes(_CHUNK)
     with path.open("wb", buffering=0) as file:
         for _ in range(0, octets, _CHUNK):
@@ -260,7 +267,7 @@ def _touch(path: Path, octets: int) -> None:
 
 
 def are_same(file: Path, copies: Sequence[Path]) -> bool:
-    """Whether all copies have the file's octets."""
+    """Return whether all copies equal the file."""
     return all(copy.is_file() and _is_same(file, copy) for copy in copies)
 
 

@@ -1,4 +1,4 @@
-"""`pgm bench pacing`: whether a source keeps the rate that it was given, in what bursts it sends, and what waiting costs it."""
+"""`pgm bench pacing`: accuracy, bursts and CPU time of a source with a set rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE = 1400
 
 
 class _Watched:
-    """A source of ours, and a plain socket that notes when what it sent crossed the path."""
+    """Contender's source, with a plain socket that records arrivals as its receiver."""
 
     def __init__(self, of: Contender) -> None:
         self._of = of
@@ -31,18 +31,18 @@ class _Watched:
         self.is_ours, self.spins = of.is_ours, of.spins
 
     def why_not(self, job: Job) -> str:
-        """Why it cannot do this job here, or empty."""
+        """Return the reason why the contender cannot run this job here, or ""."""
         return self._of.why_not(job)
 
     def command(self, end: str, job: Job) -> list[str]:
-        """The program of one end."""
+        """Return the command of one end."""
         if end == "send":
             return self._of.command(end, job)
         return [sys.executable, "-m", "deploy.bench.peers.arrivals", job.as_json()]
 
 
 async def pacing(settings: BenchSettings) -> list[Row]:
-    """A row for each rate and source."""
+    """Measure each rate and source; return a row each."""
     rows = []
     with open_place(settings.path, ETHERNET_MTU) as place:
         for rate, contender in itertools.product(settings.rates, settings.contenders_of("pacing")):
@@ -58,16 +58,16 @@ async def pacing(settings: BenchSettings) -> list[Row]:
 
 
 async def _paced(contender: Contender, rate: int, place: BenchNetwork, settings: BenchSettings) -> Row:
-    """What came of one rate, in octets of packets a second."""
+    """Measure one rate, in octets of packets a second."""
     each = rate / (SIZE + DATA_HEADER_OCTETS)
-    # So many and not so long: what waits in the source's queue is to be measured too.
+    # The job sets a number of messages and no duration, because the time in the source's queue counts as well.
     job = settings.job(place, SIZE, rate=each, messages=max(1, round(each * settings.seconds)))
     outcome = await transfer(_Watched(contender), attrs.evolve(job, window=min(job.window, rate)))
     seen = outcome.receiver.said
     seconds = (seen["last_ns"] - seen["first_ns"]) / 1e9
     measured = seen["later_octets"] / seconds if seconds else 0.0
     said = f"{measured * 8 / 1e6:,.2f} Mbit/s, {sender_share(outcome):.0%} of a core"
-    settings.say(f"{contender.title}, {format_rate(rate)} asked: {said}")
+    settings.say(f"{contender.title}, set to {format_rate(rate)}: {said}")
     return _figures(outcome, measured) | {
         "off": round(measured / rate - 1, 5),
         "burst_ms": round(seen["burst_ns"] / MILLISECOND, 3),
@@ -76,7 +76,10 @@ async def _paced(contender: Contender, rate: int, place: BenchNetwork, settings:
 
 
 def _allowed_ns(job: Job) -> int:
-    """The longest burst that the source's own parameters allow: the bucket, which takes one packet at least."""
+    """Return the longest burst that the source's parameters allow.
+
+    The token bucket holds one packet at least.
+    """
     asked = source_parameters(attrs.asdict(job, recurse=False) | {"max_datagram": job.max_datagram})
     known = {name: asked[name] for name in ("max_tpdu", "txw_max_rte")}
     return Pacer(attrs.evolve(Parameters(), **known)).burst_ns

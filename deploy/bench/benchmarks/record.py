@@ -1,4 +1,4 @@
-"""`pgm bench record`: what recording costs, at a share of what the disk takes, measured in the same run."""
+"""`pgm bench record`: cost of recording at a share of the disk's measured rate."""
 
 from __future__ import annotations
 
@@ -28,14 +28,18 @@ parents = ["source"]
 
 
 async def record(settings: BenchSettings) -> list[Row]:
-    """What recording costs a receiver at 60 % of the disk's rate, and repairs at 60 % of it and above."""
+    """Measure recording by a receiver and by a repairer; return their rows.
+
+    The receiver runs at 60 % of the disk's rate. The repairer runs at 60 % and above the disk's rate.
+    """
     return [*await receivers(settings), *await repairs(settings)]
 
 
 async def receivers(settings: BenchSettings) -> list[Row]:
-    """Rows of a receiver that records and of one that does not, at 60 % of the disk's rate of sequential writes and syncs.
+    """Measure a receiver with and without recording; return their rows.
 
-    The disk is that of the folder for temporary files, `TMPDIR`.
+    The stream has 60 % of the disk's rate of sequential writes with syncs. The disk holds the folder for temporary
+    files, `TMPDIR`.
     """
     need_arrow()
     settings.say(f"writing to {settings.folder} for {settings.seconds:g} s")

@@ -1,4 +1,4 @@
-"""What both parts of `pgm bench record` do: measure the disk, and run one stream through a tree."""
+"""Disk measurement and stream run of `pgm bench record`."""
 
 from __future__ import annotations
 
@@ -41,13 +41,19 @@ streams = ["numbers"]
 
 
 def head(place: BenchNetwork, rate: int, window: str) -> str:
-    """The start of a topology file, up to its source at host 0: one stream of `rate` octets a second on segment 0."""
+    """Return the start of a topology file, up to and including its source.
+
+    The source at host 0 has one stream of `rate` octets a second on segment 0.
+    """
     where = {"group": place.group(0), "port": place.port, "network": place.network(0)}
     return _HEAD.format(rate=rate, window=window, source=place.seat(0, 0).address, **where)
 
 
 def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().record_sync_bytes) -> float:
-    """Octets a second that go to the disk in a row, a MiB at a time at most, synced as often as an archive is."""
+    """Return the disk's rate of sequential writes, in octets a second.
+
+    A write has at most 1 MiB. Syncs are as frequent as those of an archive.
+    """
     block = os.urandom(min(MIB, sync_octets))
     path = folder / "probe"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -64,7 +70,7 @@ def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().reco
 
 
 async def heard_or_ended(heard: trio.Event, ended: trio.Event) -> None:
-    """Wait until the desk has heard the end, or has ended without."""
+    """Wait until the receiver has reported the end of the stream, or has ended."""
     async with open_plain_nursery() as nursery:
 
         async def wait(event: trio.Event) -> None:
@@ -84,8 +90,10 @@ async def run_tree(
     verb: str = "run",
     elements: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """One stream from `source` to `desk`; gives the desk's account, the seconds from the first message until it heard the end,
-    and the last snapshots of `elements`. Raises `ProcessError`.
+    """Send one stream from `source` to `desk` and return the result of `desk`.
+
+    The result also has the seconds from the first message to the end of the stream, and the last snapshots of
+    `elements`. Raises `ProcessError`.
     """
     closed = trio.Event()
 

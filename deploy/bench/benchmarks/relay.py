@@ -1,4 +1,4 @@
-"""`pgm bench relay`: what an element in the path costs, in throughput and in CPU for a packet."""
+"""`pgm bench relay`: cost of an element in the path, in rate and in CPU time."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from pgm.errors import ProcessError
 
 SIZE = 1400
 _START_S = 60.0
-_SHARE = 0.8  # of what the CPU of all processes would allow
-# The most CPU an element may take for a packet, as a multiple of that of others.
+_SHARE = 0.8  # of the rate that the CPU time of all processes would allow
+# Highest CPU time of an element for a packet, as a multiple of other processes' CPU time.
 _MOST_CPU = {"aggregator": {"cpu_of_ends": 1.2}, "repairer": {"cpu_of_receiver": 1.3}}
 _LAYOUTS = ("", "aggregator", "repairer")
 
 
 @asynccontextmanager
 async def _relay(place: BenchNetwork, role: str, file: str, folder: str) -> AsyncIterator[Peer | None]:
-    """The process in the middle, if there is one."""
+    """Run the element between the ends, if `role` names one."""
     if not role:
         yield None
         return
@@ -44,16 +44,19 @@ async def _relay(place: BenchNetwork, role: str, file: str, folder: str) -> Asyn
 
 @attrs.frozen
 class _Found:
-    """What was found with a role in the path: the lossless maximum, the CPU that the element took for each outcome, and its memory."""
+    """Lossless maximum with an element in the path, and the element's resources."""
 
     maximum: Maximum
     row: Row
-    relay_cpu_s: dict[int, float]  # by id of an outcome
+    relay_cpu_s: dict[int, float]  # seconds of CPU by id of a trial's result
     peak_octets: int
 
 
 async def relay(settings: BenchSettings) -> list[Row]:
-    """Rows: direct, through an aggregator, through a repairer, which take turns."""
+    """Measure direct, through an aggregator and through a repairer, interleaved.
+
+    Returns a row for each layout.
+    """
     contender = OursTrio()
     found = await by_turns([partial(_measured, contender, role, settings) for role in _LAYOUTS])
     rows: list[Row] = []
@@ -67,7 +70,7 @@ async def relay(settings: BenchSettings) -> list[Row]:
 
 
 async def _measured(contender: Contender, role: str, settings: BenchSettings, searcher: Searcher) -> _Found | str:
-    """What was found, or why nothing was."""
+    """Return the measured maximum, or the reason of a failure."""
     try:
         with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
             return await _searched(contender, role, place, settings, searcher)
@@ -81,7 +84,7 @@ async def _searched(
     file = chain(settings.folder, place, role, settings.rcvbuf)
     job = settings.job(place, SIZE, file=str(file))
     relay_cpu_s: dict[int, float] = {}
-    kept: list[TrialResult] = []  # so that no id is used twice
+    kept: list[TrialResult] = []  # keeps results alive, so that ids stay unique
     peak = 0
 
     async def run(rate: float) -> TrialResult:
@@ -94,7 +97,7 @@ async def _searched(
                 relay_cpu_s[id(outcome)], peak = usage.cpu_s - before, usage.peak_octets
         asked = f"{rate * SIZE / 1e6:,.0f} MB/s" if rate else "flat out"
         said = f"{contender.title}, {f'through a relaying {role}' if role else 'direct'}, {asked}"
-        settings.say(f"{said}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'whole'}")
+        settings.say(f"{said}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'lossless'}")
         kept.append(outcome)
         return outcome
 
@@ -121,7 +124,8 @@ def _costs(found: _Found, role: str, direct: Row | None) -> Row:
         ends = cpu["source"] + cpu["receiver"]
         row["of_direct"] = round(best.mb_per_s / direct["mb_per_s"], 4)
         row["wanted"] = round(_SHARE * ends / sum(cpu.values()), 4)
-        # The same from what a packet costs the ends where nothing is between them, which is what gives direct its rate.
+        # Another bound, from the ends' CPU time for a packet without an element. The direct rate follows from that CPU
+        # time.
         alone_us, all_us = (sum(one["cpu_us_per_packet"].values()) for one in (direct, row))
         row["cpu_allows"] = round(_SHARE * alone_us / all_us, 4)
         row["cpu_of_ends"] = round(cpu[role] / ends, 3)

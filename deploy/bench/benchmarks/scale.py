@@ -1,4 +1,4 @@
-"""`pgm bench scale`: what more receivers cost each of them, and what they cost the source of a large tree."""
+"""`pgm bench scale`: cost of more receivers, for each receiver and for the source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pgm.topology.plan import plan_all
 from pgm.units import MICROSECOND
 
 SIZE = 1400
-_RATE = 10_000  # packets a second: what several receivers on few cores can take
+_RATE = 10_000  # packets a second: a rate for several receivers on few cores
 _START_S = 60.0
 _SPARE_S = 60.0
 _SIM_MESSAGES = 200
@@ -36,7 +36,7 @@ _DELAY = 50 * MICROSECOND
 
 
 async def scale(settings: BenchSettings) -> list[Row]:
-    """Rows: real processes on this machine, then the simulator."""
+    """Measure real processes, then simulated trees; return a row for each count."""
     rows = []
     for count in settings.receivers:
         rows.append(await _processes(count, settings))

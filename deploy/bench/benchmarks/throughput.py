@@ -1,4 +1,4 @@
-"""`pgm bench throughput`: the lossless maximum of everybody, by message size."""
+"""`pgm bench throughput`: lossless maximum of each contender by message size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pgm.errors import ProcessError
 
 
 async def throughput(settings: BenchSettings) -> list[Row]:
-    """Rows of all contenders for all sizes."""
+    """Measure all contenders at all sizes; return their rows."""
     rows = []
     for size in settings.sizes:
         with open_place(settings.path, mtu_of(size)) as place:
@@ -27,7 +27,7 @@ async def throughput(settings: BenchSettings) -> list[Row]:
 
 
 async def contended(benchmark: str, job: Job, settings: BenchSettings) -> list[Row]:
-    """The rows of all contenders of a benchmark, who take turns."""
+    """Measure all contenders of a benchmark interleaved; return their rows."""
     contenders = settings.contenders_of(benchmark)
     rows = await by_turns([partial(_row, benchmark, one, job, settings) for one in contenders])
     for row in rows:
@@ -36,7 +36,10 @@ async def contended(benchmark: str, job: Job, settings: BenchSettings) -> list[R
 
 
 async def _row(benchmark: str, contender: Contender, job: Job, settings: BenchSettings, searcher: Searcher) -> Row:
-    """The row of one contender: its lossless maximum, or why it has none."""
+    """Return the row of one contender.
+
+    The row has the lossless maximum, or the reason of a failure.
+    """
     row: Row = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
     why_not = contender.why_not(job)
@@ -57,14 +60,17 @@ async def lossless_maximum(
     prepare: Callable[[], None] = lambda: None,
     title: str = "",
 ) -> Maximum:
-    """Search for it, saying how it goes; `prepare` makes the path ready for a trial. Raises `ProcessError`."""
+    """Search the lossless maximum and report progress.
+
+    `prepare` sets the path up before each trial. Raises `ProcessError`.
+    """
 
     async def run(rate: float) -> TrialResult:
         async with searcher.trial():
             prepare()
             outcome = await transfer(contender, attrs.evolve(job, rate=rate))
         asked = f"{rate * job.size / 1e6:,.0f} MB/s" if rate else "flat out"
-        verdict = outcome.flaw or "whole"
+        verdict = outcome.flaw or "lossless"
         settings.say(
             f"{contender.title}, {title or f'{job.size:,} octets'}, {asked}: {outcome.mb_per_s:,.1f} MB/s, {verdict}"
         )
@@ -74,7 +80,7 @@ async def lossless_maximum(
 
 
 def figures(contender: Contender, found: Maximum) -> Row:
-    """What was measured at the lossless maximum."""
+    """Return the figures measured at the lossless maximum."""
     best = found.median
     if best is None:
         nothing = {"messages_per_s": 0, "mb_per_s": 0.0, "packets_per_s": 0, "cpu_s": 0.0, "lost": 0}

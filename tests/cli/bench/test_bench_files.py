@@ -34,9 +34,9 @@ def test_the_median_counts_and_what_failed_is_told() -> None:
     runs = [Transfer(seconds, 1.0, 0.5, "") for seconds in (9.0, 4.0, 5.0)]
     row = figures(runs, 1_000_000_000, 0)
     assert (row["seconds"], row["mb_per_s"], row["failed"], row["runs_seconds"]) == (5.0, 200.0, 0, [9.0, 4.0, 5.0])
-    row = figures([*runs[:2], Transfer(0.1, 0.0, 0.0, "not every copy is whole")], 1000, 200_000_000)
+    row = figures([*runs[:2], Transfer(0.1, 0.0, 0.0, "a copy is incomplete")], 1000, 200_000_000)
     assert (row["seconds"], row["failed"], row["rate"]) == (6.5, 1, "1600Mbit/s")
-    assert row["limited_by"] == "not every copy is whole"
+    assert row["limited_by"] == "a copy is incomplete"
     row = figures([Transfer(0.1, 0.0, 0.0, "the sender ended with 1")], 1000, 0)
     assert "seconds" not in row
 

@@ -203,10 +203,10 @@ def test_one_stall_of_the_machine_decides_nothing(stalls: set[int]) -> None:
 def test_a_rate_at_which_a_run_was_not_whole_says_so() -> None:
     line = Line(capacity=80_000, fastest=100_000)
     first = found(line)
-    assert (first.stumbles, "not whole" in limited_by(RawGso(), first)) == (0, False)
+    assert (first.stumbles, "this rate failed" in limited_by(RawGso(), first)) == (0, False)
     stalled = found(Stalling(frozenset({len(line.rates) - 1})))  # the last of those in a row
     assert stalled.stumbles == 1
-    assert "one run at this rate was not whole" in limited_by(RawGso(), stalled)
+    assert "one run at this rate failed" in limited_by(RawGso(), stalled)
     assert first.median is not None
     assert stalled.median is not None
     assert stalled.median.rate == first.median.rate
@@ -419,11 +419,11 @@ def test_bench_remarks_name_row_and_exit_status() -> None:
         "why_not": "ours-trio (send) ended with code 1\n  a\n  b: c",
     }
     assert remarks([row]) == [
-        "pgm, trio, 1,400 octets, 100bit/s: took no part: ours-trio (send) ended with code 1: b: c"
+        "pgm, trio, 1,400 octets, 100bit/s: did not run: ours-trio (send) ended with code 1: b: c"
     ]
     of_jumbo = {"benchmark": "messages", "title": "pgm", "size": 70, "mtu": 9000, "limited_by": "its sender"}
     assert remarks([of_jumbo]) == ["pgm, 70 octets, MTU 9,000: its sender"]
-    assert remarks([row | {"why_not": "not here"}])[0].endswith("took no part: not here")
+    assert remarks([row | {"why_not": "not here"}])[0].endswith("did not run: not here")
 
 
 @pytest.mark.parametrize("receivers", [51, 13_000, MOST_SIMULATED])
@@ -473,5 +473,5 @@ def test_a_contender_that_answers_nothing_is_not_the_fastest(monkeypatch: pytest
 
     monkeypatch.setattr("deploy.bench.benchmarks.latency.pair", pair)
     contender: Any = RawGso()
-    with pytest.raises(ProcessError, match="none of 1 questions was answered"):
+    with pytest.raises(ProcessError, match="none of 1 requests was answered"):
         trio.run(trips, contender, Job(Loopback(1500), 100, seconds=0.1))
