@@ -1,4 +1,4 @@
-"""Multicast that is sent and heard: by this machine itself, and by others that probe at the same time."""
+"""Multicast probes: this machine and others send, and hear each other."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import SegmentPlan
 
 PACKETS = 5
-_PATIENCE_S = 0.5  # for the own packets, which the kernel gives back at once
-_AGAIN_S = 0.25  # between two rounds while others are listened for
-_MOST_HOSTS = 64  # that are remembered
-_MARK = b"pgm-doctor"  # no PGM packet: nodes that run count it as rejected
+_PATIENCE_S = 0.5  # until own packets return; the kernel returns them at once
+_AGAIN_S = 0.25  # between two rounds of probes during --listen
+_MOST_HOSTS = 64  # remembered for a segment
+_MARK = b"pgm-doctor"  # not a PGM packet: running nodes count it as rejected
 _SAID = re.compile(rb"pgm-doctor ([\w.-]{1,63}) ([0-9a-f]{16}) ")
 _LARGEST = 65_536
-OnHeard = Callable[[str, str], None]  # is told the segment and the host, once for each
+OnHeard = Callable[[str, str], None]  # called with segment and host, once for each pair
 
 
 @attrs.define(eq=False)
 class _Probe:
-    """One segment, and what came of it."""
+    """Probe of one segment, with its results."""
 
     segment: SegmentPlan
     sockets: SegmentSockets
@@ -45,7 +45,7 @@ class _Probe:
     hosts: set[str] = attrs.field(factory=set)
 
     def send(self, count: int) -> None:
-        """Send some packets to the group."""
+        """Send packets to the group."""
         is_raw = self.segment.transport == "ip"
         to = socket_name(
             self.segment.group, 0 if is_raw else self.segment.port, self.sockets.interface, self.sockets.family
@@ -58,7 +58,7 @@ class _Probe:
                 self.refused = error.strerror or str(error)
 
     def hear(self, sock: socket.socket) -> None:
-        """Read all that waits."""
+        """Read all packets that are waiting."""
         while True:
             try:
                 octets = sock.recv(_LARGEST)
@@ -75,7 +75,11 @@ class _Probe:
 
 
 def probe(segments: Mapping[SegmentPlan, int], listen_s: float, on_heard: OnHeard) -> Iterator[HostFinding]:
-    """Send packets of so many octets on each segment and say what came back; hear others for so many seconds, or until Ctrl-C."""
+    """Send packets on each segment and report the packets that returned.
+
+    `segments` gives the octets of a packet for each segment. For `listen_s` seconds, or until Ctrl-C, packets of other
+    machines are reported as well.
+    """
     probes: list[_Probe] = []
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
@@ -89,14 +93,14 @@ def probe(segments: Mapping[SegmentPlan, int], listen_s: float, on_heard: OnHear
             assert one.sockets.group is not None
             selector.register(one.sockets.group, selectors.EVENT_READ, one)
             probes.append(one)
-        with contextlib.suppress(KeyboardInterrupt):  # enough listened
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends the listening early
             _exchange(selector, probes, listen_s)
     for one in probes:
         yield from _judged(one, is_listening=listen_s > 0)
 
 
 def _open(segment: SegmentPlan, packet: int, on_heard: OnHeard) -> _Probe:
-    """Sockets like those of a receiver that nobody addresses: beside whichever nodes run."""
+    """Open sockets like a receiver's, which work beside running nodes."""
     heard = attrs.evolve(segment, address=None, upstream=True, downstream=False)
     nonce = os.urandom(8).hex().encode()
     host = re.sub(rb"[^\w.-]", b"-", socket.gethostname().encode())[:63] or b"-"
@@ -122,18 +126,18 @@ def _exchange(selector: selectors.BaseSelector, probes: Sequence[_Probe], listen
 
 def _judged(one: _Probe, *, is_listening: bool) -> Iterator[HostFinding]:
     segment = one.segment
-    name, text = segment.name, f"all that was sent to {segment.where}"
+    name, text = segment.name, f"all packets sent to {segment.where}"
     found = f"{one.back} of {one.sent} packets of {len(one.packet)} octets came back"
     port = "ip protocol 113" if segment.transport == "ip" else f"udp dport {segment.port}"
     family = "ip6" if needs_scope(segment.group) or ":" in segment.group else "ip"
-    remedy = f"allow it in the firewall: nft list ruleset; nft add rule inet filter input {family} daddr {segment.group} {port} accept"
+    remedy = f"allow the packets in the firewall: nft list ruleset; nft add rule inet filter input {family} daddr {segment.group} {port} accept"
     if one.refused:
         yield fault(
             "multicast",
             name,
             f"not sent: {one.refused}",
             text,
-            "look at the MTU, and at the firewall: nft list ruleset",
+            "check the MTU and the firewall: nft list ruleset",
         )
     elif one.back < one.sent:
         yield fault("multicast", name, found, text, remedy)
@@ -142,5 +146,5 @@ def _judged(one: _Probe, *, is_listening: bool) -> Iterator[HostFinding]:
     if is_listening and one.hosts:
         yield ok("other machines", name, f"heard {', '.join(sorted(one.hosts))}")
     elif is_listening:
-        remedy = "run the same there at the same time; else look at VLANs, at IGMP snooping without a querier, at multicast_hops"
-        yield advice("other machines", name, "heard none", "those of the segment", remedy)
+        remedy = "run the same command there at the same time; else check VLANs, IGMP snooping without a querier, and multicast_hops"
+        yield advice("other machines", name, "none heard", "the machines of the segment", remedy)

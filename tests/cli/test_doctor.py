@@ -148,8 +148,8 @@ def test_a_buffer_that_holds_a_moment_of_the_stream_is_a_fault(tmp_path: Path) -
 
 
 def test_wrong_words(tree: Path) -> None:
-    invoked("doctor", "--node", "desk-1").complains(2, "nodes and segments are those of a topology file")
-    invoked("doctor", tree, "--listen", "1").complains(2, "--listen goes with --probe")
+    invoked("doctor", "--node", "desk-1").complains(2, "--node and --probe need a topology file")
+    invoked("doctor", tree, "--listen", "1").complains(2, "--listen needs --probe")
     invoked("doctor", ROOT / "deploy/topologies/trading-floor.toml").complains(2, "has an address of this machine")
     alone = invoked("doctor", "--json").json
     assert (alone["nodes"], "sockets" in by_check(alone)) == ([], False)
