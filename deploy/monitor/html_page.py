@@ -1,4 +1,7 @@
-"""The pages of `pgm monitor` for people: the tree with its numbers, and one node. The same text that `pgm top` shows."""
+"""Pages of `pgm monitor` for people: the tree with its numbers, and one node.
+
+The cells have the same text as `pgm top`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
 
 _SHOWN = [key for key in FIGURES if key != "topology"]
-_DEEPEST = 6  # levels that are moved in; those below stand where this one stands
-_REFRESH_S = 5  # without scripts
+_DEEPEST = 6  # levels of indentation; deeper nodes are indented as this level is
+_REFRESH_S = 5  # of a page without scripts
 _HEAD = """<!doctype html>
 <html lang="en">
 <head>
@@ -27,12 +30,12 @@ _HEAD = """<!doctype html>
 <noscript><meta http-equiv="refresh" content="{seconds}"></noscript>
 </head>
 <body>
-<p id="silent" hidden>The monitor does not answer any more; this is what it said last.</p>
+<p id="silent" hidden>The monitor has stopped answering; these are its last numbers.</p>
 """
 
 
 def overview(view: TreeView) -> str:
-    """All nodes, a table for each topology."""
+    """Return the page of all nodes, with one table for each topology."""
     names = list(dict.fromkeys(node.topology for node in view.nodes))
     parts = [_facts(view)]
     for name in names:
@@ -48,7 +51,7 @@ def overview(view: TreeView) -> str:
 
 
 def one_node(view: TreeView, node: NodeRecord) -> str:
-    """Everything that one node says of itself."""
+    """Return the page of one node, with all tables of its snapshot."""
     title = f"{node.role} {node.name}"
     head = f'<p><a href="/">all nodes</a> / {html.escape(node.topology)}</p><h1>{html.escape(title)}</h1>'
     parts = [f"<p class={_kind(node)}>{html.escape(FIGURES['state'].text(node))}</p>"]
@@ -71,14 +74,14 @@ def _page(title: str, head: str, parts: Iterable[str], view: TreeView) -> str:
 
 
 def _facts(view: TreeView) -> str:
-    """The whole in five numbers."""
+    """Return the summary of all nodes in five numbers."""
     up = [node for node in view.nodes if node.is_up]
     away = len(view.nodes) - len(up)
     repaired, local = total_of(up, "repaired_sqns"), total_of(up, "repaired_locally")
     lost = sum(lost_of(node) for node in view.nodes)
     facts = [
         (f"{len(up)}", "nodes up", ""),
-        (f"{away}", "not there", "bad" if away else ""),
+        (f"{away}", "nodes absent", "bad" if away else ""),
         (
             f"{sum(FIGURES['out'].number(node) for node in up if node.role == 'source'):,.0f}",
             "packets/s sent by sources",
@@ -122,7 +125,7 @@ def _align(key: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int]) -> str:
-    """A table, of which some columns are words."""
+    """Return a table whose columns `words` are aligned left."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         kinds = (" class=t" if at in words else "" for at in range(len(cells)))

@@ -1,4 +1,4 @@
-"""The screen of `pgm top`: a table of all nodes, and one node in detail."""
+"""Screen of `pgm top`: a table of all nodes, and one node in detail."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ from deploy.status.detail import details
 from deploy.terminal.output import refused
 from pgm.errors import PgmError
 
-EVERY_S = 1.0  # nodes read their rates so often
-_PADDING = 2  # characters of a cell besides its text
-_LINES = 3  # of the screen besides the rows: headline, headings, keys
+EVERY_S = 1.0  # nodes update their rates at this interval
+_PADDING = 2  # characters of a cell around its text
+_LINES = 3  # of the screen around the rows: headline, headings and keys
 _ASKING = "asking the nodes"
 _BAR = 2  # characters of the scroll bar
-_LEAST_EVENT = 24  # characters of the last event, or it is left out
+_LEAST_EVENT = 24  # characters of the last event, below which the column is left out
 _STYLES = {NodeState.UP: "", NodeState.STUCK: "yellow", NodeState.GONE: "dim red", NodeState.ABSENT: "dim"}
 
 
 def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
-    """The columns for which there is room, with the width of each: what ranks highest is left out first."""
+    """Return the columns that fit into `width`, with the width of each.
+
+    Columns of the highest rank are left out first.
+    """
     widths = {
         key: max([len(figure.heading) + 1, *(len(figure.text(node)) for node in nodes)])
         for key, figure in FIGURES.items()
@@ -51,7 +54,10 @@ def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
 
 
 def in_order(nodes: Sequence[NodeRecord], key: str, *, falling: bool) -> list[NodeRecord]:
-    """Sorted by a column; what has no number stands last. Nodes come in the tree's order, which holds among equals."""
+    """Return nodes sorted by a column, nodes without a value last.
+
+    Nodes with equal values keep the order of the tree.
+    """
     value = FIGURES[key].value
 
     def number(node: NodeRecord) -> tuple[bool, Value]:
@@ -62,7 +68,10 @@ def in_order(nodes: Sequence[NodeRecord], key: str, *, falling: bool) -> list[No
 
 
 class NodeScreen(Screen[None]):
-    """Everything that one node says of itself, as `pgm status --detail` shows it, and how to listen to its streams."""
+    """Screen of one node, with the tables of `pgm status --detail`.
+
+    The screen also has commands to listen to the node's streams.
+    """
 
     BINDINGS: ClassVar = [Binding("escape,enter,backspace", "app.pop_screen", "back", key_display="esc")]
 
@@ -71,50 +80,50 @@ class NodeScreen(Screen[None]):
         self.key = key
 
     def compose(self) -> ComposeResult:
-        """A page to scroll in, and the keys."""
+        """Add a scrollable page, and the keys."""
         with VerticalScroll(id="page"):
             yield Static(id="detail")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Show what is known already."""
+        """Show the view that is known already."""
         self.show(cast("TopApp", self.app).view)
 
     def on_resize(self) -> None:
-        """Make the tables as wide as the terminal now is."""
+        """Fit the tables to the new width of the terminal."""
         self.show(cast("TopApp", self.app).view)
 
     def show(self, view: TreeView | None) -> None:
-        """Show the node as it stands in a view."""
+        """Show the node as it is in a view."""
         node = next((one for one in view.nodes if (one.topology, one.name) == self.key), None) if view else None
         self.query_one("#detail", Static).update(Group(*self._parts(node)))
 
     def _parts(self, node: NodeRecord | None) -> list[RenderableType]:
         if node is None:
-            return [Text(f"{self.key[1]} is gone and forgotten", "red")]
+            return [Text(f"{self.key[1]} has been gone for too long and is no longer shown", "red")]
         if node.snapshot is None:
-            return [Text(f"{node.name} does not run on this machine, as this user")]
+            return [Text(f"{node.name} does not run on this machine as this user")]
         parts: list[RenderableType] = []
         if not node.is_up:
             parts.append(
-                Text(f"{node.state.value} for {span(time.monotonic() - node.since_s)}; this was the last:", "red")
+                Text(f"{node.state.value} for {span(time.monotonic() - node.since_s)}; the last numbers are:", "red")
             )
         parts += details(node.snapshot, self.app.size.width - 4)
         listening = command_lines(node.snapshot)
         if listening:
-            parts.append(Text("to see the messages, without asking for repairs", "bold"))
+            parts.append(Text("to see the messages without sending NAKs", "bold"))
             parts += [Text(line, no_wrap=False, overflow="fold") for line in listening]
         return parts
 
 
 class _Table(DataTable[Text]):
-    """The table, which says what enter does."""
+    """Table with a name for the enter key."""
 
     BINDINGS: ClassVar = [Binding("enter", "select_cursor", "detail")]
 
 
 class TopApp(App[None]):
-    """The table. Asks the nodes every `EVERY_S`."""
+    """Application with the table of nodes, which are asked every `EVERY_S`."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -134,24 +143,24 @@ class TopApp(App[None]):
     def __init__(self, nodes: NodeWatch) -> None:
         super().__init__()
         self.view: TreeView | None = None
-        self._refusal: PgmError | None = None  # why nobody could be asked just now
+        self._refusal: PgmError | None = None  # the reason why the last attempt to ask the nodes failed
         self._watched = nodes
         self._sorted_by: str | None = None  # None: the order of the tree
         self._falling = False
         self._paused = False
         self._columns: dict[str, int] = {}
         self._heads: list[str] = []
-        self._cells: list[list[tuple[str, str]]] = []  # as shown: text and style
-        self._order: list[tuple[str, str]] = []  # of the rows: topology and name
+        self._cells: list[list[tuple[str, str]]] = []  # text and style, as shown
+        self._order: list[tuple[str, str]] = []  # topology and name of each row
 
     def compose(self) -> ComposeResult:
-        """A line, the table, the keys."""
+        """Add the headline, the table and the keys."""
         yield Static(_ASKING, id="head")
         yield _Table(cursor_type="row", show_row_labels=False)
         yield Footer(show_command_palette=False)
 
     def on_ready(self) -> None:
-        """Begin to ask, now that there is something to show answers on."""
+        """Start to ask the nodes, now that the widgets exist."""
         self.run_worker(self._watch())
 
     async def _watch(self) -> None:
@@ -159,7 +168,7 @@ class TopApp(App[None]):
             if not self._paused:
                 try:
                     self.view, self._refusal = await asyncio.to_thread(self._watched.look), None
-                except OSError as error:  # too many files are open, mostly, and perhaps not for long
+                except OSError as error:  # mostly too many open files, perhaps for a moment only
                     self._refusal = refused(error)
                 except PgmError as error:
                     self._refusal = error
@@ -167,11 +176,11 @@ class TopApp(App[None]):
             await asyncio.sleep(EVERY_S)
 
     def on_resize(self) -> None:
-        """Another width has room for other columns."""
+        """Choose the columns for the new width."""
         self.refresh_nodes()
 
     def refresh_nodes(self) -> None:
-        """Show the last view: here, and in the detail that lies above."""
+        """Show the last view in the table, and in an open detail screen."""
         self.screen_stack[0].query_one("#head", Static).update(self._headline())
         if self.view is None:
             return
@@ -244,13 +253,13 @@ class TopApp(App[None]):
         return self._order[row] if 0 <= row < len(self._order) else None
 
     def on_data_table_row_selected(self) -> None:
-        """Enter, or a click on the row of the cursor."""
+        """Open the detail screen after enter, or after a click on the current row."""
         picked = self._picked()
         if picked is not None and not isinstance(self.screen, NodeScreen):
             self.push_screen(NodeScreen(picked))
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        """Sort by the column that was clicked; once more turns it round."""
+        """Sort by the clicked column; a second click reverses the order."""
         key = str(event.column_key.value)
         if key == self._sorted_by:
             self._falling = not self._falling
@@ -262,7 +271,7 @@ class TopApp(App[None]):
         self._sorted_by, self._falling = key, not FIGURES[key].is_text
 
     def action_sort(self, step: int) -> None:
-        """Sort by the next column to the right, or to the left."""
+        """Sort by the next column to the right or to the left."""
         keys = list(self._columns)
         if not keys or isinstance(self.screen, NodeScreen):
             return
@@ -271,22 +280,22 @@ class TopApp(App[None]):
         self.refresh_nodes()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Reverse the order."""
         self._falling = not self._falling
         self.refresh_nodes()
 
     def action_tree(self) -> None:
-        """As they stand in the tree: sources first."""
+        """Return to the order of the tree, with sources first."""
         self._sorted_by = None
         self.refresh_nodes()
 
     def action_pause(self) -> None:
-        """Let the picture stand still, or go on."""
+        """Pause or resume the updates."""
         self._paused = not self._paused
         self.refresh_nodes()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In the detail there is nothing to sort or to open."""
+        """Disable sorting while the detail screen is open."""
         is_above = len(self.screen_stack) > 1
         return not (is_above and action in ("sort", "reverse", "tree"))
 

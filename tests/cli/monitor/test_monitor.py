@@ -249,7 +249,7 @@ def test_a_crowd_is_told_to_come_again() -> None:
     [
         ("127.0.0.1", None, ""),
         ("::1", None, ""),
-        ("0.0.0.0", None, "whoever reaches 0.0.0.0 can read the numbers"),
+        ("0.0.0.0", None, "any host that reaches 0.0.0.0 can read the numbers"),
         ("10.0.0.1", TOKEN, "the token travels in clear text"),
     ],
 )

@@ -202,7 +202,7 @@ def test_without_room_for_files_json_is_one_error_with_its_remedy(monkeypatch: p
 
 def test_on_a_terminal_and_what_it_says_to_copy(tree: Processes) -> None:
     _is_drawn_and_ends(tree)
-    invoked("top").complains(2, "draws on a terminal", "pgm status FILE --watch")
+    invoked("top").complains(2, "needs a terminal", "pgm status FILE --watch")
     lines = [json.loads(line) for line in invoked("top", tree.name, "--json").out.splitlines()]
     assert [row["node"] for row in lines] == ["source", "desk-1"]
     with blocking.open_receiver(tree.file, node="desk-3", answer="yes"):
