@@ -13,7 +13,7 @@ import attrs
 import click
 import trio
 
-from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, chosen_for_files
+from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, select_file_contenders
 from deploy.bench.benchmarks.files import files
 from deploy.bench.benchmarks.idle import idle
 from deploy.bench.benchmarks.latency import latency
@@ -24,15 +24,15 @@ from deploy.bench.benchmarks.relay import relay
 from deploy.bench.benchmarks.repair import repair
 from deploy.bench.benchmarks.scale import scale
 from deploy.bench.benchmarks.throughput import throughput
-from deploy.bench.contenders.registry import CONTENDERS, chosen, require_known
+from deploy.bench.contenders.registry import CONTENDERS, require_known, select_contenders
 from deploy.bench.lan import MOST_RECEIVERS
-from deploy.bench.machine import complaint, describe
+from deploy.bench.machine import describe, load_warning
 from deploy.bench.peers.messages import NUMBER_OCTETS
 from deploy.bench.plot import plot, require_kind, require_matplotlib
 from deploy.bench.ratios import Ratios, ratios_of
 from deploy.bench.settings import SIZES, BenchSettings, Row, allowed_buffer
 from deploy.bench.tree import MOST_SIMULATED
-from deploy.bench.view import compared, remarks, shown
+from deploy.bench.view import ratios_table, remarks, rows_table
 from deploy.node.supervisor import heed_signals
 from deploy.terminal.output import command, print_json
 from deploy.terminal.tables import console
@@ -70,14 +70,14 @@ _MOVES = "absolute figures move between machines and with their load; compare th
 
 def _numbers(_: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part) for part in value.split(",")) if value else ()
+        numbers = tuple(int(part) for part in value.split(",")) if value else ()
     except ValueError:
         raise click.BadParameter(
             f"{value!r} is not a list of numbers; separate numbers by commas", param=param
         ) from None
-    if any(number < 1 for number in found):
+    if any(number < 1 for number in numbers):
         raise click.BadParameter("numbers must be 1 or more", param=param)
-    return found
+    return numbers
 
 
 def _names(_: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -98,11 +98,11 @@ def _read_all(
 
 
 def _rates(context: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    found = _read_all(parse_rate, context, param, value)
+    rates = _read_all(parse_rate, context, param, value)
     row = ROWS["txw_max_rte"]
-    if any(not row.low <= rate <= row.high for rate in found):
+    if any(not row.low <= rate <= row.high for rate in rates):
         raise click.BadParameter(f"rates from {row.spell(row.low)} to {row.spell(row.high)}", param=param)
-    return found
+    return rates
 
 
 def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]) -> None:
@@ -124,9 +124,9 @@ def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]
         raise UsageError(f"--contenders does not apply to {' or '.join(names)}", remedy="omit --contenders")
     for name in names:
         if name == "files":
-            chosen_for_files(options["contenders"])
+            select_file_contenders(options["contenders"])
         elif name in _CONTENDED:
-            chosen(name, options["contenders"])
+            select_contenders(name, options["contenders"])
 
 
 def _check_path(names: tuple[str, ...], path: str) -> None:
@@ -265,9 +265,9 @@ def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **op
         _say(f"{machine['cpu']}, {machine['cpus']} processors; socket buffers of {settings.rcvbuf:,} octets")
         show = (lambda _name, _rows: None) if as_json else _show
         trio.run(_run, names, settings, rows, show)
-    notes = [_MOVES, *filter(None, [complaint(machine)])]
+    notes = [_MOVES, *filter(None, [load_warning(machine)])]
     if as_json:
-        ratios = {name: _ratios(name, found) for name, found in rows.items()}
+        ratios = {name: _ratios(name, benchmark_rows) for name, benchmark_rows in rows.items()}
         print_json({"ratios": ratios, "machine": machine, "socket_buffer": options["rcvbuf"], "notes": notes})
     else:
         _say("; ".join([f"load {machine['load']} at the start", *notes]))
@@ -301,11 +301,11 @@ def _ratios(name: str, rows: list[Row]) -> Ratios:
 def _show(name: str, rows: list[Row]) -> None:
     terminal = console()
     terminal.print()
-    terminal.print(shown(name, rows, terminal.width))
+    terminal.print(rows_table(name, rows, terminal.width))
     ratios = _ratios(name, rows)
     if ratios:
         terminal.print()
-        terminal.print(compared(name, rows, ratios, _RATIO_OF[name][1], terminal.width))
+        terminal.print(ratios_table(name, rows, ratios, _RATIO_OF[name][1], terminal.width))
     terminal.print()
     for remark in remarks(rows):
         terminal.print(remark)

@@ -9,9 +9,9 @@ from deploy.bench.trial import TrialResult
 _FULL = 0.9  # share of a core from which the core counts as saturated
 
 
-def limited_by(contender: Contender, found: Maximum) -> str:
+def limited_by(contender: Contender, maximum: Maximum) -> str:
     """Return one line of text that explains a contender's maximum."""
-    best, too_fast = found.median, found.too_fast
+    best, too_fast = maximum.median, maximum.too_fast
     if best is None:
         return f"no rate without loss, not even {_rate(too_fast)}" if too_fast else "nothing arrived"
     parts = []
@@ -23,7 +23,7 @@ def limited_by(contender: Contender, found: Maximum) -> str:
         parts.append(f"too fast {_rate(too_fast)}: {too_fast.flaw}{_drops(too_fast)}{_busy(contender, too_fast)}")
     elif not parts:
         parts.append("limited by its sender, which reached no higher rate")
-    if found.stumbles:
+    if maximum.stumbles:
         parts.append("one run at this rate failed, and the following runs did not")
     return "; ".join(parts)
 
@@ -40,11 +40,13 @@ def receiver_share(outcome: TrialResult) -> float:
 
 def _rate(outcome: TrialResult) -> str:
     """Return the requested rate, and the rate sent if it is lower."""
-    asked, sent = (f"{rate * outcome.size / 1e6:,.0f} MB/s" for rate in (outcome.rate, outcome.offered_per_s))
+    requested, sent = (f"{rate * outcome.size / 1e6:,.0f} MB/s" for rate in (outcome.rate, outcome.offered_per_s))
     if not outcome.rate:
         return f"flat out, at {sent}"
     return (
-        f"at {asked}" if outcome.offered_per_s >= REACHED * outcome.rate else f"at {asked}, of which {sent} were sent"
+        f"at {requested}"
+        if outcome.offered_per_s >= REACHED * outcome.rate
+        else f"at {requested}, of which {sent} were sent"
     )
 
 

@@ -34,7 +34,7 @@ def describe() -> dict[str, Any]:
     }
 
 
-def complaint(machine: dict[str, Any]) -> str:
+def load_warning(machine: dict[str, Any]) -> str:
     """Return a warning about the reliability of figures from this machine, or ""."""
     if machine["load"] > _BUSY_LOAD * machine["cpus"]:
         return f"this machine is busy (load {machine['load']} on {machine['cpus']} processors), which lowers all figures, and lossless rates most of all"

@@ -81,16 +81,16 @@ class Peer:
         Raises `ProcessError` if the process ends first, or after `patience_s` seconds.
         """
         with trio.move_on_after(patience_s):
-            async for said in self._events:
-                if said["event"] == event:
-                    return said
+            async for message in self._events:
+                if message["event"] == event:
+                    return message
             await self.process.wait()
             raise self._failure(f"ended with code {self.process.returncode}")
         raise self._failure(f"did not say {event!r} within {patience_s:.0f} s")
 
-    def _failure(self, what: str) -> ProcessError:
-        said = "".join(f"\n  {line}" for line in self._tail)
-        return ProcessError(f"{self.name} {what}{said}")
+    def _failure(self, event: str) -> ProcessError:
+        output = "".join(f"\n  {line}" for line in self._tail)
+        return ProcessError(f"{self.name} {event}{output}")
 
     async def watch(self) -> None:
         """Read the events and error lines of the process until it ends."""
@@ -99,12 +99,12 @@ class Peer:
             async with self._send_event:
                 assert self.process.stdout is not None
                 async for line in lines_of(self.process.stdout):
-                    said = object_in(line)
-                    if said is None or "event" not in said:
+                    message = object_in(line)
+                    if message is None or "event" not in message:
                         self._tail.append(line)
                         continue
                     try:
-                        self._send_event.send_nowait(said)
+                        self._send_event.send_nowait(message)
                     except trio.WouldBlock:
                         self._tail.append(line)
 

@@ -136,8 +136,8 @@ def why_no_namespaces() -> str:
     if missing:
         return f"{', '.join(missing)} not found: apt-get install util-linux iproute2"
     script = "ip link add probe0 type veth peer name probe1"
-    made = subprocess.run(["unshare", "-rUn", "sh", "-c", script], capture_output=True, text=True, check=False)
-    return "" if made.returncode == 0 else f"no unprivileged network namespaces here: {made.stderr.strip()}"
+    completed = subprocess.run(["unshare", "-rUn", "sh", "-c", script], capture_output=True, text=True, check=False)
+    return "" if completed.returncode == 0 else f"no unprivileged network namespaces here: {completed.stderr.strip()}"
 
 
 class Hosts:
@@ -162,10 +162,10 @@ class Hosts:
         self.run(host, "ip", "link", "set", "lo", "up")
         return host
 
-    def pair(self, one: int, one_name: str, other: int, other_name: str) -> None:
+    def pair(self, first: int, first_name: str, second: int, second_name: str) -> None:
         """Join two hosts by a veth pair, which is down and has no addresses yet."""
-        peer = str(self._holders[other].pid)
-        self.run(one, *f"ip link add {one_name} type veth peer name {other_name} netns {peer}".split())
+        peer = str(self._holders[second].pid)
+        self.run(first, *f"ip link add {first_name} type veth peer name {second_name} netns {peer}".split())
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
         """Return the command line that runs `command` on a host."""
@@ -174,10 +174,10 @@ class Hosts:
 
     def run(self, host: int, *command: str) -> str:
         """Run a command on a host and return its output. Raises `ProcessError`."""
-        done = subprocess.run(self.wrap(host, command), capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ProcessError(f"{' '.join(command)}: {done.stderr.strip()}", remedy="use --path loopback")
-        return done.stdout
+        completed = subprocess.run(self.wrap(host, command), capture_output=True, text=True, check=False)
+        if completed.returncode:
+            raise ProcessError(f"{' '.join(command)}: {completed.stderr.strip()}", remedy="use --path loopback")
+        return completed.stdout
 
     def close(self) -> None:
         """End every namespace."""
@@ -288,8 +288,8 @@ def open_place(path: str, mtu: int, hosts: int = 2) -> Iterator[BenchNetwork]:
     if why_not:
         yield Loopback(mtu, hosts)
         return
-    made = Namespaces(mtu, hosts)
+    namespaces = Namespaces(mtu, hosts)
     try:
-        yield made
+        yield namespaces
     finally:
-        made.close()
+        namespaces.close()

@@ -76,14 +76,18 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
     titles = list(dict.fromkeys(row["title"] for row in rows))
     width = _FILLED / max(1, len(titles))
     for number, title in enumerate(titles):
-        found = {row[by]: row for row in rows if row["title"] == title}
-        places = [at + (number - (len(titles) - 1) / 2) * width for at, group in enumerate(groups) if group in found]
-        values = [found[group].get(key) or 0 for group in groups if group in found]
+        row_of_group = {row[by]: row for row in rows if row["title"] == title}
+        places = [
+            at + (number - (len(titles) - 1) / 2) * width for at, group in enumerate(groups) if group in row_of_group
+        ]
+        values = [row_of_group[group].get(key) or 0 for group in groups if group in row_of_group]
         bars = axis.bar(places, values, width, label=title, color=_colour(title, titles))
         axis.bar_label(bars, [_value(value) for value in values], fontsize=7, padding=1, bbox=_BEHIND_TEXT)
-        for place, group in zip(places, [group for group in groups if group in found], strict=True):
+        for place, group in zip(places, [group for group in groups if group in row_of_group], strict=True):
             if benchmark == "latency":
-                axis.plot([place, place], [found[group]["p50_us"], found[group]["p99_us"]], color="black", lw=1)
+                axis.plot(
+                    [place, place], [row_of_group[group]["p50_us"], row_of_group[group]["p99_us"]], color="black", lw=1
+                )
     axis.set_xticks(range(len(groups)), [label(group, by) for group in groups])
     axis.set_ylabel(name)
     axis.set_title(benchmark, loc="left")
@@ -103,7 +107,9 @@ def _colour(title: str, titles: Sequence[str]) -> Any:
         return other.lower().startswith(prefix)
 
     prefix = next(prefix for prefix in _FAMILIES if is_of(prefix, title))
-    family = [other for other in titles if next(one for one in _FAMILIES if is_of(one, other)) == prefix]
+    family = [
+        other for other in titles if next(candidate for candidate in _FAMILIES if is_of(candidate, other)) == prefix
+    ]
     shade = 0.85 - 0.5 * family.index(title) / max(1, len(family) - 1)
     return matplotlib.colormaps[_FAMILIES[prefix]](shade)
 

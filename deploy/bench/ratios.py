@@ -25,18 +25,18 @@ def ratios_of(rows: Iterable[Row], key: str, by: str = "size") -> Ratios:
     for row in rows:
         if row.get(key):
             groups.setdefault(str(row[by]), []).append(row)
-    return {group: found for group, members in groups.items() if (found := _of_group(members, key))}
+    return {group: group_ratios for group, members in groups.items() if (group_ratios := _group_ratios(members, key))}
 
 
-def part_of(one: float, other: float) -> float | None:
+def part_of(figure: float, reference: float) -> float | None:
     """Return `one` as a share of `other`, or None if `other` is 0."""
-    return round(one / other, 3) if other else None
+    return round(figure / reference, 3) if reference else None
 
 
-def _of_group(rows: Sequence[Row], key: str) -> dict[str, float]:
-    found = {}
+def _group_ratios(rows: Sequence[Row], key: str) -> dict[str, float]:
+    ratios = {}
     for ours in rows:
         for other in rows:
             if ours["contender"] in _OURS and other["contender"] not in _OURS:
-                found[f"{ours['contender']}/{other['contender']}"] = round(ours[key] / other[key], 3)
-    return found
+                ratios[f"{ours['contender']}/{other['contender']}"] = round(ours[key] / other[key], 3)
+    return ratios

@@ -20,7 +20,7 @@ _MOST_MISSES = 2
 _STEP_BACK = 0.93
 _STEP_ON = 1.5
 _LEAST_SHARE = 1 / 4096  # of the sender's fastest rate; a contender that loses even at this share has no lossless rate
-_PLAIN = 0.1  # share of lost messages above which a stall of the machine cannot be the reason
+_HEAVY_LOSS = 0.1  # share of lost messages above which a stall of the machine cannot be the reason
 
 # Runs one trial at a rate in messages a second. A rate of 0 means as fast as possible.
 Run = Callable[[float], Awaitable[TrialResult]]
@@ -40,8 +40,8 @@ class Maximum:
         """Return the run with the median rate."""
         if not self.runs:
             return None
-        middle = statistics.median_low(one.messages_per_s for one in self.runs)
-        return next(one for one in self.runs if one.messages_per_s == middle)
+        middle = statistics.median_low(run.messages_per_s for run in self.runs)
+        return next(run for run in self.runs if run.messages_per_s == middle)
 
 
 @attrs.define
@@ -60,7 +60,7 @@ class RateSearch:
     precision: float
     before_confirming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     trials: int = 0
-    _flawed: list[TrialResult] = attrs.field(factory=list)
+    _failures: list[TrialResult] = attrs.field(factory=list)
     _too_fast: TrialResult | None = None
 
     async def maximum(self) -> Maximum:
@@ -75,7 +75,7 @@ class RateSearch:
         if first.is_whole:
             low, good = high, first
         else:
-            self._note(first)
+            self._note_too_fast(first)
         steps = missed = 0
         is_limit = False  # a source that adapts can send less without pacing than at a paced rate
         while steps < _MOST_STEPS:
@@ -88,7 +88,7 @@ class RateSearch:
             if steps == 0 and low < guess < high:
                 rate = guess
             steps += 1
-            outcome = await self._judged(rate)
+            outcome = await self._try_twice(rate)
             if outcome.is_whole:
                 good = outcome if good is None or outcome.messages_per_s > good.messages_per_s else good
                 if outcome.offered_per_s >= REACHED * rate:
@@ -101,23 +101,23 @@ class RateSearch:
                 break
             else:
                 high, is_limit = rate, True
-        return await self._settle(good)
+        return await self._confirm_at_or_below(good)
 
-    async def _settle(self, good: TrialResult | None) -> Maximum:
+    async def _confirm_at_or_below(self, good: TrialResult | None) -> Maximum:
         """Confirm a rate that was lossless once, or a lower rate."""
         await self.before_confirming()
         for _ in range(_MOST_RETREATS if good is not None else 0):
             assert good is not None
             confirmed = await self._confirm(good)
             if confirmed:
-                stumbles = sum(one.rate == good.rate for one in self._flawed)
+                stumbles = sum(failure.rate == good.rate for failure in self._failures)
                 return Maximum(confirmed, self._limit_above(good), self.trials, stumbles)
             least = (good.rate or good.offered_per_s) * _LEAST_SHARE
             rate = (good.rate or good.offered_per_s) * _STEP_BACK
-            good = await self._judged(rate)
+            good = await self._try_twice(rate)
             while not good.is_whole and rate > least and self.trials < 10 * _MOST_STEPS:
                 rate *= _STEP_BACK
-                good = await self._judged(rate)
+                good = await self._try_twice(rate)
         return Maximum([], self._too_fast, self.trials)
 
     async def _confirm(self, good: TrialResult) -> list[TrialResult]:
@@ -125,50 +125,50 @@ class RateSearch:
 
         One failed trial is forgiven, and the count starts again.
         """
-        found = [good]
-        while len(found) < self.runs:
+        runs = [good]
+        while len(runs) < self.runs:
             outcome = await self._try(good.rate)
             if outcome.is_whole:
-                found.append(outcome)
-            elif _is_plain(outcome) or sum(one.rate == good.rate for one in self._flawed) > 1:
-                self._note(outcome)
+                runs.append(outcome)
+            elif _is_heavy_loss(outcome) or sum(failure.rate == good.rate for failure in self._failures) > 1:
+                self._note_too_fast(outcome)
                 return []
             else:
-                found = []
-        return found
+                runs = []
+        return runs
 
-    async def _judged(self, rate: float) -> TrialResult:
+    async def _try_twice(self, rate: float) -> TrialResult:
         """Run a trial, and repeat it if a stall may explain its failure."""
         outcome = await self._try(rate)
-        if not outcome.is_whole and not _is_plain(outcome):
+        if not outcome.is_whole and not _is_heavy_loss(outcome):
             outcome = await self._try(rate)
         if not outcome.is_whole:
-            self._note(outcome)
+            self._note_too_fast(outcome)
         return outcome
 
     async def _try(self, rate: float) -> TrialResult:
         self.trials += 1
         outcome = await self.run(rate)
         if not outcome.is_whole:
-            self._flawed.append(outcome)
+            self._failures.append(outcome)
         return outcome
 
     def _limit_above(self, good: TrialResult) -> TrialResult | None:
         """Return the lowest rate that was too fast, if it is above the good rate."""
-        known = self._too_fast
-        is_above = known is not None and (known.rate or known.offered_per_s) > good.offered_per_s
-        return known if good.rate and is_above else None
+        too_fast = self._too_fast
+        is_above = too_fast is not None and (too_fast.rate or too_fast.offered_per_s) > good.offered_per_s
+        return too_fast if good.rate and is_above else None
 
-    def _note(self, outcome: TrialResult) -> None:
+    def _note_too_fast(self, outcome: TrialResult) -> None:
         """Record a failed trial; the one with the lowest rate is kept."""
-        known = self._too_fast
-        if known is None or not known.rate or 0 < outcome.rate < known.rate:
+        too_fast = self._too_fast
+        if too_fast is None or not too_fast.rate or 0 < outcome.rate < too_fast.rate:
             self._too_fast = outcome
 
 
-def _is_plain(outcome: TrialResult) -> bool:
+def _is_heavy_loss(outcome: TrialResult) -> bool:
     """Return whether the loss is too large for a stall of the machine.
 
     A loss of this size needs no second trial.
     """
-    return outcome.lost > _PLAIN * outcome.sent
+    return outcome.lost > _HEAVY_LOSS * outcome.sent

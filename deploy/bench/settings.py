@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from deploy.bench.contender import Contender, Job
-from deploy.bench.contenders.registry import chosen
+from deploy.bench.contenders.registry import select_contenders
 from deploy.bench.place import ETHERNET_MTU, JUMBO_MTU, BenchNetwork
 from pgm.parameters import Parameters
 
@@ -45,7 +45,7 @@ class BenchSettings:
 
     def contenders_of(self, benchmark: str) -> list[Contender]:
         """Return the contenders of a benchmark. Raises `UsageError`."""
-        return chosen(benchmark, self.contenders)
+        return select_contenders(benchmark, self.contenders)
 
     def job(self, place: BenchNetwork, size: int, **more: Any) -> Job:
         """Return a job with the buffers and the window of this run."""

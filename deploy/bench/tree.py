@@ -90,7 +90,7 @@ def chain(folder: Path, place: BenchNetwork, role: str, buffer: int) -> Path:
         )
     address = f'address = "{place.seat(place.hosts - 1, last).address}"\n'
     text += _RECEIVER.format(name="receiver", segment=f"segment-{last}", parent=parent, more=address)
-    return _written(folder / f"chain-{role or 'direct'}.toml", text)
+    return _write(folder / f"chain-{role or 'direct'}.toml", text)
 
 
 def one_of_each(folder: Path, place: BenchNetwork) -> Path:
@@ -113,7 +113,7 @@ def one_of_each(folder: Path, place: BenchNetwork) -> Path:
     text += _ON_LAN.format(segment="segment-1", address=place.seat(2, 1).address, parent="aggregator")
     address = f'address = "{place.seat(3, 1).address}"\n'
     text += _RECEIVER.format(name="receiver", segment="segment-1", parent="aggregator", more=address)
-    return _written(folder / "one-of-each.toml", text)
+    return _write(folder / "one-of-each.toml", text)
 
 
 def three_tiers(folder: Path, receivers: int) -> Path:
@@ -142,7 +142,7 @@ def three_tiers(folder: Path, receivers: int) -> Path:
         more = f'count = {count}\naddresses = "{net}.100-{net}.{99 + count}"\n'
         receiver = _RECEIVER.format(name=f'"receiver-{subnet}-*"', segment=name, parent=f"relay-{name}", more=more)
         parts.append(receiver)
-    return _written(folder / f"three-tiers-{receivers}.toml", "".join(parts))
+    return _write(folder / f"three-tiers-{receivers}.toml", "".join(parts))
 
 
 def _tier(name: str, group: str, net: str, up: str, up_address: str, parent: str) -> str:
@@ -160,6 +160,6 @@ def _tier(name: str, group: str, net: str, up: str, up_address: str, parent: str
     )
 
 
-def _written(file: Path, text: str) -> Path:
+def _write(file: Path, text: str) -> Path:
     file.write_text(text)
     return file

@@ -23,7 +23,7 @@ _SLACK_S = 0.05
 class PeerResult:
     """Report and resources of one process in a trial."""
 
-    said: dict[str, Any]
+    report: dict[str, Any]
     cpu_s: float
     peak_octets: int
 
@@ -68,13 +68,13 @@ class TrialResult:
     @property
     def packets(self) -> int:
         """Return the packets that carried the messages, or 0 if unknown."""
-        return int(self.receiver.said.get("packets", self.datagrams))
+        return int(self.receiver.report.get("packets", self.datagrams))
 
     @property
     def repaired(self) -> int | None:
         """Return the lost packets that were repaired, or None if unknown."""
-        found: int | None = self.receiver.said.get("repaired")
-        return found
+        repaired: int | None = self.receiver.report.get("repaired")
+        return repaired
 
     @property
     def is_whole(self) -> bool:
@@ -129,25 +129,25 @@ async def transfer(contender: Contender, job: Job) -> TrialResult:
         sent = await sender.until("sent", job.seconds * 2 + _SPARE_S)
         after_sending = sender.usage
         await receiver.tell(f"expect {sent['messages']}")
-        got = await receiver.until("result", job.seconds * 4 + job.quiet_s + _SPARE_S)
+        result = await receiver.until("result", job.seconds * 4 + job.quiet_s + _SPARE_S)
         after = receiver.usage
         udp = job.place.udp_statistics(job.receiver.host)
-        seen = {key: udp[key] - udp_before[key] for key in ("InDatagrams", "RcvbufErrors")}
+        counts = {key: udp[key] - udp_before[key] for key in ("InDatagrams", "RcvbufErrors")}
         return TrialResult(
             size=job.size,
             rate=job.rate,
             sent=sent["messages"],
-            received=got["messages"],
-            disordered=got.get("disordered", 0),
-            damaged=got.get("damaged", 0),
-            seconds=max(0, got["last_ns"] - got["first_ns"]) / 1e9,
+            received=result["messages"],
+            disordered=result.get("disordered", 0),
+            damaged=result.get("damaged", 0),
+            seconds=max(0, result["last_ns"] - result["first_ns"]) / 1e9,
             send_s=sent["seconds"],
-            sender=_role(sent, before[0], after_sending),
-            receiver=_role(got, before[1], after),
-            kernel_drops=got.get("kernel_drops") or seen["RcvbufErrors"],
-            datagrams=0 if job.place.kind == "loopback" else seen["InDatagrams"],
+            sender=_peer_result(sent, before[0], after_sending),
+            receiver=_peer_result(result, before[1], after),
+            kernel_drops=result.get("kernel_drops") or counts["RcvbufErrors"],
+            datagrams=0 if job.place.kind == "loopback" else counts["InDatagrams"],
         )
 
 
-def _role(said: dict[str, Any], before: ProcessUsage, after: ProcessUsage) -> PeerResult:
-    return PeerResult(said, after.cpu_s - before.cpu_s, after.peak_octets)
+def _peer_result(report: dict[str, Any], before: ProcessUsage, after: ProcessUsage) -> PeerResult:
+    return PeerResult(report, after.cpu_s - before.cpu_s, after.peak_octets)

@@ -19,42 +19,42 @@ T = TypeVar("T")
 
 
 @attrs.define
-class _Turns:
+class _SharedTurns:
     """State shared by interleaved searches."""
 
     searching: int
     turn: trio.Lock = attrs.field(factory=trio.Lock)  # fair: searches get the lock in the order of their requests
-    _found: trio.Event = attrs.field(factory=trio.Event)
+    _all_done: trio.Event = attrs.field(factory=trio.Event)
 
     def leave(self) -> None:
         """Mark one search as complete."""
         self.searching -= 1
         if not self.searching:
-            self._found.set()
+            self._all_done.set()
 
-    async def all_found(self) -> None:
+    async def all_complete(self) -> None:
         """Wait until all searches are complete."""
-        await self._found.wait()
+        await self._all_done.wait()
 
 
 @attrs.define
 class Searcher:
     """One of the interleaved searches."""
 
-    _turns: _Turns
+    _turns: _SharedTurns
     _is_searching: bool = True
 
     def trial(self) -> AbstractAsyncContextManager[None]:
         """Return the lock that one trial holds."""
         return self._turns.turn
 
-    async def found(self) -> None:
+    async def on_rate_found(self) -> None:
         """Wait for the other searches before a rate is confirmed.
 
         All rates are then confirmed in the same period.
         """
         self.leave()
-        await self._turns.all_found()
+        await self._turns.all_complete()
 
     def leave(self) -> None:
         """Stop making the other searches wait. A second call does nothing."""
@@ -63,22 +63,22 @@ class Searcher:
             self._turns.leave()
 
 
-async def by_turns(searches: Sequence[Callable[[Searcher], Awaitable[T]]]) -> list[T]:
+async def run_interleaved(searches: Sequence[Callable[[Searcher], Awaitable[T]]]) -> list[T]:
     """Run searches interleaved and return their results in order.
 
     One trial runs at a time. An error of one search cancels all.
     """
-    turns = _Turns(len(searches))
-    found: dict[int, T] = {}
+    turns = _SharedTurns(len(searches))
+    results: dict[int, T] = {}
 
-    async def one(number: int) -> None:
+    async def run_search(number: int) -> None:
         searcher = Searcher(turns)
         try:
-            found[number] = await searches[number](searcher)
+            results[number] = await searches[number](searcher)
         finally:
             searcher.leave()
 
     async with open_plain_nursery() as nursery:
         for number in range(len(searches)):
-            nursery.start_soon(one, number)
-    return [found[number] for number in range(len(searches))]
+            nursery.start_soon(run_search, number)
+    return [results[number] for number in range(len(searches))]

@@ -151,7 +151,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 }
 
 
-def shown(benchmark: str, rows: Sequence[Row], width: int) -> Table:
+def rows_table(benchmark: str, rows: Sequence[Row], width: int) -> Table:
     """Return the rows as a table of at most `width` characters."""
     measured = [row for row in rows if "why_not" not in row]
     fields = FIELDS[benchmark]
@@ -160,17 +160,20 @@ def shown(benchmark: str, rows: Sequence[Row], width: int) -> Table:
     return table(benchmark, columns, cells, width)
 
 
-def compared(benchmark: str, rows: Sequence[Row], ratios: Ratios, key: str, width: int) -> Table:
+def ratios_table(benchmark: str, rows: Sequence[Row], ratios: Ratios, key: str, width: int) -> Table:
     """Return the ratios as a table: rows for pgm's contenders, columns for the others."""
     titles = {row["contender"]: str(row["title"]) for row in rows}
-    pairs = {group: {tuple(pair.split("/")): value for pair, value in found.items()} for group, found in ratios.items()}
-    others = list(dict.fromkeys(pair[1] for found in pairs.values() for pair in found))
+    pairs = {
+        group: {tuple(pair.split("/")): value for pair, value in group_pairs.items()}
+        for group, group_pairs in ratios.items()
+    }
+    others = list(dict.fromkeys(pair[1] for group_pairs in pairs.values() for pair in group_pairs))
     cells = []
-    for group, found in pairs.items():
-        for ours in dict.fromkeys(pair[0] for pair in found):
-            values = (found.get((ours, other)) for other in others)
-            of = f"{int(group):,}" if group.isdigit() else group
-            cells.append([titles[ours], of, *("" if value is None else format(value, ",.2f") for value in values)])
+    for group, group_pairs in pairs.items():
+        for ours in dict.fromkeys(pair[0] for pair in group_pairs):
+            values = (group_pairs.get((ours, other)) for other in others)
+            heading = f"{int(group):,}" if group.isdigit() else group
+            cells.append([titles[ours], heading, *("" if value is None else format(value, ",.2f") for value in values)])
     columns = [
         TableColumn("pgm"),
         TableColumn(_GROUPED.get(key, key)),
@@ -181,16 +184,16 @@ def compared(benchmark: str, rows: Sequence[Row], ratios: Ratios, key: str, widt
 
 def remarks(rows: Sequence[Row]) -> list[str]:
     """Return remarks: the limit of each contender, and the reason if one did not run."""
-    said = []
+    lines = []
     for row in rows:
-        what = f"{row['title']}, {row['size']:,} octets" if "size" in row else str(row["title"])
-        what += "".join(f", {row[key]}" for key in ("part", "layout", "rate") if key in row)
+        subject = f"{row['title']}, {row['size']:,} octets" if "size" in row else str(row["title"])
+        subject += "".join(f", {row[key]}" for key in ("part", "layout", "rate") if key in row)
         if row.get("benchmark") == "messages":  # the MTU is the only difference between these rows
-            what += f", MTU {row['mtu']:,}"
+            subject += f", MTU {row['mtu']:,}"
         if "why_not" in row:
             first, *more = row["why_not"].splitlines()
             last = f": {more[-1].strip()}" if more else ""  # the last line of a process's output says why it ended
-            said.append(f"{what}: did not run: {first}{last}")
+            lines.append(f"{subject}: did not run: {first}{last}")
         elif row.get("limited_by"):
-            said.append(f"{what}: {row['limited_by']}")
-    return said
+            lines.append(f"{subject}: {row['limited_by']}")
+    return lines

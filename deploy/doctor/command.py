@@ -33,15 +33,15 @@ class NodesToCheck:
     uses: dict[str, SegmentUse]
 
 
-def patients_of(file: Path, nodes: tuple[str, ...]) -> NodesToCheck:
+def nodes_to_check(file: Path, nodes: tuple[str, ...]) -> NodesToCheck:
     """Return the named nodes of a file, or the nodes that run on this machine.
 
     A node runs on this machine if the machine has its addresses. Raises `TopologyError`, and `UsageError` without any
     node.
     """
     topology = load_checked(file)
-    everybody = plan_all(topology)
-    chosen = [plan_node(topology, name) for name in nodes] or list(everybody.values())
+    all_plans = plan_all(topology)
+    chosen = [plan_node(topology, name) for name in nodes] or list(all_plans.values())
     here = [plan for plan in chosen if nodes or runs_here(plan)]
     if not here:
         raise UsageError(
@@ -49,7 +49,7 @@ def patients_of(file: Path, nodes: tuple[str, ...]) -> NodesToCheck:
             remedy="name a node with --node to check it here, or run pgm doctor on the nodes' machines",
         )
     names = {plan.name for plan in here}
-    uses = uses_of(everybody | {plan.name: plan for plan in here})
+    uses = uses_of(all_plans | {plan.name: plan for plan in here})
     return NodesToCheck(here, [plan.name for plan in chosen if plan.name not in names], uses)
 
 
@@ -94,54 +94,58 @@ def doctor(
         raise UsageError(
             "--node and --probe need a topology file", remedy="for example: pgm doctor tree.toml --node desk-7"
         )
-    patients = NodesToCheck([], [], {}) if file is None else patients_of(file, nodes)
-    findings = list(check_machine(patients.plans))
-    findings += check_nodes(patients.plans, patients.uses) if file else check_interfaces(multicast_interfaces())
+    checked = NodesToCheck([], [], {}) if file is None else nodes_to_check(file, nodes)
+    findings = list(check_machine(checked.plans))
+    findings += check_nodes(checked.plans, checked.uses) if file else check_interfaces(multicast_interfaces())
     if probes:
-        findings += _probed(patients, listen)
-    faults = sum(one.level is Level.FAULT for one in findings)
+        findings += _run_probe(checked, listen)
+    faults = sum(finding.level is Level.FAULT for finding in findings)
     if as_json:
-        print_json(_as_json(patients, findings))
+        print_json(_as_json(checked, findings))
     else:
-        _print(patients, findings, shows_all=shows_all)
+        _print(checked, findings, shows_all=shows_all)
     if faults:
         sys.exit(EXIT_FAILED)
 
 
-def _probed(patients: NodesToCheck, listen_s: float) -> list[HostFinding]:
-    segments = [one for plan in patients.plans for one in plan.segments]
-    found = {one.name: one for one in segments if one.peers is None and has_interface(one)}
-    return list(probe({one: patients.uses[name].packet for name, one in found.items()}, listen_s, _heard))
+def _run_probe(checked: NodesToCheck, listen_s: float) -> list[HostFinding]:
+    segments = [segment for plan in checked.plans for segment in plan.segments]
+    segments_by_name = {
+        segment.name: segment for segment in segments if segment.peers is None and has_interface(segment)
+    }
+    return list(
+        probe({segment: checked.uses[name].packet for name, segment in segments_by_name.items()}, listen_s, _heard)
+    )
 
 
 def _heard(segment: str, host: str) -> None:
     warn(f"heard {host} on {segment}")
 
 
-def _as_json(patients: NodesToCheck, findings: list[HostFinding]) -> dict[str, object]:
-    rows = [{**attrs.asdict(one), "level": one.level.value} for one in findings]
+def _as_json(checked: NodesToCheck, findings: list[HostFinding]) -> dict[str, object]:
+    rows = [{**attrs.asdict(finding), "level": finding.level.value} for finding in findings]
     return {
-        "ok": all(one.level is not Level.FAULT for one in findings),
-        "nodes": [plan.name for plan in patients.plans],
-        "elsewhere": patients.elsewhere,
+        "ok": all(finding.level is not Level.FAULT for finding in findings),
+        "nodes": [plan.name for plan in checked.plans],
+        "elsewhere": checked.elsewhere,
         "checks": rows,
     }
 
 
-def _print(patients: NodesToCheck, findings: list[HostFinding], *, shows_all: bool) -> None:
+def _print(checked: NodesToCheck, findings: list[HostFinding], *, shows_all: bool) -> None:
     order = (Level.OK, Level.ADVICE, Level.FAULT)
     lines = sorted(lines_of(findings), key=lambda line: order.index(line.finding.level))
     for line in lines:
-        one = line.finding
-        if one.level is Level.OK and not shows_all:
+        finding = line.finding
+        if finding.level is Level.OK and not shows_all:
             continue
-        wanted = f"; wanted: {one.wanted}" if one.wanted else ""
-        print(f"{one.level.value}: {one.check} ({line.about}): {one.found}{wanted}")
-        if one.remedy:
-            print(f"  remedy: {one.remedy}")
+        wanted = f"; wanted: {finding.wanted}" if finding.wanted else ""
+        print(f"{finding.level.value}: {finding.check} ({line.about}): {finding.found}{wanted}")
+        if finding.remedy:
+            print(f"  remedy: {finding.remedy}")
     counts = {level: sum(line.finding.level is level for line in lines) for level in order}
     print(f"{counts[Level.OK]} ok, advice: {counts[Level.ADVICE]}, faults: {counts[Level.FAULT]}")
-    if patients.elsewhere:
-        more = len(patients.elsewhere) - _MOST_NAMES
-        named = ", ".join(patients.elsewhere[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    if checked.elsewhere:
+        more = len(checked.elsewhere) - _MOST_NAMES
+        named = ", ".join(checked.elsewhere[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
         warn(f"not checked, because this machine does not have their addresses: {named}")

@@ -53,10 +53,10 @@ def lines_of(findings: Iterable[HostFinding]) -> list[FindingLine]:
 
     A merged line stands in the place of its first finding.
     """
-    found: dict[HostFinding, dict[str, None]] = {}
-    for one in findings:
-        found.setdefault(attrs.evolve(one, subject=""), {})[one.subject] = None
-    return [FindingLine(one, tuple(subjects)) for one, subjects in found.items()]
+    subjects_of: dict[HostFinding, dict[str, None]] = {}
+    for finding in findings:
+        subjects_of.setdefault(attrs.evolve(finding, subject=""), {})[finding.subject] = None
+    return [FindingLine(finding, tuple(subjects)) for finding, subjects in subjects_of.items()]
 
 
 def ok(check: str, subject: str, found: str, wanted: str = "") -> HostFinding:

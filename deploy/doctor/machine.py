@@ -51,11 +51,11 @@ def check_machine(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
 
 
 def _buffers(limits: Sequence[Parameters]) -> Iterator[HostFinding]:
-    wanted = max(one.so_rcvbuf for one in limits)
-    rate = max(one.txw_max_rte for one in limits)
+    wanted = max(parameters.so_rcvbuf for parameters in limits)
+    rate = max(parameters.txw_max_rte for parameters in limits)
     granted = _granted(SO_RCVBUFFORCE, socket.SO_RCVBUF, wanted)
     yield _buffer("receive buffer", "rmem_max", wanted, granted, rate)
-    wanted = max(one.so_sndbuf for one in limits)
+    wanted = max(parameters.so_sndbuf for parameters in limits)
     yield _buffer("send buffer", "wmem_max", wanted, _granted(SO_SNDBUFFORCE, socket.SO_SNDBUF, wanted), 0)
 
 
@@ -72,9 +72,9 @@ def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> HostF
     found = f"{key} {format_octets(most)}, this user gets {format_octets(granted)}{by_force}{held}"
     if most >= wanted:
         return ok(check, HERE, found, format_octets(wanted))
-    judged = fault if granted * SECOND < rate * _AWAY_NS else advice
+    make_finding = fault if granted * SECOND < rate * _AWAY_NS else advice
     remedy = f"sysctl -w net.core.{key}={wanted}; pgm render writes a file for it"
-    return judged(check, HERE, found, format_octets(wanted), remedy)
+    return make_finding(check, HERE, found, format_octets(wanted), remedy)
 
 
 def _granted(by_force: int, option: int, wanted: int) -> int:
@@ -91,8 +91,8 @@ def _granted(by_force: int, option: int, wanted: int) -> int:
 
 
 def _kernel(plans: Sequence[NodePlan], limits: Sequence[Parameters]) -> Iterator[HostFinding]:
-    sockets = sum(1 if one.peers is not None else 2 for plan in plans for one in plan.segments) or 2
-    wanted = sockets * max(one.so_rcvbuf for one in limits)
+    sockets = sum(1 if segment.peers is not None else 2 for plan in plans for segment in plan.segments) or 2
+    wanted = sockets * max(parameters.so_rcvbuf for parameters in limits)
     pages = readings.read("/proc/sys/net/ipv4/udp_mem")
     if pages is not None:
         most = int(pages.split()[2]) * _PAGE
@@ -218,7 +218,7 @@ def _room(plan: NodePlan, folder: Path) -> HostFinding:
 
 
 def _existing(folder: Path) -> Path:
-    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    return next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
 
 
 def _may_write(folder: Path) -> bool:
@@ -245,34 +245,34 @@ def _clocks() -> Iterator[HostFinding]:
 
 def _governor() -> HostFinding:
     paths = sorted(Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    found = sorted({text for path in paths if (text := readings.read(path))})
-    if not found or found == ["performance"]:
-        return ok("processors", HERE, ", ".join(found) or "this machine has no governor")
+    governors = sorted({text for path in paths if (text := readings.read(path))})
+    if not governors or governors == ["performance"]:
+        return ok("processors", HERE, ", ".join(governors) or "this machine has no governor")
     remedy = "cpupower frequency-set -g performance; a processor in deep sleep wakes late, and packets wait meanwhile"
-    return advice("processors", HERE, f"governor {', '.join(found)}", "performance", remedy)
+    return advice("processors", HERE, f"governor {', '.join(governors)}", "performance", remedy)
 
 
 def _packages(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     records = any(plan.record_directory or plan.telemetry for plan in plans)
-    has_parity = any(plan.parameters_of(one).fec_group for plan in plans for one in plan.streams)
-    for name, extra, is_needed, what in (
+    has_parity = any(plan.parameters_of(stream).fec_group for plan in plans for stream in plan.streams)
+    for name, extra, is_needed, purpose in (
         ("zfec", "fec", has_parity, "parity"),
         ("pyarrow", "arrow", records, "archives, telemetry and columns of messages"),
         ("pyspark", "spark", False, "Spark"),
     ):
         remedy = f"pip install 'pgm-repair-network[{extra}]'"
         if find_spec(name) is not None:
-            yield ok(name, HERE, f"installed, for {what}")
+            yield ok(name, HERE, f"installed, for {purpose}")
         elif is_needed:
-            yield fault(name, HERE, "not installed", f"these nodes need it for {what}", remedy)
+            yield fault(name, HERE, "not installed", f"these nodes need it for {purpose}", remedy)
         else:
-            yield ok(name, HERE, f"not installed; only needed for {what}")
+            yield ok(name, HERE, f"not installed; only needed for {purpose}")
     if find_spec("pyspark") is not None and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         yield advice("java", HERE, "not found", "17 or later, for Spark", "apt-get install openjdk-17-jre-headless")
 
 
 def _raw(plans: Sequence[NodePlan]) -> HostFinding:
-    is_needed = any(one.transport == "ip" for plan in plans for one in plan.segments)
+    is_needed = any(segment.transport == "ip" for plan in plans for segment in plan.segments)
     check, text = f"IP protocol {PROTOCOL}", 'for transport = "ip"'
     try:
         open_raw(socket.AF_INET, "any").close()

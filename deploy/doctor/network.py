@@ -46,16 +46,16 @@ def uses_of(plans: Mapping[str, NodePlan]) -> dict[str, SegmentUse]:
             for stream in plan.streams:
                 octets = plan.parameters_of(stream).max_tpdu
                 packets[stream.name] = max(packets.get(stream.name, 0), octets)
-    found: dict[str, SegmentUse] = {}
+    uses: dict[str, SegmentUse] = {}
     for plan in plans.values():
         packet = max((packets.get(stream.name, 0) for stream in plan.streams), default=0)
-        for one in plan.segments:
-            known = found.get(one.name, SegmentUse(0, 0, ()))
-            own = () if one.address is None else (one.address,)
-            found[one.name] = SegmentUse(
+        for segment in plan.segments:
+            known = uses.get(segment.name, SegmentUse(0, 0, ()))
+            own = () if segment.address is None else (segment.address,)
+            uses[segment.name] = SegmentUse(
                 max(known.packet, packet), max(known.rate, plan.parameters.txw_max_rte), (*known.addresses, *own)
             )
-    return found
+    return uses
 
 
 def runs_here(plan: NodePlan) -> bool:
@@ -63,7 +63,7 @@ def runs_here(plan: NodePlan) -> bool:
 
     For a node without addresses, its interface decides.
     """
-    addresses = [one.address for one in plan.segments if one.address is not None]
+    addresses = [segment.address for segment in plan.segments if segment.address is not None]
     if addresses:
         return all(map(is_own_address, addresses))
     return has_interface(plan.segments[0])
@@ -82,16 +82,22 @@ def check_nodes(plans: Sequence[NodePlan], uses: Mapping[str, SegmentUse]) -> It
     """Open the sockets of every node and check the interfaces."""
     seen: dict[tuple[str, str], SegmentPlan] = {}
     for plan in plans:
-        for one in plan.segments:
+        for segment_plan in plan.segments:
             try:
-                interface = _interface_of(one)
+                interface = _interface_of(segment_plan)
             except TransportError as error:
-                yield fault("interface", f"{plan.name} on {one.name}", error.message, one.interface, error.remedy)
+                yield fault(
+                    "interface",
+                    f"{plan.name} on {segment_plan.name}",
+                    error.message,
+                    segment_plan.interface,
+                    error.remedy,
+                )
                 continue
-            yield from _opened(plan, one, interface)
-            seen.setdefault((interface.name, one.name), one)
-    for (name, segment), one in seen.items():
-        yield from _interface(name, _interface_of(one), one, uses[segment])
+            yield from _check_sockets(plan, segment_plan, interface)
+            seen.setdefault((interface.name, segment_plan.name), segment_plan)
+    for (name, segment), segment_plan in seen.items():
+        yield from _interface(name, _interface_of(segment_plan), segment_plan, uses[segment])
 
 
 def check_interfaces(names: Sequence[str]) -> Iterator[HostFinding]:
@@ -106,12 +112,12 @@ def _interface_of(plan: SegmentPlan) -> Interface:
     return find_interface(plan.interface, family, plan.address, is_unicast=plan.peers is not None)
 
 
-def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[HostFinding]:
+def _check_sockets(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[HostFinding]:
     subject = f"{plan.name} on {segment.name}"
     try:
         sockets = open_sockets(segment, plan.parameters)
     except TransportError as error:
-        yield _not_opened(plan, segment, interface, error)
+        yield _socket_finding(plan, segment, interface, error)
         return
     try:
         yield ok("sockets", subject, f"{interface.name}: {segment.where}")
@@ -120,7 +126,7 @@ def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Itera
         sockets.close()
 
 
-def _not_opened(plan: NodePlan, segment: SegmentPlan, interface: Interface, error: TransportError) -> HostFinding:
+def _socket_finding(plan: NodePlan, segment: SegmentPlan, interface: Interface, error: TransportError) -> HostFinding:
     cause, subject = error.__cause__, f"{plan.name} on {segment.name}"
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         try:
@@ -128,8 +134,8 @@ def _not_opened(plan: NodePlan, segment: SegmentPlan, interface: Interface, erro
         except ProcessError:
             family = 10 if ":" in interface.address else 2
             holder = readings.holder_of(family, interface.address, segment.unicast_port)
-            who = "" if holder is None else f": process {holder.pid}, {holder.command[:60]}"
-            return fault("sockets", subject, f"{error.message}{who}", "free for this node", error.remedy)
+            holder_text = "" if holder is None else f": process {holder.pid}, {holder.command[:60]}"
+            return fault("sockets", subject, f"{error.message}{holder_text}", "free for this node", error.remedy)
         return ok("sockets", subject, f"the node runs already, as process {pid}")
     return fault("sockets", subject, error.message, segment.where, error.remedy)
 
@@ -172,10 +178,10 @@ def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Segme
 
 
 def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: SegmentUse) -> Iterator[HostFinding]:
-    modes = [readings.sysctl(f"net.ipv4.conf.{one}.rp_filter") for one in ("all", name)]
-    mode = max((one for one in modes if one is not None), default=0)
+    modes = [readings.sysctl(f"net.ipv4.conf.{key}.rp_filter") for key in ("all", name)]
+    mode = max((value for value in modes if value is not None), default=0)
     network = ipaddress.ip_network(interface.network) if interface.network is not None else None
-    strange = [one for one in use.addresses if network is not None and ipaddress.ip_address(one) not in network]
+    strange = [own for own in use.addresses if network is not None and ipaddress.ip_address(own) not in network]
     found = f"rp_filter {mode}"
     if mode == _STRICT and strange:
         remedy = f"sysctl -w net.ipv4.conf.{name}.rp_filter=2, or a route to the senders by {name}"

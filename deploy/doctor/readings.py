@@ -108,9 +108,9 @@ def bridge_of(interface: str) -> Path | None:
     folder = class_folder(interface)
     if folder is None:
         return None
-    for found in (folder / "bridge", folder / "master" / "bridge"):
-        if found.is_dir():
-            return found
+    for bridge in (folder / "bridge", folder / "master" / "bridge"):
+        if bridge.is_dir():
+            return bridge
     return None
 
 
@@ -176,9 +176,9 @@ def holder_of(family: int, address: str, port: int) -> SocketHolder | None:
         for line in (read(f"/proc/net/{name}") or "").splitlines()[1:]:
             fields = line.split()
             if fields[1] in wanted:
-                found = _process_with(f"socket:[{fields[9]}]")
-                if found is not None:
-                    return found
+                holder = _process_with(f"socket:[{fields[9]}]")
+                if holder is not None:
+                    return holder
     return None
 
 
@@ -197,7 +197,7 @@ def _process_with(link: str) -> SocketHolder | None:
         if not folder.name.isdigit():
             continue
         try:
-            if any(os.readlink(one) == link for one in (folder / "fd").iterdir()):
+            if any(os.readlink(descriptor) == link for descriptor in (folder / "fd").iterdir()):
                 words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                 return SocketHolder(int(folder.name), words)
         except OSError:  # the process has ended, or belongs to another user

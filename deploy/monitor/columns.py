@@ -35,8 +35,8 @@ class MonitorColumn:
 
     def number(self, node: NodeRecord) -> float:
         """Return the value for sums, or 0 without a number."""
-        found = self.value(node)
-        return found if isinstance(found, (int, float)) else 0.0
+        value = self.value(node)
+        return value if isinstance(value, (int, float)) else 0.0
 
     @property
     def is_text(self) -> bool:
@@ -119,7 +119,7 @@ def lost_of(node: NodeRecord) -> float:
 def _missing(node: NodeRecord) -> float | None:
     if node.snapshot is None or node.role == "source":
         return None
-    return float(sum(one["missing_sqns"] for one in node.snapshot["sessions"]))
+    return float(sum(session["missing_sqns"] for session in node.snapshot["sessions"]))
 
 
 def _up_s(node: NodeRecord) -> float | None:
@@ -148,7 +148,7 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-FIGURES = {
+COLUMNS = {
     "topology": MonitorColumn("topology", lambda node: node.topology, _word, "Tree of the node, if several trees run."),
     "node": MonitorColumn("node", lambda node: node.name, _word, "Name of the node in the topology."),
     "role": MonitorColumn("role", lambda node: node.role, _word, "Role of the node.", 3),
@@ -181,4 +181,4 @@ FIGURES = {
 def as_markdown() -> str:
     """Return the table of columns in docs/monitoring.md."""
     lines = ["| column | meaning |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {one.heading} | {one.help} |" for one in FIGURES.values())]) + "\n"
+    return "\n".join([*lines, *(f"| {column.heading} | {column.help} |" for column in COLUMNS.values())]) + "\n"

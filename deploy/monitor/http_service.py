@@ -72,7 +72,7 @@ class PageService:
         """Return the snapshots of `pgm status --json`, as one object."""
         view = await self.view()
         others = {
-            state.name.lower(): [[one.topology, one.name] for one in view.nodes if one.state is state]
+            state.name.lower(): [[node.topology, node.name] for node in view.nodes if node.state is state]
             for state in NodeState
             if state is not NodeState.UP
         }
@@ -86,7 +86,7 @@ class PageService:
         """Return the page of one node, or status 404."""
         view = await self.view()
         wanted = request.query_params.get("topology"), request.query_params.get("name")
-        node = next((one for one in view.nodes if (one.topology, one.name) == wanted), None)
+        node = next((candidate for candidate in view.nodes if (candidate.topology, candidate.name) == wanted), None)
         if node is None:
             return PlainTextResponse("this node is unknown, or has been gone for too long\n", 404)
         return HTMLResponse(one_node(view, node))

@@ -16,7 +16,7 @@ def command_lines(snapshot: dict[str, Any]) -> list[str]:
     The streams are those that the node sends, relays or receives. The command uses one of the node's multicast
     segments. The receiver is no node of the tree: it has no name and never sends NAKs.
     """
-    streams = {(one["data_port"], one.get("framing", "")) for one in snapshot["sessions"]}
+    streams = {(session["data_port"], session.get("framing", "")) for session in snapshot["sessions"]}
     link = next(_links(snapshot["segments"]), None)
     if link is None:
         return []
@@ -34,12 +34,12 @@ def _links(segments: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
 
     Segments without a group are left out.
     """
-    for one in segments:
-        where: str = one["group"]
+    for segment in segments:
+        where: str = segment["group"]
         if where.startswith(_NOT_MULTICAST):
             continue
         if where.endswith(_IP):
             group = where.removesuffix(_IP)
-            yield f"[{group}]" if ":" in group else group, "&transport=ip", one["address"]
+            yield f"[{group}]" if ":" in group else group, "&transport=ip", segment["address"]
         else:
-            yield where, "", one["address"]
+            yield where, "", segment["address"]

@@ -80,7 +80,7 @@ class NodeRecord:
         if self.snapshot is None:
             return self.planned_places
         rows = self.snapshot["segments"]
-        return tuple(NodeAddress(one["segment"], one.get("side", "both"), one["address"]) for one in rows)
+        return tuple(NodeAddress(row["segment"], row.get("side", "both"), row["address"]) for row in rows)
 
     @property
     def parents(self) -> tuple[str, ...]:
@@ -88,7 +88,11 @@ class NodeRecord:
 
         Parents that the node asks now come first, then planned parents.
         """
-        asked = () if self.snapshot is None else (one["parent"] for one in self.snapshot["sessions"] if one["parent"])
+        asked = (
+            ()
+            if self.snapshot is None
+            else (session["parent"] for session in self.snapshot["sessions"] if session["parent"])
+        )
         return tuple(dict.fromkeys((*asked, *self.planned_parents)))
 
 
@@ -107,7 +111,7 @@ class TreeView:
     @property
     def snapshots(self) -> list[Snapshot]:
         """Return the snapshots of nodes that answer, as `pgm status --json` prints them."""
-        return [one.snapshot for one in self.nodes if one.is_up and one.snapshot is not None]
+        return [node.snapshot for node in self.nodes if node.is_up and node.snapshot is not None]
 
 
 class NodeWatch:
@@ -122,12 +126,12 @@ class NodeWatch:
         self._folders: list[Path] | None = [] if wanted else None
         self._seen: dict[Path, NodeRecord] = {}  # by socket
         self._expected: set[Path] = set()
-        for one in wanted:
-            self._want(one)
+        for topology in wanted:
+            self._add_wanted(topology)
         if not wanted:
-            tree_folders()  # raises at once if they are not to be trusted
+            tree_folders()  # raises at once if other users can change the folders
 
-    def _want(self, wanted: str) -> None:
+    def _add_wanted(self, wanted: str) -> None:
         assert self._folders is not None
         if Path(wanted).is_file() or wanted.endswith(".toml"):
             topology = load_checked(Path(wanted))
@@ -161,8 +165,8 @@ class NodeWatch:
         """
         began = self._clock()
         folders = tree_folders() if self._folders is None else self._folders
-        found = sorted({path for folder in folders for path in sockets_in(folder, _SOCKETS)})
-        asked = found[:MOST_NODES]
+        paths = sorted({path for folder in folders for path in sockets_in(folder, _SOCKETS)})
+        asked = paths[:MOST_NODES]
         with ThreadPoolExecutor(max(1, min(_most_askers(), len(asked)))) as pool:
             answers = dict(zip(asked, pool.map(_ask, asked), strict=True))
         now = self._clock()
@@ -173,7 +177,7 @@ class NodeWatch:
                 node.state, node.since_s = NodeState.GONE, now
         self._forget(now)
         nodes = sorted(map(attrs.evolve, self._seen.values()), key=_order)
-        return TreeView(tuple(nodes), now, now - began, left_out=len(found) - len(asked))
+        return TreeView(tuple(nodes), now, now - began, left_out=len(paths) - len(asked))
 
     def _note(self, path: Path, answer: Snapshot | NodeState, now: float) -> None:
         node = self._seen.get(path)

@@ -34,7 +34,7 @@ _Labels: TypeAlias = tuple[str, ...]
 
 
 @attrs.define
-class _Streams:
+class _StreamCounts:
     """Counts of one process by stream.
 
     A session that has ended stays in the sum, because counters must not decrease.
@@ -46,7 +46,7 @@ class _Streams:
 
     def take(self, sessions: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
         """Return the sums by stream; streams without a name in the topology are one."""
-        now = {(one["stream"], one["tsi"]): one["counts"] for one in sessions}
+        now = {(session["stream"], session["tsi"]): session["counts"] for session in sessions}
         for key, counts in self.last.items():
             if key not in now or any(now[key].get(name, 0) < count for name, count in counts.items()):
                 self.ended[key[0]].update(counts)
@@ -64,7 +64,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._streams: dict[tuple[str, str], _Streams] = {}
+        self._streams: dict[tuple[str, str], _StreamCounts] = {}
 
     def render(self, view: TreeView, accept: str = "") -> tuple[bytes, str]:
         """Return the text and its content type.
@@ -72,7 +72,7 @@ class Metrics:
         The format is OpenMetrics if `accept` allows it, else Prometheus text.
         """
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Families(self._families(_without_namesakes(view))))
+        registry.register(_FamilyCollector(self._families(_without_namesakes(view))))
         encoder, content_type = choose_encoder(accept)
         return encoder(registry), content_type
 
@@ -84,22 +84,22 @@ class Metrics:
 
     def _by_stream(self, nodes: Iterable[NodeRecord]) -> dict[_Labels, Counter[str]]:
         kept, self._streams = self._streams, {}
-        found: dict[_Labels, Counter[str]] = {}
+        counts_by_stream: dict[_Labels, Counter[str]] = {}
         for node in nodes:
             if node.snapshot is None:
                 continue
             key, pid = (node.topology, node.name), node.snapshot["pid"]
             streams = kept.get(key)
             if streams is None or streams.pid != pid:
-                streams = _Streams(pid)
+                streams = _StreamCounts(pid)
             self._streams[key] = streams  # a node that is stuck for a moment keeps its sums
             if node.is_up:
                 for stream, counts in streams.take(node.snapshot["sessions"]).items():
-                    found[*_labels(node), stream] = counts
-        return found
+                    counts_by_stream[*_labels(node), stream] = counts
+        return counts_by_stream
 
 
-class _Families(Collector):
+class _FamilyCollector(Collector):
     """Collector of finished families, as a registry requires."""
 
     def __init__(self, families: list[Metric]) -> None:
@@ -202,8 +202,8 @@ def _stream_counters(by_stream: dict[_Labels, Counter[str]]) -> Iterator[Metric]
 def _stream_gauges(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     sums: dict[_Labels, Counter[str]] = defaultdict(Counter)
     for labels, snapshot in _snapshots(up):
-        for one in snapshot["sessions"]:
-            sums[*labels, one["stream"]].update({key: one[key] for key, _ in _SUMS.values()} | {"sessions": 1})
+        for session in snapshot["sessions"]:
+            sums[*labels, session["stream"]].update({key: session[key] for key, _ in _SUMS.values()} | {"sessions": 1})
     for name, (key, doc) in {**_SUMS, "pgm_stream_sessions": ("sessions", "Sessions of the stream now.")}.items():
         family = GaugeMetricFamily(name, doc, labels=_STREAM)
         for labels, values in sums.items():
@@ -216,6 +216,6 @@ def _buffers(up: Iterable[NodeRecord]) -> Iterator[Metric]:
         "pgm_receive_buffer_bytes", "Receive buffer that the kernel granted.", labels=(*_NODE, "segment")
     )
     for labels, snapshot in _snapshots(up):
-        for one in snapshot["segments"]:
-            family.add_metric((*labels, one["segment"]), one["rcvbuf"])
+        for segment in snapshot["segments"]:
+            family.add_metric((*labels, segment["segment"]), segment["rcvbuf"])
     yield family

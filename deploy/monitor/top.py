@@ -45,7 +45,7 @@ def top(topologies: tuple[str, ...], as_json: bool) -> None:
             print_json(snapshot)
         return
     if (
-        not all(one and one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr))
+        not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
         or os.environ.get("TERM", "dumb") == "dumb"
     ):
         raise UsageError("pgm top needs a terminal", remedy="use: pgm status FILE --watch")

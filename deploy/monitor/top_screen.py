@@ -16,7 +16,7 @@ from textual.coordinate import Coordinate
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
-from deploy.monitor.columns import FIGURES, Value, lost_of, span
+from deploy.monitor.columns import COLUMNS, Value, lost_of, span
 from deploy.monitor.listen_commands import command_lines
 from deploy.monitor.nodes import NodeRecord, NodeState, NodeWatch, TreeView
 from deploy.status.detail import details
@@ -38,14 +38,14 @@ def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
     Columns of the highest rank are left out first.
     """
     widths = {
-        key: max([len(figure.heading) + 1, *(len(figure.text(node)) for node in nodes)])
-        for key, figure in FIGURES.items()
+        key: max([len(column.heading) + 1, *(len(column.text(node)) for node in nodes)])
+        for key, column in COLUMNS.items()
         if key != "topology" or len({node.topology for node in nodes}) > 1
     }
     widths["event"] = _LEAST_EVENT
     while sum(widths.values()) + _PADDING * len(widths) > width:
-        least = max(widths, key=lambda key: FIGURES[key].rank)
-        if not FIGURES[least].rank:
+        least = max(widths, key=lambda key: COLUMNS[key].rank)
+        if not COLUMNS[least].rank:
             break
         del widths[least]
     if "event" in widths:
@@ -58,11 +58,13 @@ def in_order(nodes: Sequence[NodeRecord], key: str, *, falling: bool) -> list[No
 
     Nodes with equal values keep the order of the tree.
     """
-    value = FIGURES[key].value
+    value = COLUMNS[key].value
 
     def number(node: NodeRecord) -> tuple[bool, Value]:
-        found = value(node)
-        return (found is None) is not falling, ("" if FIGURES[key].is_text else 0.0) if found is None else found
+        value_of_node = value(node)
+        return (value_of_node is None) is not falling, (
+            "" if COLUMNS[key].is_text else 0.0
+        ) if value_of_node is None else value_of_node
 
     return sorted(nodes, key=number, reverse=falling)
 
@@ -95,7 +97,11 @@ class NodeScreen(Screen[None]):
 
     def show(self, view: TreeView | None) -> None:
         """Show the node as it is in a view."""
-        node = next((one for one in view.nodes if (one.topology, one.name) == self.key), None) if view else None
+        node = (
+            next((candidate for candidate in view.nodes if (candidate.topology, candidate.name) == self.key), None)
+            if view
+            else None
+        )
         self.query_one("#detail", Static).update(Group(*self._parts(node)))
 
     def _parts(self, node: NodeRecord | None) -> list[RenderableType]:
@@ -144,7 +150,7 @@ class TopApp(App[None]):
         super().__init__()
         self.view: TreeView | None = None
         self._refusal: PgmError | None = None  # the reason why the last attempt to ask the nodes failed
-        self._watched = nodes
+        self._node_watch = nodes
         self._sorted_by: str | None = None  # None: the order of the tree
         self._falling = False
         self._paused = False
@@ -167,7 +173,7 @@ class TopApp(App[None]):
         while True:
             if not self._paused:
                 try:
-                    self.view, self._refusal = await asyncio.to_thread(self._watched.look), None
+                    self.view, self._refusal = await asyncio.to_thread(self._node_watch.look), None
                 except OSError as error:  # mostly too many open files, perhaps for a moment only
                     self._refusal = refused(error)
                 except PgmError as error:
@@ -197,33 +203,33 @@ class TopApp(App[None]):
         if not view.nodes:
             return "no node runs on this machine as this user; start one: pgm run FILE --node NAME, or pgm up FILE"
         counts = {state: sum(node.state is state for node in view.nodes) for state in NodeState}
-        said = [f"{count} {state.value}" for state, count in counts.items() if count]
+        parts = [f"{count} {state.value}" for state, count in counts.items() if count]
         lost = sum(lost_of(node) for node in view.nodes)
-        said += [f"{lost:,.0f} packets lost", f"asked at {time.strftime('%H:%M:%S')}"]
+        parts += [f"{lost:,.0f} packets lost", f"asked at {time.strftime('%H:%M:%S')}"]
         if view.left_out:
-            said.append(f"{view.left_out:,} more not asked")
-        return ("paused: " if self._paused else "") + ", ".join(said)
+            parts.append(f"{view.left_out:,} more not asked")
+        return ("paused: " if self._paused else "") + ", ".join(parts)
 
     @property
     def _table(self) -> _Table:
         return self.screen_stack[0].query_one(_Table)
 
-    def _show_rows(self, found: Sequence[NodeRecord]) -> None:
+    def _show_rows(self, records: Sequence[NodeRecord]) -> None:
         table = self._table
         picked = self._picked()
-        has_bar = len(found) > self.size.height - _LINES
-        wanted = chosen_columns(found, self.size.width - (_BAR if has_bar else 0))
+        has_bar = len(records) > self.size.height - _LINES
+        wanted = chosen_columns(records, self.size.width - (_BAR if has_bar else 0))
         if self._sorted_by is not None and self._sorted_by not in wanted:
             self._sorted_by = None
-        nodes = list(found) if self._sorted_by is None else in_order(found, self._sorted_by, falling=self._falling)
+        nodes = list(records) if self._sorted_by is None else in_order(records, self._sorted_by, falling=self._falling)
         heads = [self._head_of(key) for key in wanted]
         if wanted != self._columns or heads != self._heads or len(nodes) != len(self._cells):
             self._rebuild(wanted, heads, len(nodes))
         for at, node in enumerate(nodes):
-            cells = [(FIGURES[key].text(node)[:width], _style(key, node)) for key, width in wanted.items()]
+            cells = [(COLUMNS[key].text(node)[:width], _style(key, node)) for key, width in wanted.items()]
             for column, (cell, shown) in enumerate(zip(cells, self._cells[at], strict=True)):
                 if cell != shown:
-                    left = FIGURES[list(wanted)[column]].is_text
+                    left = COLUMNS[list(wanted)[column]].is_text
                     text = Text(
                         cell[0], cell[1], justify="left" if left else "right", no_wrap=True, overflow="ellipsis"
                     )
@@ -237,7 +243,7 @@ class TopApp(App[None]):
         table = self._table
         table.clear(columns=True)
         for (key, width), head in zip(widths.items(), heads, strict=True):
-            left = FIGURES[key].is_text
+            left = COLUMNS[key].is_text
             table.add_column(Text(head, justify="left" if left else "right"), key=key, width=width)
         for _ in range(rows):
             table.add_row(*(Text() for _ in widths))
@@ -246,7 +252,7 @@ class TopApp(App[None]):
 
     def _head_of(self, key: str) -> str:
         mark = "" if key != self._sorted_by else "▼" if self._falling else "▲"
-        return FIGURES[key].heading + mark
+        return COLUMNS[key].heading + mark
 
     def _picked(self) -> tuple[str, str] | None:
         row = self._table.cursor_row
@@ -268,7 +274,7 @@ class TopApp(App[None]):
         self.refresh_nodes()
 
     def _sort_by(self, key: str) -> None:
-        self._sorted_by, self._falling = key, not FIGURES[key].is_text
+        self._sorted_by, self._falling = key, not COLUMNS[key].is_text
 
     def action_sort(self, step: int) -> None:
         """Sort by the next column to the right or to the left."""

@@ -21,7 +21,7 @@ def in_tree(nodes: Sequence[NodeRecord]) -> Iterator[tuple[int, NodeRecord]]:
             below[id(parent)].append(node)
     shown: set[int] = set()
     for node in [
-        *(one for one in nodes if above[id(one)] is None),
+        *(other for other in nodes if above[id(other)] is None),
         *nodes,
     ]:  # the second pass covers nodes whose parents form a circle
         yield from _walk(node, 0, below, shown)
@@ -36,7 +36,7 @@ def _walk(
         if id(node) not in shown:
             shown.add(id(node))
             yield depth, node
-            waiting += [(depth + 1, one) for one in reversed(below[id(node)])]
+            waiting += [(depth + 1, other) for other in reversed(below[id(node)])]
 
 
 def _parent(node: NodeRecord, nodes: Sequence[NodeRecord]) -> NodeRecord | None:
@@ -48,10 +48,12 @@ def _parent(node: NodeRecord, nodes: Sequence[NodeRecord]) -> NodeRecord | None:
     if node.role == "source":
         return None
     ups = {place.segment for place in node.places if place.side != "down"}
-    others = [one for one in nodes if one is not node and one.topology == node.topology]
+    others = [other for other in nodes if other is not node and other.topology == node.topology]
     for address in node.parents:
-        for one in others:
-            if any(place.address == address and place.segment in ups for place in one.places):
-                return one
-    carriers = (one for one in others if any(place.side == "down" and place.segment in ups for place in one.places))
+        for other in others:
+            if any(place.address == address and place.segment in ups for place in other.places):
+                return other
+    carriers = (
+        other for other in others if any(place.side == "down" and place.segment in ups for place in other.places)
+    )
     return None if node.parents else next(carriers, None)

@@ -182,16 +182,16 @@ FILE_CONTENDERS: tuple[FileContender, ...] = (
 )
 
 
-def chosen_for_files(names: Sequence[str]) -> list[FileContender]:
+def select_file_contenders(names: Sequence[str]) -> list[FileContender]:
     """Return the contenders that send files, or those of them that are named.
 
     Raises `UsageError` if no name is known.
     """
-    found = [one for one in FILE_CONTENDERS if not names or one.name in names]
-    if not found:
-        known = [one.name for one in FILE_CONTENDERS]
+    contenders = [contender for contender in FILE_CONTENDERS if not names or contender.name in names]
+    if not contenders:
+        known = [contender.name for contender in FILE_CONTENDERS]
         close = get_close_matches(names[0], known, 1)
         raise UsageError(
             f"none of {', '.join(names)} takes part in files", remedy=f"choose from {', '.join(close or known)}"
         )
-    return found
+    return contenders

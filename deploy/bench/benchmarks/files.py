@@ -23,7 +23,7 @@ from pathlib import Path
 import attrs
 import trio
 
-from deploy.bench.benchmarks.file_contenders import GROUP, FileContender, FileJob, chosen_for_files
+from deploy.bench.benchmarks.file_contenders import GROUP, FileContender, FileJob, select_file_contenders
 from deploy.bench.lan import Lan, has_joined, open_lan
 from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.trial import environment
@@ -69,10 +69,10 @@ class Process:
         if self.code is None:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             if pid:
-                self._ended(status, usage)
+                self._set_exit(status, usage)
         return self.code
 
-    def _ended(self, status: int, usage: resource.struct_rusage) -> None:
+    def _set_exit(self, status: int, usage: resource.struct_rusage) -> None:
         self.code = self._popen.returncode = os.waitstatus_to_exitcode(status)
         self.cpu_s = usage.ru_utime + usage.ru_stime
 
@@ -95,9 +95,9 @@ class Process:
         self.signal(signal.SIGKILL)
         if self.code is None:
             _, status, usage = os.wait4(self.pid, 0)
-            self._ended(status, usage)
+            self._set_exit(status, usage)
 
-    def said(self) -> str:
+    def output_tail(self) -> str:
         """Return the last part of the process's output."""
         return self.log.read_bytes()[-_TAIL_OCTETS:].decode(errors="replace")
 
@@ -107,12 +107,12 @@ async def files(settings: BenchSettings) -> list[Row]:
 
     A contender without flow control uses the best of `uftp_rates`. Raises `ProcessError`, `UsageError`.
     """
-    contenders = chosen_for_files(settings.contenders)
+    contenders = select_file_contenders(settings.contenders)
     rows: list[Row] = []
     with open_lan(settings.file_receivers) as lan:
         for size in settings.file_sizes:
             with _folder(size, settings) as folder:
-                rows += await _of_size(contenders, lan, folder, size, settings)
+                rows += await _measure_size(contenders, lan, folder, size, settings)
     return rows
 
 
@@ -133,7 +133,7 @@ def _folder(size: int, settings: BenchSettings) -> Iterator[Path]:
         yield Path(name)
 
 
-async def _of_size(
+async def _measure_size(
     contenders: Sequence[FileContender], lan: Lan, folder: Path, size: int, settings: BenchSettings
 ) -> list[Row]:
     file = folder / "file"
@@ -141,60 +141,60 @@ async def _of_size(
     await trio.to_thread.run_sync(make_file, file, size)
     # The first access to memory of a virtual machine is slow. The first contender alone would pay for that access.
     await trio.to_thread.run_sync(_touch, folder / "touched", size * len(lan.receivers))
-    here = [one for one in contenders if not one.why_not()]
-    once = partial(_once, lan=lan, file=file, settings=settings)
-    rates = {one.name: await _best_rate(one, once, settings) for one in here}
-    results: dict[str, list[Transfer]] = {one.name: [] for one in here}
+    available = [contender for contender in contenders if not contender.why_not()]
+    run_once = partial(_run_once, lan=lan, file=file, settings=settings)
+    rates = {contender.name: await _best_rate(contender, run_once, settings) for contender in available}
+    results: dict[str, list[Transfer]] = {contender.name: [] for contender in available}
     for _ in range(settings.runs):
-        for one in here:
-            results[one.name].append(await once(one, rates[one.name]))
+        for contender in available:
+            results[contender.name].append(await run_once(contender, rates[contender.name]))
     rows = []
-    for one in contenders:
-        row = {"benchmark": "files", "contender": one.name, "title": one.title, "size": size}
+    for contender in contenders:
+        row = {"benchmark": "files", "contender": contender.name, "title": contender.title, "size": size}
         row["receivers"] = len(lan.receivers)
-        if one.why_not():
-            row["why_not"] = one.why_not()
+        if contender.why_not():
+            row["why_not"] = contender.why_not()
         else:
-            row |= figures(results[one.name], size, rates[one.name])
+            row |= figures(results[contender.name], size, rates[contender.name])
         settings.emit(row)
         rows.append(row)
     return rows
 
 
 async def _best_rate(
-    contender: FileContender, once: Callable[[FileContender, int], Awaitable[Transfer]], settings: BenchSettings
+    contender: FileContender, run_once: Callable[[FileContender, int], Awaitable[Transfer]], settings: BenchSettings
 ) -> int:
     """Return the rate with the shortest transfer, or 0 if the contender needs none."""
     if not contender.needs_rate:
         return 0
     if len(settings.uftp_rates) == 1:
         return settings.uftp_rates[0]
-    tried: dict[int, float] = {}
+    seconds_of_rate: dict[int, float] = {}
     for rate in settings.uftp_rates:
-        found = await once(contender, rate)
-        tried[rate] = found.seconds if not found.flaw else float("inf")
-    return min(tried, key=lambda rate: tried[rate])
+        transfer = await run_once(contender, rate)
+        seconds_of_rate[rate] = transfer.seconds if not transfer.flaw else float("inf")
+    return min(seconds_of_rate, key=lambda rate: seconds_of_rate[rate])
 
 
 def figures(results: Sequence[Transfer], size: int, rate: int) -> Row:
     """Return the figures of a contender: medians of complete transfers, and failures."""
-    whole = [one for one in results if not one.flaw]
-    row: Row = {"runs": len(results), "failed": len(results) - len(whole)}
+    complete = [transfer for transfer in results if not transfer.flaw]
+    row: Row = {"runs": len(results), "failed": len(results) - len(complete)}
     if rate:
         row["rate"] = format_rate(rate)
-    if len(whole) < len(results):
-        row["limited_by"] = next(one.flaw for one in results if one.flaw)
-    if whole:
-        seconds = statistics.median(one.seconds for one in whole)
+    if len(complete) < len(results):
+        row["limited_by"] = next(transfer.flaw for transfer in results if transfer.flaw)
+    if complete:
+        seconds = statistics.median(transfer.seconds for transfer in complete)
         row["seconds"] = round(seconds, 3)
-        row["runs_seconds"] = [round(one.seconds, 3) for one in whole]
+        row["runs_seconds"] = [round(transfer.seconds, 3) for transfer in complete]
         row["mb_per_s"] = round(size / seconds / 1e6, 1)
-        row["sender_cpu_s"] = round(statistics.median(one.sender_cpu_s for one in whole), 3)
-        row["receiver_cpu_s"] = round(statistics.median(one.receiver_cpu_s for one in whole), 3)
+        row["sender_cpu_s"] = round(statistics.median(transfer.sender_cpu_s for transfer in complete), 3)
+        row["receiver_cpu_s"] = round(statistics.median(transfer.receiver_cpu_s for transfer in complete), 3)
     return row
 
 
-async def _once(contender: FileContender, rate: int, *, lan: Lan, file: Path, settings: BenchSettings) -> Transfer:
+async def _run_once(contender: FileContender, rate: int, *, lan: Lan, file: Path, settings: BenchSettings) -> Transfer:
     """Run one transfer into new folders."""
     with tempfile.TemporaryDirectory(dir=file.parent) as name, ExitStack() as stack:
         scratch = Path(name)
@@ -224,20 +224,20 @@ async def _transfer(contender: FileContender, job: FileJob, lan: Lan, stack: Exi
     sender = start(lan.source, contender.sender(job), "sender")
     is_over = await sender.wait(_SPARE_S + job.file.stat().st_size / _SLOWEST)
     seconds = time.monotonic() - began
-    for one in receivers:
+    for receiver in receivers:
         if contender.stays:
-            one.signal(signal.SIGTERM)
-    ended = [await one.wait(_END_S) for one in receivers]
+            receiver.signal(signal.SIGTERM)
+    ends_in_time = [await receiver.wait(_END_S) for receiver in receivers]
     flaw = ""
     if not is_over or sender.code:
-        flaw = f"the sender {'did not end' if not is_over else f'ended with {sender.code}'}: {sender.said()}"
+        flaw = f"the sender {'did not end' if not is_over else f'ended with {sender.code}'}: {sender.output_tail()}"
     elif not await trio.to_thread.run_sync(are_same, job.file, list(map(job.copy_of, range(len(receivers))))):
-        flaw = f"a copy is incomplete: {sender.said()}"
-    elif not all(ended):
+        flaw = f"a copy is incomplete: {sender.output_tail()}"
+    elif not all(ends_in_time):
         flaw = "a receiver did not end"
     for process in (sender, *receivers):
         process.end()
-    return Transfer(seconds, sender.cpu_s, statistics.mean(one.cpu_s for one in receivers), flaw)
+    return Transfer(seconds, sender.cpu_s, statistics.mean(receiver.cpu_s for receiver in receivers), flaw)
 
 
 async def _until_joined(contender: FileContender, receivers: Sequence[Process]) -> None:
@@ -246,7 +246,7 @@ async def _until_joined(contender: FileContender, receivers: Sequence[Process]) 
     for receiver in receivers:
         while not has_joined(receiver.pid, GROUP):
             if receiver.poll() is not None or time.monotonic() > deadline:
-                raise ProcessError(f"a receiver of {contender.name} did not start: {receiver.said()}")
+                raise ProcessError(f"a receiver of {contender.name} did not start: {receiver.output_tail()}")
             await trio.sleep(_POLL_S)
 
 
@@ -271,10 +271,10 @@ def are_same(file: Path, copies: Sequence[Path]) -> bool:
     return all(copy.is_file() and _is_same(file, copy) for copy in copies)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    if one.stat().st_size != other.stat().st_size:
+def _is_same(file: Path, copy: Path) -> bool:
+    if file.stat().st_size != copy.stat().st_size:
         return False
-    with one.open("rb") as first, other.open("rb") as second:
+    with file.open("rb") as first, copy.open("rb") as second:
         while chunk := first.read(_CHUNK):
             if second.read(len(chunk)) != chunk:
                 return False

@@ -22,22 +22,23 @@ from pgm.wire.formats import DATA_HEADER_OCTETS
 SIZE = 1400
 
 
-class _Watched:
+class _PacingContender:
     """Contender's source, with a plain socket that records arrivals as its receiver."""
 
-    def __init__(self, of: Contender) -> None:
-        self._of = of
-        self.name, self.title, self.benchmarks = of.name, of.title, of.benchmarks
-        self.is_ours, self.spins = of.is_ours, of.spins
+    def __init__(self, source_contender: Contender) -> None:
+        self._source_contender = source_contender
+        self.name, self.title = source_contender.name, source_contender.title
+        self.benchmarks = source_contender.benchmarks
+        self.is_ours, self.spins = source_contender.is_ours, source_contender.spins
 
     def why_not(self, job: Job) -> str:
         """Return the reason why the contender cannot run this job here, or ""."""
-        return self._of.why_not(job)
+        return self._source_contender.why_not(job)
 
     def command(self, end: str, job: Job) -> list[str]:
         """Return the command of one end."""
         if end == "send":
-            return self._of.command(end, job)
+            return self._source_contender.command(end, job)
         return [sys.executable, "-m", "deploy.bench.peers.arrivals", job.as_json()]
 
 
@@ -49,7 +50,7 @@ async def pacing(settings: BenchSettings) -> list[Row]:
             row: Row = {"benchmark": "pacing", "contender": contender.name, "title": contender.title, "size": SIZE}
             row |= {"path": place.kind, "mtu": place.mtu, "rate": format_rate(rate)}
             try:
-                row |= await _paced(contender, rate, place, settings)
+                row |= await _measure_rate(contender, rate, place, settings)
             except ProcessError as error:
                 row["why_not"] = error.message
             rows.append(row)
@@ -57,20 +58,20 @@ async def pacing(settings: BenchSettings) -> list[Row]:
     return rows
 
 
-async def _paced(contender: Contender, rate: int, place: BenchNetwork, settings: BenchSettings) -> Row:
+async def _measure_rate(contender: Contender, rate: int, place: BenchNetwork, settings: BenchSettings) -> Row:
     """Measure one rate, in octets of packets a second."""
     each = rate / (SIZE + DATA_HEADER_OCTETS)
     # The job sets a number of messages and no duration, because the time in the source's queue counts as well.
     job = settings.job(place, SIZE, rate=each, messages=max(1, round(each * settings.seconds)))
-    outcome = await transfer(_Watched(contender), attrs.evolve(job, window=min(job.window, rate)))
-    seen = outcome.receiver.said
-    seconds = (seen["last_ns"] - seen["first_ns"]) / 1e9
-    measured = seen["later_octets"] / seconds if seconds else 0.0
-    said = f"{measured * 8 / 1e6:,.2f} Mbit/s, {sender_share(outcome):.0%} of a core"
-    settings.say(f"{contender.title}, set to {format_rate(rate)}: {said}")
+    outcome = await transfer(_PacingContender(contender), attrs.evolve(job, window=min(job.window, rate)))
+    report = outcome.receiver.report
+    seconds = (report["last_ns"] - report["first_ns"]) / 1e9
+    measured = report["later_octets"] / seconds if seconds else 0.0
+    summary = f"{measured * 8 / 1e6:,.2f} Mbit/s, {sender_share(outcome):.0%} of a core"
+    settings.say(f"{contender.title}, set to {format_rate(rate)}: {summary}")
     return _figures(outcome, measured) | {
         "off": round(measured / rate - 1, 5),
-        "burst_ms": round(seen["burst_ns"] / MILLISECOND, 3),
+        "burst_ms": round(report["burst_ns"] / MILLISECOND, 3),
         "allowed_ms": round(_allowed_ns(job) / MILLISECOND, 3),
     }
 
@@ -80,9 +81,9 @@ def _allowed_ns(job: Job) -> int:
 
     The token bucket holds one packet at least.
     """
-    asked = source_parameters(attrs.asdict(job, recurse=False) | {"max_datagram": job.max_datagram})
-    known = {name: asked[name] for name in ("max_tpdu", "txw_max_rte")}
-    return Pacer(attrs.evolve(Parameters(), **known)).burst_ns
+    parameters = source_parameters(attrs.asdict(job, recurse=False) | {"max_datagram": job.max_datagram})
+    pacing_parameters = {name: parameters[name] for name in ("max_tpdu", "txw_max_rte")}
+    return Pacer(attrs.evolve(Parameters(), **pacing_parameters)).burst_ns
 
 
 def _figures(outcome: TrialResult, measured: float) -> Row:

@@ -60,7 +60,7 @@ async def receivers(settings: BenchSettings) -> list[Row]:
                     runs[part].append(await run_tree(settings.folder, file, messages, options, verb=verb))
                 finally:
                     shutil.rmtree(archive, ignore_errors=True)
-    rows = [_row(part, found, disk) for part, found in runs.items()]
+    rows = [_row(part, part_runs, disk) for part, part_runs in runs.items()]
     for row in rows:
         row["of_plain"] = part_of(row["mb_per_s"], rows[0]["mb_per_s"])
         settings.emit(row)
@@ -69,7 +69,7 @@ async def receivers(settings: BenchSettings) -> list[Row]:
 
 def _row(part: str, runs: list[dict[str, Any]], disk: float) -> Row:
     counters = [run["snapshot"]["counters"] for run in runs]
-    packets = [one.get("delivered_packets", 0) for one in counters]
+    packets = [run_counters.get("delivered_packets", 0) for run_counters in counters]
     rates = [count / run["seconds"] for count, run in zip(packets, runs, strict=True)]
     return {
         "benchmark": "record",
@@ -80,8 +80,8 @@ def _row(part: str, runs: list[dict[str, Any]], disk: float) -> Row:
         "messages_per_s": round(statistics.median(rates)),
         "mb_per_s": round(statistics.median(rates) * SIZE / 1e6, 1),
         "packets_per_s": round(statistics.median(rates)),
-        "lost": sum(one.get("lost_sqns", 0) for one in counters),
-        "recorder_lost": sum(one.get("recorder_lost", 0) for one in counters),
+        "lost": sum(run_counters.get("lost_sqns", 0) for run_counters in counters),
+        "recorder_lost": sum(run_counters.get("recorder_lost", 0) for run_counters in counters),
         "cpu_s": round(statistics.median(run["snapshot"]["cpu_s"] + run.get("writer_cpu_s", 0) for run in runs), 3),
         "disk_mb_per_s": round(disk / 1e6, 1),
     }

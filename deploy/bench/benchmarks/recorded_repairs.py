@@ -67,11 +67,11 @@ async def repairs(settings: BenchSettings, shares: Sequence[float] = SHARES) -> 
                 for part in _PARTS:
                     settings.say(f"repairs, {format_fraction(share)} of a disk of {disk / 1e6:.1f} MB/s, {part}")
                     runs[part].append(await _run(place, settings, disk, share, step, part))
-        found = [_row(part, share, runs[part], disk) for part in _PARTS]
-        for row in found:
-            row["of_plain"] = part_of(row["mb_per_s"], found[0]["mb_per_s"])
+        share_rows = [_row(part, share, runs[part], disk) for part in _PARTS]
+        for row in share_rows:
+            row["of_plain"] = part_of(row["mb_per_s"], share_rows[0]["mb_per_s"])
             settings.emit(row)
-        rows += found
+        rows += share_rows
     return rows
 
 
@@ -98,8 +98,8 @@ async def _run(
     file.write_text(_TOPOLOGY.format(head=head(place, rate, "64MiB"), **seats, record=record, loss=loss))
     messages = max(1, int(rate * settings.seconds) // SIZE)
     try:
-        found = await run_tree(settings.folder, file, messages, ["--telemetry", str(telemetry)], elements=["repairer"])
-        return found | {"repairs": _repairs_in(telemetry)}
+        result = await run_tree(settings.folder, file, messages, ["--telemetry", str(telemetry)], elements=["repairer"])
+        return result | {"repairs": _repairs_in(telemetry)}
     finally:
         for folder in (archive, telemetry):
             shutil.rmtree(folder, ignore_errors=True)
@@ -114,15 +114,15 @@ def _repairs_in(telemetry: Path) -> tuple[Milliseconds, int]:
     import pyarrow.parquet
 
     times = [np.zeros(0)]
-    again = 0
+    repeated = 0
     for file in sorted(telemetry.rglob("*.parquet")):
         table = pyarrow.parquet.read_table(file, columns=["kind", "value_us", "count", "tries"]).to_pydict()
         for kind, value, count, tries in zip(*table.values(), strict=True):
             if kind == "repaired" and tries:
-                again += count
+                repeated += count
             elif kind == "repaired":
                 times.append(np.full(count, value / 1000))
-    return np.concatenate(times), again
+    return np.concatenate(times), repeated
 
 
 def _row(part: str, share: float, runs: list[dict[str, Any]], disk: float) -> Row:
@@ -145,7 +145,7 @@ def _row(part: str, share: float, runs: list[dict[str, Any]], disk: float) -> Ro
         "repairs_timed": len(times),
         "repairs_again": sum(run["repairs"][1] for run in runs),
         "lost": sum(run["snapshot"]["counters"].get("lost_sqns", 0) for run in runs),
-        "recorder_lost": sum(one["counters"].get("recorder_lost", 0) for one in recorders),
-        "cpu_s": round(statistics.median(one["cpu_s"] for one in recorders), 3),
+        "recorder_lost": sum(snapshot["counters"].get("recorder_lost", 0) for snapshot in recorders),
+        "cpu_s": round(statistics.median(snapshot["cpu_s"] for snapshot in recorders), 3),
         "disk_mb_per_s": round(disk / 1e6, 1),
     }

@@ -69,7 +69,7 @@ def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().reco
         path.unlink()
 
 
-async def heard_or_ended(heard: trio.Event, ended: trio.Event) -> None:
+async def until_closed_or_ended(closed: trio.Event, ended: trio.Event) -> None:
     """Wait until the receiver has reported the end of the stream, or has ended."""
     async with open_plain_nursery() as nursery:
 
@@ -77,7 +77,7 @@ async def heard_or_ended(heard: trio.Event, ended: trio.Event) -> None:
             await event.wait()
             nursery.cancel_scope.cancel()
 
-        nursery.start_soon(wait, heard)
+        nursery.start_soon(wait, closed)
         nursery.start_soon(wait, ended)
 
 
@@ -97,12 +97,12 @@ async def run_tree(
     """
     closed = trio.Event()
 
-    def heard(node: str, line: str) -> None:
+    def on_line(node: str, line: str) -> None:
         if node == "desk" and line.startswith("closed:"):
             closed.set()
 
     async with open_plain_nursery() as nursery:
-        supervisor = Supervisor(file, nursery, folder, heard)
+        supervisor = Supervisor(file, nursery, folder, on_line)
         try:
             await supervisor.start_all(elements)
             desk = await supervisor.start("desk", ["--until-closed", *options], verb=verb)
@@ -111,7 +111,7 @@ async def run_tree(
             assert source.process.stdin is not None
             began = trio.current_time()
             await source.process.stdin.send_all(b"go\n")
-            await heard_or_ended(closed, desk.done)
+            await until_closed_or_ended(closed, desk.done)
             seconds = trio.current_time() - began
             await desk.done.wait()
             await source.done.wait()

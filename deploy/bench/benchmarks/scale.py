@@ -70,7 +70,7 @@ async def _processes(count: int, settings: BenchSettings) -> Row:
 async def _sent_to(sender: Peer, receivers: list[Peer], job: Job) -> Row:
     for receiver in receivers:
         await receiver.until("hears", _START_S)
-    before, sender_before = [one.usage.cpu_s for one in receivers], sender.usage.cpu_s
+    before, sender_before = [receiver.usage.cpu_s for receiver in receivers], sender.usage.cpu_s
     await sender.tell("go")
     sent = await sender.until("sent", job.seconds * 2 + _SPARE_S)
     sender_cpu = sender.usage.cpu_s - sender_before
@@ -79,8 +79,8 @@ async def _sent_to(sender: Peer, receivers: list[Peer], job: Job) -> Row:
         await receiver.tell(f"expect {sent['messages']}")
     for receiver in receivers:
         results.append(await receiver.until("result", _SPARE_S))
-    cpu = [one.usage.cpu_s - was for one, was in zip(receivers, before, strict=True)]
-    delivered = [one["messages"] for one in results]
+    cpu = [receiver.usage.cpu_s - used_before for receiver, used_before in zip(receivers, before, strict=True)]
+    delivered = [result["messages"] for result in results]
     each = statistics.median(used / max(1, count) for used, count in zip(cpu, delivered, strict=True))
     return {
         "benchmark": "scale",

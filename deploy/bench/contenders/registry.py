@@ -56,7 +56,7 @@ def require_known(names: Sequence[str]) -> None:
             )
 
 
-def chosen(benchmark: str, names: Sequence[str]) -> list[Contender]:
+def select_contenders(benchmark: str, names: Sequence[str]) -> list[Contender]:
     """The contenders of a benchmark, or those of them that are named. Raises `UsageError` if that is nobody."""
     here = [one for one in CONTENDERS if benchmark in one.benchmarks]
     found = [one for one in here if not names or one.name in names]

@@ -38,8 +38,8 @@ class Control:
     @staticmethod
     def job() -> dict[str, Any]:
         """Return the job, which is the last argument."""
-        found: dict[str, Any] = json.loads(sys.argv[-1])
-        return found
+        job: dict[str, Any] = json.loads(sys.argv[-1])
+        return job
 
     def say(self, event: str, **values: object) -> None:
         """Write an event with its values."""

@@ -23,7 +23,7 @@ from pgm.wire.train import Data, DataWithGaps, Train
 _MASK = 0xFFFFFFFF
 
 
-class _Watched:
+class _CoreWrapper:
     """Wrapper of a core that forwards every call."""
 
     def __init__(self, core: Core) -> None:
@@ -48,7 +48,7 @@ class _Watched:
         return self._core.handle_deadline(now_ns)
 
 
-class ReceiverWatch(_Watched):
+class ReceiverWatch(_CoreWrapper):
     """Clock from the packet that reveals a loss to the repair, for each packet."""
 
     def __init__(self, core: Core) -> None:
@@ -61,13 +61,13 @@ class ReceiverWatch(_Watched):
         """Read the train before the core; the core reuses the parsed train."""
         for item in train.parse_scattered_untrusted()[0]:
             if isinstance(item, Data):
-                self._see(item.type, item.wire_sqn, item.wire_sqn + item.count, now_ns)
+                self._note_packets(item.type, item.wire_sqn, item.wire_sqn + item.count, now_ns)
             elif isinstance(item, DataWithGaps):
                 for low, end in item.spans:
-                    self._see(item.data.type, item.data.wire_sqn + low, item.data.wire_sqn + end, now_ns)
+                    self._note_packets(item.data.type, item.data.wire_sqn + low, item.data.wire_sqn + end, now_ns)
         return super().receive(train, channel, peer, now_ns)
 
-    def _see(self, kind: PacketType, first: int, end: int, now_ns: int) -> None:
+    def _note_packets(self, kind: PacketType, first: int, end: int, now_ns: int) -> None:
         if kind is PacketType.ODATA:
             if self._next is not None and 0 < (first - self._next) & _MASK < 1 << 31:
                 for sqn in range(self._next, self._next + ((first - self._next) & _MASK)):
@@ -87,7 +87,7 @@ class ReceiverWatch(_Watched):
         return {"repair_p50_ms": round(p50, 3), "repair_p99_ms": round(p99, 3), "repairs_timed": len(self._times_ns)}
 
 
-class SourceWatch(_Watched):
+class SourceWatch(_CoreWrapper):
     """Clock from the first NAK received to the last RDATA sent."""
 
     def __init__(self, core: Core) -> None:
@@ -109,14 +109,14 @@ class SourceWatch(_Watched):
         self._note_repairs_sent()
         if not self._first_nak_ns and any(isinstance(item, Nak) for item in train.parse_runs_untrusted()[0]):
             self._first_nak_ns = now_ns
-        return self._looked_through(super().receive(train, channel, peer, now_ns))
+        return self._check_effects(super().receive(train, channel, peer, now_ns))
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """Look for repairs among the effects."""
         self._note_repairs_sent()
-        return self._looked_through(super().handle_deadline(now_ns))
+        return self._check_effects(super().handle_deadline(now_ns))
 
-    def _looked_through(self, effects: Effects) -> Effects:
+    def _check_effects(self, effects: Effects) -> Effects:
         for effect in effects:
             if isinstance(effect, Send) and effect.is_data and effect.octets[TYPE_AT] == PacketType.RDATA:
                 self._last_rdata_ns = -1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, FileJob, OursFiles, Uftp, chosen_for_files
+from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, FileJob, OursFiles, Uftp, select_file_contenders
 from deploy.bench.benchmarks.files import Process, Transfer, are_same, figures, make_file
 from deploy.bench.command import _check
 from deploy.bench.contenders.registry import require_known
@@ -79,10 +79,10 @@ def test_bench_contender_command_lines(tmp_path: Path) -> None:
 
 
 def test_contenders_are_chosen_by_name() -> None:
-    assert [one.name for one in chosen_for_files(())] == [one.name for one in FILE_CONTENDERS]
-    assert [one.name for one in chosen_for_files(("uftp",))] == ["uftp"]
+    assert [one.name for one in select_file_contenders(())] == [one.name for one in FILE_CONTENDERS]
+    assert [one.name for one in select_file_contenders(("uftp",))] == ["uftp"]
     with pytest.raises(UsageError, match="zeromq"):
-        chosen_for_files(("zeromq",))
+        select_file_contenders(("zeromq",))
 
 
 def test_a_name_is_known_or_refused_wherever_it_takes_part() -> None:
@@ -100,7 +100,7 @@ def test_a_process_is_measured_and_ended(tmp_path: Path) -> None:
     async def measure() -> None:
         busy = Process([sys.executable, "-c", "sum(range(3_000_000)); print('said')"], tmp_path / "busy.log")
         assert await busy.wait(PATIENCE_S)
-        assert (busy.code, busy.said()) == (0, "said\n")
+        assert (busy.code, busy.output_tail()) == (0, "said\n")
         assert busy.cpu_s > 0
         stays = Process(["sleep", "600"], tmp_path / "stays.log")
         assert not await stays.wait(0.0)

@@ -17,7 +17,7 @@ import trio
 
 from deploy.bench.benchmarks import record as recording
 from deploy.bench.benchmarks.latency import trips
-from deploy.bench.benchmarks.recorded_tree import heard_or_ended
+from deploy.bench.benchmarks.recorded_tree import until_closed_or_ended
 from deploy.bench.command import BENCHMARKS
 from deploy.bench.contender import Job
 from deploy.bench.contenders.raw_gso import RawGso
@@ -34,7 +34,7 @@ from deploy.bench.search import Maximum, RateSearch
 from deploy.bench.settings import BenchSettings
 from deploy.bench.tree import MOST_SIMULATED, three_tiers
 from deploy.bench.trial import PeerResult, TrialResult
-from deploy.bench.turns import Searcher, by_turns
+from deploy.bench.turns import Searcher, run_interleaved
 from deploy.bench.view import FIELDS, remarks
 from deploy.node.supervisor import object_in
 from pgm.errors import ProcessError
@@ -147,12 +147,12 @@ def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
                     await trio.lowlevel.checkpoint()
                     return await line.run(rate)
 
-            return await RateSearch(run, 3, 0.02, searcher.found).maximum()
+            return await RateSearch(run, 3, 0.02, searcher.on_rate_found).maximum()
 
         return one
 
     searches = [search("quick", 200_000), search("slow", 50_000), search("slower", 5_000)]
-    maxima = trio.run(by_turns, searches)
+    maxima = trio.run(run_interleaved, searches)
     assert [one.trials for one in maxima] == [said.count(name) for name in ("quick", "slow", "slower")]
     assert maxima[0].trials < maxima[1].trials
     assert (sorted(said[:3]), said[:3]) == (["quick", "slow", "slower"], said[3:6])
@@ -165,16 +165,16 @@ def test_turns_a_failing_search_does_not_block_the_others() -> None:
             return "nothing"
 
     async def waits(searcher: Searcher) -> str:
-        await searcher.found()
+        await searcher.on_rate_found()
         return "found"
 
-    assert trio.run(by_turns, [waits, fails]) == ["found", "nothing"]
+    assert trio.run(run_interleaved, [waits, fails]) == ["found", "nothing"]
 
     async def breaks(_: Searcher) -> str:
         raise ProcessError("broken")
 
     with pytest.raises(ProcessError, match="broken"):
-        trio.run(by_turns, [waits, breaks])
+        trio.run(run_interleaved, [waits, breaks])
 
 
 class Stalling(Line):
@@ -405,7 +405,7 @@ def test_bench_desk_that_missed_the_end_is_not_awaited() -> None:
         heard, ended = trio.Event(), trio.Event()
         (heard if has_heard else ended).set()
         with trio.fail_after(5):
-            await heard_or_ended(heard, ended)
+            await until_closed_or_ended(heard, ended)
 
     trio.run(wait, True)
     trio.run(wait, False)

@@ -35,5 +35,5 @@ def batched_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters for a source whose messages share packets."""
     packet = job["max_datagram"]
     each = packet / max(1, (packet - DATA_HEADER_OCTETS - _BATCH_OCTETS) // (job["size"] + 1))
-    found = source_parameters(job)
-    return {**found, "max_tpdu": packet, "txw_max_rte": round(job["rate"] * each) or found["txw_max_rte"]}
+    parameters = source_parameters(job)
+    return {**parameters, "max_tpdu": packet, "txw_max_rte": round(job["rate"] * each) or parameters["txw_max_rte"]}
