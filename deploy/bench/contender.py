@@ -1,4 +1,4 @@
-"""Protocol between benchmarks and contenders.
+"""Contenders and the jobs that benchmarks give them.
 
 A contender gives the command lines for the two ends of a path, and tells whether it can run here.
 """
@@ -6,7 +6,9 @@ A contender gives the command lines for the two ends of a path, and tells whethe
 from __future__ import annotations
 
 import json
-from typing import Protocol
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
 
 import attrs
 
@@ -78,17 +80,35 @@ class Job:
         return json.dumps({**facts, **more})
 
 
-class Contender(Protocol):
-    """Program that can carry messages along a path."""
+Program: TypeAlias = Callable[[str, Job, bool], list[str]]  # end, job, whether to busy-poll -> command line
+
+
+def python_peer(module: str, **keys: object) -> Program:
+    """Return the program of a module of `deploy.bench.peers`; `keys` go into its JSON job."""
+
+    def command(end: str, job: Job, is_busy_poll: bool) -> list[str]:
+        facts = job.as_json(busy_poll=is_busy_poll, **keys)
+        return [sys.executable, "-m", f"deploy.bench.peers.{module}", end, facts]
+
+    return command
+
+
+def _always(_: Job) -> str:
+    return ""
+
+
+@attrs.frozen
+class Contender:
+    """Transport with its settings, whose two ends carry messages along a path."""
 
     name: str  # short and stable: the JSON output and --contenders use it
     title: str  # for tables and pictures
-    benchmarks: frozenset[str]  # in which the contender runs
-    is_ours: bool
-    spins: bool  # whether its processes busy-poll, and so use a whole core at any rate
-
-    def why_not(self, job: Job) -> str:
-        """Return the reason why the contender cannot run this job here, or ""."""
+    benchmarks: tuple[str, ...]  # in which the contender runs
+    program: Program
+    why_not: Callable[[Job], str] = _always  # the reason why the contender cannot run a job here, or ""
+    is_ours: bool = attrs.field(default=False, kw_only=True)
+    is_busy_poll: bool = attrs.field(default=False, kw_only=True)  # its processes use a whole core at any rate
 
     def command(self, end: str, job: Job) -> list[str]:
         """Return the command of one end: "send", "recv", "ping" or "pong"."""
+        return self.program(end, job, self.is_busy_poll)

@@ -15,7 +15,7 @@ def limited_by(contender: Contender, maximum: Maximum) -> str:
     if best is None:
         return f"no rate without loss, not even {_rate(too_fast)}" if too_fast else "nothing arrived"
     parts = []
-    if not contender.spins:
+    if not contender.is_busy_poll:
         for name, share in (("sender", sender_share(best)), ("receiver", receiver_share(best))):
             if share >= _FULL:
                 parts.append(f"limited by the {name}'s core ({share:.0%})")
@@ -55,6 +55,6 @@ def _drops(outcome: TrialResult) -> str:
 
 
 def _busy(contender: Contender, outcome: TrialResult) -> str:
-    if contender.spins:
+    if contender.is_busy_poll:
         return ""
     return f" (sender {sender_share(outcome):.0%}, receiver {receiver_share(outcome):.0%} of a core)"

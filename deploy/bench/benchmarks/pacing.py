@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import sys
 
 import attrs
 
-from deploy.bench.contender import Contender, Job
+from deploy.bench.contender import Contender, Job, python_peer
 from deploy.bench.limits import sender_share
 from deploy.bench.peers.ours.common import source_parameters
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
@@ -22,24 +21,14 @@ from pgm.wire.formats import DATA_HEADER_OCTETS
 SIZE = 1400
 
 
-class _PacingContender:
-    """Contender's source, with a plain socket that records arrivals as its receiver."""
+def _with_arrival_log(contender: Contender) -> Contender:
+    """Return a contender whose receiver is a plain socket that records arrivals."""
+    arrivals = python_peer("arrivals")
 
-    def __init__(self, source_contender: Contender) -> None:
-        self._source_contender = source_contender
-        self.name, self.title = source_contender.name, source_contender.title
-        self.benchmarks = source_contender.benchmarks
-        self.is_ours, self.spins = source_contender.is_ours, source_contender.spins
+    def program(end: str, job: Job, is_busy_poll: bool) -> list[str]:
+        return (contender.program if end == "send" else arrivals)(end, job, is_busy_poll)
 
-    def why_not(self, job: Job) -> str:
-        """Return the reason why the contender cannot run this job here, or ""."""
-        return self._source_contender.why_not(job)
-
-    def command(self, end: str, job: Job) -> list[str]:
-        """Return the command of one end."""
-        if end == "send":
-            return self._source_contender.command(end, job)
-        return [sys.executable, "-m", "deploy.bench.peers.arrivals", job.as_json()]
+    return attrs.evolve(contender, program=program)
 
 
 async def pacing(settings: BenchSettings) -> list[Row]:
@@ -63,7 +52,7 @@ async def _measure_rate(contender: Contender, rate: int, place: BenchNetwork, se
     each = rate / (SIZE + DATA_HEADER_OCTETS)
     # The job sets a number of messages and no duration, because the time in the source's queue counts as well.
     job = settings.job(place, SIZE, rate=each, messages=max(1, round(each * settings.seconds)))
-    outcome = await transfer(_PacingContender(contender), attrs.evolve(job, window=min(job.window, rate)))
+    outcome = await transfer(_with_arrival_log(contender), attrs.evolve(job, window=min(job.window, rate)))
     report = outcome.receiver.report
     seconds = (report["last_ns"] - report["first_ns"]) / 1e9
     measured = report["later_octets"] / seconds if seconds else 0.0

@@ -11,7 +11,7 @@ import attrs
 
 from deploy.bench.benchmarks.throughput import figures
 from deploy.bench.contender import Contender
-from deploy.bench.contenders.ours_trio import OursTrio
+from deploy.bench.contenders.ours import OURS_TRIO
 from deploy.bench.limits import limited_by
 from deploy.bench.peer import Peer, running
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
@@ -57,7 +57,7 @@ async def relay(settings: BenchSettings) -> list[Row]:
 
     Returns a row for each layout.
     """
-    contender = OursTrio()
+    contender = OURS_TRIO
     results = await run_interleaved([partial(_measure, contender, role, settings) for role in _LAYOUTS])
     rows: list[Row] = []
     for role, result in zip(_LAYOUTS, results, strict=True):

@@ -14,7 +14,7 @@ from deploy.bench.benchmarks.latency import SIZE as ASKED_SIZE
 from deploy.bench.benchmarks.latency import trips
 from deploy.bench.benchmarks.throughput import figures, lossless_maximum
 from deploy.bench.contender import Contender, Job
-from deploy.bench.contenders.raw_gso import RawGso
+from deploy.bench.contenders.raw import RAW_GSO
 from deploy.bench.limits import limited_by
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
 from deploy.bench.search import Maximum
@@ -81,7 +81,7 @@ async def repair(settings: BenchSettings) -> list[Row]:
         settings.emit(row)
 
     with open_place(settings.path, ETHERNET_MTU) as place:
-        contenders = [contender for contender in settings.contenders_of("repair") if not isinstance(contender, RawGso)]
+        contenders = [contender for contender in settings.contenders_of("repair") if contender is not RAW_GSO]
         why_not = place.why_no_losses()
         for contender in contenders:
             for row in await _losses(contender, place, settings, why_not):
@@ -146,7 +146,7 @@ async def _repair_bound(contender: Contender, job: Job, settings: BenchSettings)
     report = await trips(contender, attrs.evolve(job, size=ASKED_SIZE, seconds=_TRIPS_S))
     round_trip_ms, timers = report["p50_us"] / 1e3, Parameters()
     waits_ms = (timers.nak_bo_ivl / 2 + timers.reorder_ivl + timers.rdata_hold_ivl) / MILLISECOND
-    bound_ms = _TRIPS * round_trip_ms + waits_ms + (0.0 if contender.spins else _TRIO_MS)
+    bound_ms = _TRIPS * round_trip_ms + waits_ms + (0.0 if contender.is_busy_poll else _TRIO_MS)
     settings.say(f"{contender.title}: the bound for the median repair time is {bound_ms:.1f} ms")
     return {"round_trip_ms": round(round_trip_ms, 3), "repair_wanted_ms": round(bound_ms, 3)}
 
@@ -233,7 +233,7 @@ async def _burst(contender: Contender, place: BenchNetwork, settings: BenchSetti
     try:
         for _ in range(settings.runs):  # interleaved
             runs.append(await _burst_once(contender, unlimited_job, count))
-            raw.append(await transfer(RawGso(), raw_job))
+            raw.append(await transfer(RAW_GSO, raw_job))
     except ProcessError as error:
         return row | {"why_not": error.message}
     took = statistics.median(run["repair_s"] for run in runs)

@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from deploy.bench.contender import Job
-from deploy.bench.contenders.ours_trio import OursTrio
+from deploy.bench.contenders.ours import OURS_TRIO
 from deploy.bench.peer import Peer, running
 from deploy.bench.place import ETHERNET_MTU, open_place
 from deploy.bench.settings import BenchSettings, Row
@@ -48,16 +48,15 @@ async def scale(settings: BenchSettings) -> list[Row]:
 
 
 async def _processes(count: int, settings: BenchSettings) -> Row:
-    contender = OursTrio()
     with open_place(settings.path, ETHERNET_MTU) as place:
         job = settings.job(place, SIZE, rate=_RATE)
         async with AsyncExitStack() as stack:
             receivers = []
             for number in range(count):
-                there = place.wrap(job.receiver.host, contender.command("recv", job))
+                there = place.wrap(job.receiver.host, OURS_TRIO.command("recv", job))
                 receivers.append(await stack.enter_async_context(running(f"receiver {number}", there, environment())))
                 await receivers[-1].until("ready", _START_S)
-            here = place.wrap(job.sender.host, contender.command("send", job))
+            here = place.wrap(job.sender.host, OURS_TRIO.command("send", job))
             sender = await stack.enter_async_context(running("sender", here, environment()))
             await sender.until("ready", _START_S)
             row = await _sent_to(sender, receivers, job)
@@ -85,8 +84,8 @@ async def _sent_to(sender: Peer, receivers: list[Peer], job: Job) -> Row:
     return {
         "benchmark": "scale",
         "part": "processes",
-        "contender": OursTrio.name,
-        "title": OursTrio.title,
+        "contender": OURS_TRIO.name,
+        "title": OURS_TRIO.title,
         "size": SIZE,
         "receivers": len(receivers),
         "messages_per_s": round(sum(delivered) / sent["seconds"]),

@@ -100,7 +100,7 @@ def figures(contender: Contender, maximum: Maximum) -> Row:
         "stumbles": maximum.stumbles,
         "trials": maximum.trials,
     }
-    if packets and not contender.spins:
+    if packets and not contender.is_busy_poll:
         per_packet = {"sender": best.sender.cpu_s / packets, "receiver": best.receiver.cpu_s / packets}
         row["cpu_us_per_packet"] = {role: round(value * 1e6, 3) for role, value in per_packet.items()}
     window = best.sender.report

@@ -170,7 +170,7 @@ def _block(sock: socket.socket, buffer: bytearray, _is_over: Callable[[], bool])
 def _ends(job: Mapping[str, Any], *, is_ping: bool) -> tuple[socket.socket, socket.socket]:
     seat = "sender" if is_ping else "receiver"
     out, back = sending_socket(job, seat, 0 if is_ping else 1), listening_socket(job, seat, 1 if is_ping else 0)
-    if job["spins"]:
+    if job["busy_poll"]:
         back.setblocking(False)
     else:
         back.settimeout(QUIET_S if is_ping else _WAIT_S)
@@ -180,7 +180,7 @@ def _ends(job: Mapping[str, Any], *, is_ping: bool) -> tuple[socket.socket, sock
 def ping(control: Control, job: Mapping[str, Any]) -> None:
     """Send requests and measure the times to their answers."""
     out, back = _ends(job, is_ping=True)
-    take = _spin if job["spins"] else _block
+    take = _spin if job["busy_poll"] else _block
     control.say("ready")
     while control.word(_WAIT_S) != "go" and not control.is_over:
         pass
@@ -203,7 +203,7 @@ def _late() -> Callable[[], bool]:
 def pong(control: Control, job: Mapping[str, Any]) -> None:
     """Answer each request."""
     back_out, listening = _ends(job, is_ping=False)
-    take = _spin if job["spins"] else _block
+    take = _spin if job["busy_poll"] else _block
     control.say("ready")
     buffer = bytearray(_READ_OCTETS)
     answer = memoryview(buffer)[: job["size"]]

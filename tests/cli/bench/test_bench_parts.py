@@ -20,7 +20,7 @@ from deploy.bench.benchmarks.latency import trips
 from deploy.bench.benchmarks.recorded_tree import until_closed_or_ended
 from deploy.bench.command import BENCHMARKS
 from deploy.bench.contender import Job
-from deploy.bench.contenders.raw_gso import RawGso
+from deploy.bench.contenders.raw import RAW_GSO
 from deploy.bench.limits import limited_by
 from deploy.bench.peer import ProcessUsage, running
 from deploy.bench.peers.arrivals import ArrivalLog
@@ -110,7 +110,7 @@ def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
     maximum = found(line)
     assert line.rates == [0.0, 150_000, 0.0, 0.0]
     assert maximum.too_fast is None
-    assert "its sender" in limited_by(RawGso(), maximum)
+    assert "its sender" in limited_by(RAW_GSO, maximum)
 
 
 def test_with_a_precision_of_everything_any_rate_will_do() -> None:
@@ -203,10 +203,10 @@ def test_one_stall_of_the_machine_decides_nothing(stalls: set[int]) -> None:
 def test_a_rate_at_which_a_run_was_not_whole_says_so() -> None:
     line = Line(capacity=80_000, fastest=100_000)
     first = found(line)
-    assert (first.stumbles, "this rate failed" in limited_by(RawGso(), first)) == (0, False)
+    assert (first.stumbles, "this rate failed" in limited_by(RAW_GSO, first)) == (0, False)
     stalled = found(Stalling(frozenset({len(line.rates) - 1})))  # the last of those in a row
     assert stalled.stumbles == 1
-    assert "one run at this rate failed" in limited_by(RawGso(), stalled)
+    assert "one run at this rate failed" in limited_by(RAW_GSO, stalled)
     assert first.median is not None
     assert stalled.median is not None
     assert stalled.median.rate == first.median.rate
@@ -226,7 +226,7 @@ def test_a_line_that_always_loses_has_no_maximum() -> None:
     maximum = found(line)
     assert maximum.median is None
     assert len(line.rates) < 20
-    assert limited_by(RawGso(), maximum).startswith("no rate without loss")
+    assert limited_by(RAW_GSO, maximum).startswith("no rate without loss")
 
 
 def test_a_rate_that_was_lucky_once_is_not_a_result() -> None:
@@ -265,10 +265,10 @@ def test_trial_receiver_slower_than_sender_has_not_kept_up() -> None:
 
 def test_limits_are_derived_from_cpu_and_drops() -> None:
     best = outcome(900, 900, 1000, cpu_s=0.97)
-    said = limited_by(RawGso(), Maximum([best], outcome(1000, 1000, 1000, lost=40), 5))
+    said = limited_by(RAW_GSO, Maximum([best], outcome(1000, 1000, 1000, lost=40), 5))
     assert "limited by the sender's core (97%)" in said
     assert "too fast at 1 MB/s: 40 of 1,000 messages lost, 40 drops at the receiver's full buffer" in said
-    held_up = limited_by(RawGso(), Maximum([best], outcome(9000, 4000, 1000, lost=40), 5))
+    held_up = limited_by(RAW_GSO, Maximum([best], outcome(9000, 4000, 1000, lost=40), 5))
     assert "too fast at 9 MB/s, of which 4 MB/s were sent: 40 of 4,000 messages lost" in held_up
 
 
@@ -472,6 +472,6 @@ def test_a_contender_that_answers_nothing_is_not_the_fastest(monkeypatch: pytest
         yield End(), End()
 
     monkeypatch.setattr("deploy.bench.benchmarks.latency.pair", pair)
-    contender: Any = RawGso()
+    contender: Any = RAW_GSO
     with pytest.raises(ProcessError, match="none of 1 requests was answered"):
         trio.run(trips, contender, Job(Loopback(1500), 100, seconds=0.1))
