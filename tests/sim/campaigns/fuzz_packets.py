@@ -17,7 +17,6 @@ from typing import NoReturn
 
 import attrs
 import numpy as np
-from pgm.sim.checks.invariant_broken import InvariantBroken
 
 from aggregator.core import AggregatorCore
 from pgm.core.effects import CloseCause, Closed, Deliver, Effect, Effects, Lost, Notice, Opened, Send
@@ -31,6 +30,7 @@ from pgm.core.source.source import SourceCore
 from pgm.core.window.unordered_window import UnorderedWindow
 from pgm.parameters import Parameters
 from pgm.sim.checks.invariants import MemoryBounds
+from pgm.sim.invariant_broken import InvariantBroken
 from pgm.units import KIB, MILLISECOND, SECOND
 from pgm.wire.formats import SQN_AT, TYPE_AT, PacketType, Tsi, tsi_text
 from pgm.wire.sequence_numbers import HALF, SPACE
@@ -38,7 +38,7 @@ from pgm.wire.train import Train
 from repairer.core import RepairerCore
 from tests.reference import DATA_PORT, TSI
 from tests.sim.campaigns.campaign import arguments, campaign
-from tests.sim.mutations import ATTACKER, Edges, Mutator
+from tests.sim.support.mutations import ATTACKER, Edges, Mutator
 
 PACKETS = 2000  # of a seed
 MS = MILLISECOND
