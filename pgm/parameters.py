@@ -311,7 +311,7 @@ class Parameters:
     fec_serves_single: bool = _row(Unit.SWITCH, False, _SOURCE, "11.4", "Repair packets of complete groups one by one for whoever asks so, as those do that know no parity. The RFC wants parity then.", high=1)
     fec_hold_ivl: int = _ivl(100 * MILLISECOND, ("receiver", "repairer"), "11.5", "How long a loss in a group that has not ended waits for its end, or for the rest of its parity, before it is asked for. Above fec_close_ivl.", low=MILLISECOND)
     fec_retries: int = _count(3, ("receiver", "repairer"), "11.5", "Parity NAKs in vain after which single packets are asked for, as often, and so in turns: the group may be gone above, or nobody there may know parity.", low=1, high=1000)
-    fec_groups: int = _count(512, ("receiver", "repairer"), "11.5", "Groups for which parity is kept at a time; the newest give way.", low=1, high=1 << 16)
+    fec_groups: int = _count(512, ("receiver", "repairer"), "11.5", "Groups for which parity is asked for and kept at a time, oldest first.", low=1, high=1 << 16)
 
     # Brakes (RFC 5.2, 7.6, 10, 13.4)
     child_nak_rte: int = _per_s(2000, _PARENTS, "7.6", "NAKs a second accepted from one child.")
