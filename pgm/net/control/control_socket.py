@@ -1,6 +1,7 @@
-"""The control socket: a Unix socket beside the status socket, by which the node's own user changes settings while it runs.
+"""Control socket: a Unix socket for changes of a running node's settings.
 
-Whoever connects writes one line of JSON and reads one. One at a time is answered, in bounded time and from a bounded line.
+It lies beside the status socket, for the node's own user. A client writes one line of JSON and reads one. Clients are
+served one at a time, in bounded time and with bounded lines.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Request = dict[str, Any]
 Answer = dict[str, Any]
 
 _MOST_OCTETS = 4096  # of a request: a few settings, each a short word
-_PATIENCE_S = 0.5  # for a request on its way and for its answer; the next asker waits meanwhile
-_ASK_TIMEOUT_S = 3.0  # that, for a few who are before us
+_PATIENCE_S = 0.5  # for a request to arrive and for its answer; the next client waits meanwhile
+_ASK_TIMEOUT_S = 3.0  # the same, for a few clients ahead
 
 
 def control_path(topology: str, node: str) -> Path:
-    """The control socket of one node."""
+    """Return the path of one node's control socket."""
     return runtime_dir(topology) / f"{node.replace('/', '_')}.ctl"
 
 
@@ -39,16 +40,17 @@ async def serve_control(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer requests until cancelled: `answer` gets each and who asks, and raises `PgmError` for what it refuses.
+    """Answer requests until cancelled.
 
-    Raises `ProcessError` where somebody answers already, or where there can be no socket.
+    `answer` gets each request and the requester, and raises `PgmError` to refuse it. Raises `ProcessError` if a process
+    answers already, or if the socket cannot be made.
     """
     async with listening(path, "control") as sock:
         task_status.started()
         while True:
             try:
                 asker, _ = await sock.accept()
-            except OSError:  # the process has no descriptor left, for a while
+            except OSError:  # no free descriptor in this process, for a while
                 await trio.sleep(_PATIENCE_S)
                 continue
             with asker, trio.move_on_after(_PATIENCE_S):
@@ -57,11 +59,11 @@ async def serve_control(
                     if line:
                         await _write(asker, _answered(line, answer, _who(asker), counters))
                 except OSError:
-                    continue  # whoever asked has gone
+                    continue  # the client has gone
 
 
 async def _line_of(asker: trio.socket.SocketType) -> bytes:
-    """A request up to its newline or end, or more than a request may have."""
+    """Return a request up to its newline or end; one octet more than the limit if it is too long."""
     line = bytearray()
     while len(line) <= _MOST_OCTETS and not line.endswith(b"\n"):
         chunk = await asker.recv(_MOST_OCTETS + 1 - len(line))
@@ -103,9 +105,10 @@ def _read(line: bytes) -> Request:
 
 
 def ask_control(path: Path, request: Request) -> Answer:
-    """Return what a node answers.
+    """Return a node's answer to a request.
 
-    Raises `ProcessError` if no process answers, or another user's could, and `UsageError` for what the node refuses.
+    Raises `ProcessError` if no process answers, or if another user could answer. Raises `UsageError` if the node
+    refuses.
     """
     octets = bytearray()
     try:

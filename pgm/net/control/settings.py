@@ -1,7 +1,7 @@
-"""What of a running node can be changed from outside, and the values in force: what `pgm ctl` asks for.
+"""Settings of a running node that operators can change, with their current values, for `pgm ctl`.
 
-The list is short on purpose. Sizes are given to windows, caches and sockets at the start, and timers were checked against
-those of other nodes; a request for such a parameter is answered with that reason.
+The list is short on purpose. Windows, caches and sockets get their sizes at the start, and timers were checked against
+those of other nodes. A request for such a parameter is answered with that reason.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pgm.units import format_fraction, format_rate
 
 _OFF = "off"
 _LOSSES = ("loss", "burst_loss", "burst_length")
-_LONGEST = 60  # characters of what is quoted in an error
-_EXAMPLES = {  # of requests that have what is missing in one
+_LONGEST = 60  # characters of a quotation in an error
+_EXAMPLES = {  # of requests that contain the missing key
     "do": '{"do": "get"}',
     "child": '{"do": "release", "child": "10.0.2.7"}',
     "stream": '{"do": "get", "stream": "quotes"}',
@@ -40,7 +40,7 @@ _EXAMPLES = {  # of requests that have what is missing in one
     "settings": '{"do": "set", "settings": {"rate": "20Mbit/s"}}',
 }
 
-# setting -> which nodes have it, and what it is
+# setting -> the nodes that have it, and its meaning
 SETTINGS: Mapping[str, tuple[str, str]] = {
     "rate": ("a source", "What it sends at most, repairs included; up to the rate of the file, for which all windows were made."),
     "loss": ("a node on a segment with injected losses", "Share of packets lost on purpose, each by itself; `off` ends all injected losses there."),
@@ -51,7 +51,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
 
 @attrs.frozen
 class _Change:
-    """One setting with a new value, checked and not yet made."""
+    """New value of one setting, checked and not yet applied."""
 
     name: str
     segment: str | None
@@ -61,14 +61,14 @@ class _Change:
 
 
 class NodeSettings:
-    """The settings of one node, as its control socket answers for them."""
+    """Settings of one node, as its control socket answers for them."""
 
     def __init__(self, plan: NodePlan, driver: TrioDriver) -> None:
         self._plan = plan
         self._driver = driver
 
     def answer(self, request: Mapping[str, Any], who: str) -> dict[str, Any]:
-        """Do what is asked: `get`, `set` or `release`. Raises `UsageError` or `UnitError`, and has changed nothing then."""
+        """Answer a request: `get`, `set` or `release`. Raises `UsageError` or `UnitError`, and changes nothing then."""
         verbs = {"get": self._get, "set": self._set, "release": self._release}
         verb = _text(request.get("do"), "do")
         if verb not in verbs:
@@ -87,7 +87,7 @@ class NodeSettings:
         return {"settings": [row for name in names for row in self._rows_of(name, rows)]}
 
     def _rows(self) -> list[dict[str, Any]]:
-        """All settings that can be changed."""
+        """Return the rows of all settings that can be changed."""
         rows = []
         core = self._driver.core
         if isinstance(core, SourceCore):
@@ -217,7 +217,7 @@ class NodeSettings:
         return core.parameters if isinstance(core, SourceCore) else self._plan.parameters
 
     def _require_stream(self, request: Mapping[str, Any]) -> None:
-        """A process sends one stream: whoever names another one means another process."""
+        """Check the stream of a request. A process sends one stream; other streams belong to other processes."""
         stream, core = request.get("stream"), self._driver.core
         if stream is None:
             return
@@ -237,12 +237,12 @@ class NodeSettings:
         )
 
     def _tell(self, texts: Sequence[str]) -> None:
-        """Say it on the node's own output; the core may have something to do now, too."""
+        """Log changes on the node's own output. The core may have something to do now, too."""
         self._driver.perform_now([Notice("setting-changed", text) for text in texts])
 
 
 def why_fixed(row: Row) -> str:
-    """Why a parameter cannot be changed while a node runs."""
+    """Return why a parameter cannot be changed while a node runs."""
     if row.key == "txw_max_rte":
         return (
             "windows, caches and budgets were made at the start for it; what is sent at most now is the setting `rate`"
@@ -279,7 +279,7 @@ def _spelled(impairment: Impairment) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _named(name: str, text: str) -> Iterator[None]:
-    """What is wrong with a value says of which setting it is."""
+    """Add the setting's name to errors about its value."""
     try:
         yield
     except UnitError as error:

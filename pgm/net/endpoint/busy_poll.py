@@ -1,4 +1,4 @@
-"""Sources and receivers that run in the calling thread: what `pgm.blocking` opens with `busy_poll=True`."""
+"""Sources and receivers that run in the calling thread, for `busy_poll=True` in `pgm.blocking`."""
 
 from __future__ import annotations
 
@@ -41,34 +41,34 @@ _Found = WholeMessages | LargeMessage | Lost | Opened | Closed
 
 
 def _deadline(timeout_s: float | None) -> int:
-    """When a time is over that begins now; 0, which is before all, for no time, and NEVER for none."""
+    """Return the end of a timeout that begins now, in ns; 0 for a timeout of zero, NEVER for None."""
     if not timeout_s:
         return NEVER if timeout_s is None else 0
     return time.monotonic_ns() + round(timeout_s * SECOND)
 
 
 def _ignore(_: Notice) -> None:
-    """The default for notices: nobody listens."""
+    """Ignore a notice, by default."""
 
 
 class BusyPollSource(SourceHandle[BusyPollDriver]):
-    """Sends one stream from the calling thread. What a call took is with the kernel when it returns.
+    """Source of one stream in the calling thread. A returning call has passed its data to the kernel.
 
-    A handler of notices may send, too. What it sends goes when the call that called it back has done what it was at, as
-    far as the rate lets it, and for the rest with the next calls: a send in a handler does not wait. What would wait or
-    poll raises `UsageError` there, of this source or of any other node of the thread.
+    A handler of notices may send, too. Its data leaves when the call that called the handler has done its own work, as
+    far as the rate allows. The rest leaves with the next calls, so a send in a handler does not wait. Calls that would
+    wait or poll raise `UsageError` in a handler, for this source and any other node of the thread.
     """
 
     def __init__(self, core: SourceCore, driver: BusyPollDriver, packing: BatchSender | ZeromqSender | None) -> None:
         super().__init__(core, driver, packing)
-        self._link = driver.links[core.setup.segment.index]  # that data goes out on
+        self._link = driver.links[core.setup.segment.index]  # the link for data
 
     def send(self, payload: Payload, *, subject: str | None = None, to: str | None = None) -> int:
-        """Send one message, now; returns the sqn of its first packet.
+        """Send one message at once. Return the sqn of its first packet.
 
-        Spins while the rate, the window or the link makes it wait. Raises `PayloadTooLarge` for what cannot fit the
-        window, `SourceClosed` after closing, `UsageError` in another thread, and in a handler of notices when more than
-        `txw_unsent_bytes` wait already.
+        Busy-polls while the rate, the window or the link makes the call wait. Raises `PayloadTooLarge` if the window
+        cannot hold the message, `SourceClosed` after closing, and `UsageError` in another thread. In a handler of
+        notices it raises `UsageError` if more than `txw_unsent_bytes` wait already.
         """
         driver, core = self._driver, self._core
         if get_ident() != driver.thread:
@@ -82,10 +82,10 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
                 try:
                     if driver.observer is not None or not self._link.send_alone(packet):
                         driver.send_now(alone(core.setup.segment, packet))
-                finally:  # also where a signal ends the call: what has its sqn can be repaired
+                finally:  # also if a signal ends the call: data with its sqn can be repaired
                     core.sent_alone(packet, now_ns)
                 spinner.expect_by(core.next_event_ns)
-                sqn = core.window.lead  # a turn calls back, and whoever is called may send, too
+                sqn = core.window.lead  # before the turn, whose handlers may send, too
                 spinner.turn_if_due(now_ns)
                 while driver.held:
                     driver.turn()
@@ -96,11 +96,11 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
         return sqn
 
     def send_object(self, value: Any, *, codec: Codec = CBOR, subject: str | None = None, to: str | None = None) -> int:
-        """Send a value as one message, now, in CBOR unless `codec` says otherwise; else as `send`."""
+        """Send a value as one message at once, in CBOR unless `codec` says otherwise; else as `send`."""
         return self.send(codec.encode(value), subject=subject, to=to)
 
     def send_parts(self, parts: Sequence[Payload]) -> int:
-        """Send one message of several parts, now; for streams with ZeroMQ's framing. Returns the sqn of its first packet."""
+        """Send one message of several parts at once, with ZeroMQ's framing. Return the sqn of its first packet."""
         self._driver.require_usable()
         self._require_room()
         sqn = self._accept_parts(parts)
@@ -108,7 +108,10 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
         return sqn
 
     def send_batch(self, payloads: Payloads, *, subject: Names = None, to: Names = None) -> int:
-        """Send many messages, now: a list of byte strings, a (count, size) array of octets, or an array of Arrow. Returns the first sqn."""
+        """Send many messages at once. Return the first sqn.
+
+        The payloads are a list of byte strings, a (count, size) array of octets, or an Arrow array.
+        """
         self._driver.require_usable()
         self._require_room()
         sqn = self._accept_batch(payloads, subject, to, flush=True)
@@ -116,7 +119,7 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
         return sqn
 
     def _require_room(self) -> None:
-        """Raise `UsageError` where a call from within a callback, which cannot wait, would have to."""
+        """Raise `UsageError` if a call inside a handler, which cannot wait, would have to wait."""
         if self._driver.spinner.is_performing and self._core.room_octets <= 0:
             raise UsageError(
                 f"a handler of notices cannot wait, and {self._core.window.unsent_octets} octets wait to be sent",
@@ -133,43 +136,46 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
             driver.turn()
 
     def flush(self) -> None:
-        """Nothing is left to be sent when a call returns: the same name as without busy polling."""
+        """Do nothing: no data is left when a send returns. The name is that of `pgm.Source.flush`."""
         self._driver.require_usable()
 
     def poll(self) -> None:
-        """Take in what has come, and send what is due: NCFs, repairs, SPMs. One turn, without waiting."""
+        """Read what has arrived, and send what is due: NCFs, repairs, SPMs. One turn, without waiting."""
         self._driver.require_waiting()
         self._driver.spinner.turn()
 
     def stable(self, sqn: int | None = None) -> None:
-        """Spin until every member of an acknowledged stream has everything up to `sqn`; all that was sent if None."""
+        """Busy-poll until every member of an acknowledged stream has everything up to `sqn`.
+
+        None means all data sent.
+        """
         self._driver.require_waiting()
         wanted = self._core.window.end - 1 if sqn is None else sqn
         while not self.is_stable(wanted):
             self._driver.turn()
 
     def set_rate(self, rate: str | int) -> None:
-        """From now on send at this rate at most, as `pgm.Source.set_rate` has it."""
+        """Set the greatest rate from now on, as `pgm.Source.set_rate` does."""
         self._driver.require_usable()
         self._core.set_rate(checked_rate(self._core, rate), time.monotonic_ns())
         self._driver.spinner.expect_change()
 
     def advance_trail(self, sqn: int) -> None:
-        """Let go of everything before the message whose first packet is `sqn`, as a send returned it."""
+        """Drop everything before the message whose first packet is `sqn`, as a send returned it."""
         self._driver.require_usable()
         self._core.advance_trail(sqn)
         self._driver.spinner.expect_change()
 
     def close_window(self) -> None:
-        """Let go of everything sent so far, and tell the receivers at once."""
+        """Drop everything sent so far, and tell the receivers at once."""
         self._driver.require_usable()
         try:
             self._driver.perform(self._core.close_window(time.monotonic_ns()))
-        finally:  # also where a notice's handler raises
+        finally:  # also if a notice's handler raises
             self._driver.spinner.expect_change()
 
     def close(self) -> None:
-        """Announce the end, and serve repairs until nobody has asked for `fin_quiet_ivl`, spinning."""
+        """Announce the end. Busy-poll to serve repairs until no NAK came for `fin_quiet_ivl`."""
         self._driver.require_waiting()
         self._core.close()
         self._driver.push()
@@ -178,10 +184,10 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
 
 
 class _SpunInbox(Inbox):
-    """An inbox that is looked into, not waited for."""
+    """Inbox that the receiver polls instead of waiting."""
 
     def pop(self) -> _Found | None:
-        """The next thing for the application behind `alone`, if there is one."""
+        """Return the next queued entry, behind `alone`; None if there is none."""
         if not self._queue:
             return None
         queued = self._queue.popleft()
@@ -192,10 +198,11 @@ class _SpunInbox(Inbox):
 
 
 class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
-    """Receives streams in the calling thread: call `recv`, or iterate over it, or over `batches()`.
+    """Receiver of streams in the calling thread.
 
-    Reads and repairs happen inside these calls only: what comes between them waits in the kernel's socket buffer. In a
-    handler of notices they raise `UsageError`.
+    Applications call `recv`, or iterate over the receiver or over `batches()`. Reads and repairs happen inside these
+    calls only. Packets that arrive between calls wait in the kernel's socket buffer. In a handler of notices these
+    calls raise `UsageError`.
     """
 
     def __init__(
@@ -213,18 +220,17 @@ class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
         driver.take_alone = inbox.take_alone
 
     def recv(self, timeout_s: float | None = None) -> Item | None:
-        """The next message, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile.
+        """Return the next message, loss, opening or closing; None if none came within `timeout_s`.
 
-        With a `timeout_s` of 0 it takes one turn. Raises `UsageError` in another thread and after closing.
+        Busy-polls meanwhile. With a `timeout_s` of 0 it takes one turn. Raises `UsageError` in another thread and after
+        closing.
         """
         message = self._unpacker.next() if self._unpacker.has_rest else None
         while message is None:
             found = self._spin(timeout_s)
             if type(found) is Message:
                 return found
-            if isinstance(
-                found, WholeMessages
-            ):  # alone, as the next of a stream that is no train: without what many cost
+            if isinstance(found, WholeMessages):  # a single packet of a plain stream: without the cost of a batch
                 return Message(found.run.alone(), found.run.first, found.tsi)
             if not isinstance(found, AnyBatch):
                 return found
@@ -232,12 +238,15 @@ class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
         return message
 
     def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
-        """The next batch, loss, opening or closing; None when nothing came within `timeout_s`. Spins meanwhile."""
+        """Return the next batch, loss, opening or closing;
+
+        None if none came within `timeout_s`. Busy-polls meanwhile.
+        """
         found = self._unpacker.take_rest() or self._spin(timeout_s)
         return batch_of(found) if isinstance(found, (WholeMessages, Message)) else found
 
     def batches(self) -> Iterator[BatchItem]:
-        """Many messages at a time, in stream order with what befell the stream."""
+        """Iterate over batches, in stream order with losses, openings and closings."""
         while (item := self.next_batch()) is not None:
             yield item
 
@@ -246,16 +255,16 @@ class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
             yield item
 
     def objects(self, codec: Codec = CBOR) -> Iterator[ObjectItem]:
-        """Messages as the values that they carry, in stream order with what befell the stream."""
+        """Iterate over the values of messages, in stream order with losses, openings and closings."""
         return (object_of(item, codec, self.counters) for item in self)
 
     def poll(self) -> None:
-        """Take in what has come, and send what is due: NAKs. One turn, without waiting."""
+        """Read what has arrived, and send what is due: NAKs. One turn, without waiting."""
         self._driver.require_waiting()
         self._driver.spinner.turn()
 
     def _spin(self, timeout_s: float | None) -> BatchItem | WholeMessages | Message | None:
-        """What comes next; a single message of a plain stream as it is."""
+        """Return the next item; a single message of a plain stream unconverted; None after `timeout_s`."""
         self._driver.require_waiting()
         inbox, driver, spinner = self._inbox, self._driver, self._driver.spinner
         self._core.note_passed()
@@ -263,11 +272,11 @@ class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
             inbox.spare = Message(b"", 0, b"")
         looks_once, has_looked = timeout_s == 0, False
         look = spinner.turn if looks_once else spinner.spin
-        until_ns = parks_at_ns = -1  # not found out: mostly the first look brings something
+        until_ns = parks_at_ns = -1  # unset: the first poll mostly finds something
         while not self._ready:
             if inbox.is_empty:
                 if looks_once and has_looked:
-                    return None  # nothing of what came is wanted
+                    return None  # no arrived message is wanted
                 inbox.left_octets, has_looked = OCTETS_BETWEEN_READS, True
                 look()
             elif inbox.left_octets <= 0 and not (looks_once and has_looked):
@@ -307,7 +316,7 @@ class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
         if freed:
             try:
                 self._driver.perform(freed)
-            except BaseException:  # of a notice's handler, or a signal's
+            except BaseException:  # from a notice's handler, or a signal's
                 self._inbox.put_back(found)
                 raise
         if isinstance(found, WholeMessages) and found.run.count == 1 and self._unwrapping.is_plain:
@@ -330,7 +339,7 @@ def open_source(
     seed: str | None = None,
     **parameters: Any,
 ) -> Iterator[BusyPollSource]:
-    """Open a source that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_source`."""
+    """Open a source in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_source`."""
     plan = resolve(target, node, Role.SOURCE, parameters)
     chosen = stream_of(plan, stream)
     with pinned(cpu):
@@ -371,7 +380,7 @@ def open_receiver(
     seed: str | None = None,
     **parameters: Any,
 ) -> Iterator[BusyPollReceiver]:
-    """Open a receiver that runs in this thread, pinned to processor `cpu` if one is named. Otherwise as `pgm.open_receiver`."""
+    """Open a receiver in this thread, pinned to processor `cpu` if given. Otherwise as `pgm.open_receiver`."""
     policies = Policies.of(on_loss, slow)
     plan = resolve(target, node, Role.RECEIVER, {**start_parameters(start), **parameters})
     streams = plan.streams if stream is None else (stream_of(plan, stream),)

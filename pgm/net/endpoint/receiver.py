@@ -1,4 +1,4 @@
-"""The receiver that an application opens: an async iterator over messages and what befell the stream."""
+"""Receiver for applications: an async iterator over messages, losses, openings and closings."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 class Receiver(ReceiverHandle[TrioDriver]):
-    """Receives streams; made by `pgm.open_receiver`. Iterate over it in one task at a time.
+    """Receiver of streams, opened by `pgm.open_receiver`. Only one task at a time may iterate over it.
 
-    When the application falls behind by `inbox_bytes`, delivery stops and repair goes on; what then
-    outgrows the receive window is reported as `Lost` with cause OVERRUN.
+    When the application falls behind by `inbox_bytes`, delivery stops and repair continues. Data that then exceeds the
+    receive window is reported as `Lost` with cause OVERRUN.
     """
 
     def __init__(
@@ -43,7 +43,10 @@ class Receiver(ReceiverHandle[TrioDriver]):
         inbox.is_plain = unwrapping.is_plain
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
-        """The next batch, loss, opening or closing; None once closed, or when nothing came within `timeout_s`."""
+        """Return the next batch, loss, opening or closing.
+
+        None once closed, or if none came within `timeout_s`.
+        """
         rest = self._unpacker.take_rest()
         if rest is not None:
             return rest
@@ -59,19 +62,19 @@ class Receiver(ReceiverHandle[TrioDriver]):
         return batch_of(found) if isinstance(found, Message) else found
 
     async def _at_hand(self) -> BatchItem | Message | None:
-        """The next thing where it need not be waited for, which a time that is over would end."""
-        for _ in range(len(self._inbox)):  # more may come meanwhile, none of which may be wanted
+        """Return the next item if one is queued, regardless of the timeout; None if none is queued."""
+        for _ in range(len(self._inbox)):  # more may come meanwhile, and none may be wanted
             if self._ready:
                 break
             queued = await self._inbox.next()
             if isinstance(queued, Message):
                 return queued
-            assert queued is not None  # something was there
+            assert queued is not None  # the queue was not empty
             self._take(queued)
         return self._policies.handed(self._ready.popleft()) if self._ready else None
 
     async def _next(self) -> BatchItem | Message | None:
-        """The next thing, a message that came alone as it is; None once closed."""
+        """Wait for the next item; a single message unconverted; None once closed."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while not self._ready:
             queued = await self._inbox.next()
@@ -85,10 +88,10 @@ class Receiver(ReceiverHandle[TrioDriver]):
     def _take(self, queued: QueueItem) -> None:
         if queued.frees_octets:
             effects = self._core.grant(queued.frees_octets)
-            if effects is not NOTHING:  # else there was room before, and it changes nothing but that
+            if effects is not NOTHING:  # else there was room already, and nothing follows
                 try:
                     self._driver.perform_now(effects)
-                except BaseException:  # of a notice's handler, or a signal's
+                except BaseException:  # from a notice's handler, or a signal's
                     self._inbox.put_back(queued.found)
                     raise
         found = queued.found
@@ -96,11 +99,11 @@ class Receiver(ReceiverHandle[TrioDriver]):
         self._ready.extend(self._unwrapping.take(item))
 
     def batches(self) -> AsyncIterator[BatchItem]:
-        """Many messages at a time, in stream order with what befell the stream."""
+        """Iterate over batches, in stream order with losses, openings and closings."""
         return _Steps(self.next_batch)
 
     def objects(self, codec: Codec = CBOR) -> AsyncIterator[ObjectItem]:
-        """Messages as the values that they carry, in stream order with what befell the stream."""
+        """Iterate over the values of messages, in stream order with losses, openings and closings."""
 
         async def step() -> ObjectItem | None:
             item = await self._next_item()
@@ -122,7 +125,10 @@ class Receiver(ReceiverHandle[TrioDriver]):
 
 
 class _Steps(Generic[T]):
-    """Iterates over what a call returns until that is None. No generator: a loop left early leaves nothing to be closed."""
+    """Iterator over the results of a call, up to the first None.
+
+    It is no generator, so a loop that stops early leaves nothing to close.
+    """
 
     def __init__(self, step: Callable[[], Awaitable[T | None]]) -> None:
         self._step = step
@@ -138,7 +144,7 @@ class _Steps(Generic[T]):
 
 
 class _Each:
-    """The same for messages, without a call for each: most of them are there already."""
+    """Iterator over messages; takes unpacked messages without a call for each."""
 
     def __init__(self, unpacker: Unpacker, step: Callable[[], Awaitable[Item | None]]) -> None:
         self._unpacker = unpacker

@@ -1,4 +1,4 @@
-"""Finding the interface that a topology means: by name, address or CIDR, never by host name."""
+"""Lookup of a topology's interface by name, address or CIDR, never by host name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @attrs.frozen
 class Interface:
-    """A local interface and the address on it that serves a segment."""
+    """Local interface, and its address that serves a segment."""
 
     name: str
     index: int
     address: str
-    network: str | None = None  # the network that the address is in
+    network: str | None = None  # the network of the address
 
 
 @attrs.frozen
@@ -51,12 +51,13 @@ def _local_addresses() -> list[_Local]:
 
 
 def find_interface(spec: str, family: int, address: str | None, *, is_unicast: bool = False) -> Interface:
-    """The interface that `spec` names, for IPv4 (4) or IPv6 (6), with `address` or else its own first one.
+    """Return the interface that `spec` names, for IPv4 (4) or IPv6 (6).
 
-    Raises `TransportError` when there is none, when it is down, or, unless `is_unicast`, when it cannot do multicast.
+    The address is `address`, or else the first one of the interface. Raises `TransportError` if no interface matches,
+    if it is down, or, unless `is_unicast`, if it has no multicast.
     """
     local = [one for one in _local_addresses() if one.address.version == family]
-    # An address that works without a scope goes before a link-local one.
+    # An address that needs no scope goes before a link-local one.
     matches = sorted((one for one in local if _matches(one, spec)), key=lambda one: one.address.is_link_local)
     if not matches:
         known = ", ".join(f"{one.name} {one.address}/{one.network.prefixlen}" for one in local) or "none"
@@ -72,13 +73,13 @@ def find_interface(spec: str, family: int, address: str | None, *, is_unicast: b
 
 
 def is_own_address(address: str) -> bool:
-    """Whether an address is one of this host's; all of 127/8 is."""
+    """Return whether an address is one of this host's; all of 127/8 is."""
     wanted = ipaddress.ip_address(address)
     return (wanted.version == 4 and wanted.is_loopback) or any(one.address == wanted for one in _local_addresses())
 
 
 def multicast_interfaces() -> list[str]:
-    """The interfaces that are up and can do multicast, without loopback."""
+    """Return the names of interfaces that are up and have multicast, without loopback."""
     names = dict.fromkeys(one.name for one in _local_addresses())
     wanted = _IFF_UP | _IFF_MULTICAST
     return [name for name in names if _flags(name) & (wanted | _IFF_LOOPBACK) == wanted]
@@ -94,16 +95,16 @@ def _matches(local: _Local, spec: str) -> bool:
     if network.version != local.address.version:
         return False
     if network.prefixlen == network.max_prefixlen:
-        # An address: the interface that has it, or, on loopback, the one whose network contains it.
+        # A single address matches the interface that has it, or the loopback interface whose network contains it.
         return local.address == network.network_address or (
             local.address.is_loopback and network.network_address in local.network
         )
-    # The loopback interface owns all of 127/8 whichever part of it a segment names.
+    # The loopback interface owns all of 127/8, regardless of the part that a segment names.
     return local.address in network or (local.address.is_loopback and network.network_address in local.network)
 
 
 def needs_scope(address: str) -> bool:
-    """Whether an address means something only together with an interface: IPv6 of link or interface scope."""
+    """Return whether an address needs an interface: IPv6 of link or interface scope."""
     octets = ipaddress.ip_address(address).packed
     if len(octets) == 4:
         return False
@@ -113,7 +114,7 @@ def needs_scope(address: str) -> bool:
 
 
 def _flags(name: str) -> int:
-    """The interface's flags, asked of the kernel: /sys may show another network namespace's interfaces."""
+    """Return the interface's flags from the kernel. /sys may show interfaces of another network namespace."""
     request = _IFREQ.pack(name.encode(), 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         answer = fcntl.ioctl(sock, _SIOCGIFFLAGS, request)

@@ -1,8 +1,9 @@
-"""Folders of sockets that no other user can change: the check of owner and mode, from `/` down to the folder itself.
+"""Check of owner and mode: no other user can change a folder of sockets.
 
-The owner of a folder, and anybody who may write in it, can rename what lies in it and put another thing in its place.
-A folder is therefore trusted only if every folder above it is trusted too. Symbolic links on the path are followed, and
-both the link and its target are checked. A path that passes cannot be changed by others between the check and the use.
+The check covers every folder from `/` down. The owner of a folder, and any user with write permission, can rename its
+entries and put other entries in their place. A folder is therefore trusted only if every folder above it is trusted
+too. Symbolic links on the path are followed, and both the link and its target are checked. Other users cannot change a
+trusted path between the check and the use.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _CREDENTIALS = struct.Struct("=iII")  # pid, uid and gid, as SO_PEERCRED gives t
 
 
 def peer_of(sock: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
-    """Return process id and user id of the other end of a connected Unix socket, as the kernel knows them."""
+    """Return the kernel's process id and user id of a Unix socket's peer."""
     octets = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(octets)
     return pid, uid
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder in which this user's sockets may lie, with the folders above it that are missing.
+    """Make a folder for this user's sockets, with the missing folders above it.
 
     Raises `ProcessError` if another user can change the folder or one above it, and `OSError` if it cannot be made.
     """
@@ -45,15 +46,16 @@ def make_folder(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that only root, this user, and the user of PGM_RUNTIME_USER can change what lies in a folder.
+    """Check that only trusted users can change the entries of a folder.
 
-    Raises `ProcessError` if somebody else can, and `OSError` if there is no such folder.
+    Trusted are root, this user, and the user of PGM_RUNTIME_USER. Raises `ProcessError` if another user can, and
+    `OSError` if there is no such folder.
     """
     _walk(folder, _asked_users(), _ASK_OTHERS, make=False)
 
 
 def check_peer(sock: socket.socket, path: Path) -> None:
-    """Check that a process of such a user answers on a connected socket. Raises `ProcessError`."""
+    """Check that a process of a trusted user answers on a connected socket. Raises `ProcessError`."""
     _, uid = peer_of(sock)
     if uid not in _asked_users():
         raise ProcessError(f"a process of another user answers on {path}: {_name(uid)}", remedy=_ASK_OTHERS)
@@ -64,7 +66,7 @@ def _own_users() -> frozenset[int]:
 
 
 def _asked_users() -> frozenset[int]:
-    """The users whose nodes may be asked. Raises `UsageError` for a PGM_RUNTIME_USER that does not exist."""
+    """Return the users whose nodes may be asked. Raises `UsageError` if PGM_RUNTIME_USER names no user."""
     named = os.environ.get(USER_VARIABLE)
     if not named:
         return _own_users()
@@ -78,10 +80,10 @@ def _asked_users() -> frozenset[int]:
 
 
 def _walk(folder: Path, users: frozenset[int], remedy: str, *, make: bool) -> None:
-    """Check each folder and each link on the way from `/` to `folder`; `make` the folders that are missing."""
+    """Check each folder and each link from `/` to `folder`; `make` the missing folders."""
     at, found = Path("/"), os.lstat("/")
-    # In a user namespace the kernel shows root's files as those of the owner of `/`, and strangers' files too.
-    # Strangers can make folders of that owner only where everybody may write.
+    # In a user namespace the kernel shows root's files as files of the owner of `/`, and so it shows files of unmapped
+    # users. Those users can make folders of that owner only in world-writable folders.
     root_uid = found.st_uid
     left, links = deque(folder.absolute().parts[1:]), 0
     _judge(at, found, users | {root_uid}, remedy)
@@ -108,13 +110,13 @@ def _walk(folder: Path, users: frozenset[int], remedy: str, *, make: bool) -> No
         if target.is_absolute():
             at = Path("/")
             found = os.lstat(at)
-    # Where everybody may write, anybody may put a socket, with the sticky bit too.
+    # In a world-writable folder any user can place a socket, even with the sticky bit.
     if found.st_mode & _OTHERS_WRITE:
         raise _writable(at, found)
 
 
 def _judge(path: Path, found: os.stat_result, owners: frozenset[int], remedy: str) -> None:
-    """Check a link or folder. In one with the sticky bit others can only add entries, and the owner of an entry is checked."""
+    """Check a link or folder. With the sticky bit other users can only add entries, whose owner is checked next."""
     if found.st_uid not in owners:
         raise ProcessError(f"{path} belongs to another user: {_owner_and_mode(found)}", remedy=remedy)
     is_open = found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX
