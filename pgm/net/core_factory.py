@@ -84,7 +84,7 @@ def lines_of(plan: NodePlan, segments: Sequence[Segment]) -> tuple[LineSetup, ..
 
 def _allowed(plan: NodePlan, streams: Sequence[StreamPlan]) -> SourceFilter:
     """Return the allowed senders of each stream: those of its list, and the node's own parents."""
-    return {one.data_port: one.allowed.union(plan.parents) for one in streams if one.allowed is not None}
+    return {stream.data_port: stream.allowed.union(plan.parents) for stream in streams if stream.allowed is not None}
 
 
 def receiver_core(

@@ -9,17 +9,17 @@ that they spare. A steady stream is therefore polled only if that costs little m
 from __future__ import annotations
 
 # If the last sleep took at most this many times the longest poll, poll next time: a sleep includes its wake-up.
-_SLEEPS = 2
+_SLEEP_RATIO = 2
 # Cost of a wake-up, as a divisor of the longest poll: polls may take that much on average.
-_SPARED = 2
+_WAKE_UP_DIVISOR = 2
 # Largest debt before polls stop, in longest polls: two ends that begin to answer each other are slow at first.
 _CREDIT = 2
 # Credit of a sleep, as a divisor of the longest poll.
-_PAID = 128
+_SLEEP_DIVISOR = 128
 # Largest charge of an interrupted poll, in longest polls. An interruption shows that other processes want the
 # processor, and a process with high use waits for it for milliseconds. It may also be an occasional stop of the virtual
 # machine.
-_CHARGED = 8
+_MOST_CHARGE = 8
 
 
 class AdaptivePolling:
@@ -28,19 +28,19 @@ class AdaptivePolling:
     def __init__(self, ivl: int) -> None:
         """Start with a full credit. `ivl` is the longest poll, in ns; 0 disables polling."""
         self._longest = ivl
-        self._most = self._left = ivl * _CREDIT
+        self._greatest_balance = self._balance = ivl * _CREDIT
         self.ivl = 0  # length of the next poll, in ns
 
     def polled(self, ns: int, *, found: bool) -> None:
         """Record a poll of `ns`, including the turns of other tasks before it."""
-        left = self._left - min(ns, self._longest * _CHARGED)
+        balance = self._balance - min(ns, self._longest * _MOST_CHARGE)
         if found:
-            left += self._longest // _SPARED
-        self._left = min(left, self._most)
-        if left <= 0:
+            balance += self._longest // _WAKE_UP_DIVISOR
+        self._balance = min(balance, self._greatest_balance)
+        if balance <= 0:
             self.ivl = 0
 
     def woke(self, ns: int) -> None:
         """Record that data came after a sleep of `ns`."""
-        self._left = min(self._left + self._longest // _PAID, self._most)
-        self.ivl = self._longest if self._left > 0 and ns <= self._longest * _SLEEPS else 0
+        self._balance = min(self._balance + self._longest // _SLEEP_DIVISOR, self._greatest_balance)
+        self.ivl = self._longest if self._balance > 0 and ns <= self._longest * _SLEEP_RATIO else 0

@@ -38,30 +38,30 @@ class ApplicationReader:
     """Reader of one socket for the application while it waits; the driver's task reads it otherwise."""
 
     def __init__(
-        self, sock: socket.socket, read: Callable[[bool], int], rest_s: Callable[[], float], look_ivl: int
+        self, sock: socket.socket, read: Callable[[bool], int], rest_s: Callable[[], float], poll_ivl: int
     ) -> None:
         """Duplicate the descriptor of `sock` for the waits.
 
         `read` reads the socket, gathering packets if its argument is true, and returns the octets. `rest_s` returns how
-        long to sleep in any case, in seconds. `look_ivl` is the parameter `rx_look_ivl`, in ns.
+        long to sleep in any case, in seconds. `poll_ivl` is the parameter `rx_look_ivl`, in ns.
         """
         self.sock = sock
-        self.looks = AdaptivePolling(look_ivl)
+        self.polling = AdaptivePolling(poll_ivl)
         self._read = read
         self._rest_s = rest_s
         self._is_closed = False
-        self._twin = os.dup(sock.fileno())
-        self._rest: trio.CancelScope | None = None  # sleep of the driver's task
+        self._duplicate = os.dup(sock.fileno())
+        self._driver_sleep: trio.CancelScope | None = None  # of its task for this socket
         self._reads = 0
         self._octets = 0
-        self.is_taken = False
+        self.is_waiting = False
         self._is_woken = False  # since it was taken
 
     def close(self) -> None:
         """Wake the waiting application, and allow no further wait."""
         self._is_closed = True
-        trio.lowlevel.notify_closing(self._twin)
-        os.close(self._twin)
+        trio.lowlevel.notify_closing(self._duplicate)
+        os.close(self._duplicate)
 
     async def wait(self) -> None:
         """Read, or sleep until the socket is readable and read it, or until `wake`.
@@ -74,26 +74,26 @@ class ApplicationReader:
             self._octets += octets
             return
         is_much, is_little = self._octets >= _MUCH_OCTETS, self._octets <= _LITTLE_OCTETS
-        self._reads, self._octets, self.is_taken, self._is_woken = 0, 0, True, False
+        self._reads, self._octets, self.is_waiting, self._is_woken = 0, 0, True, False
         # More packets may wait behind a long row, and a late reader must not rest.
         rest_s = self._rest_s() if may_go_on else 0.0
         try:
             if rest_s:
                 await trio.sleep(rest_s)
-            elif is_little and self.looks.ivl and await self._look():
+            elif is_little and self.polling.ivl and await self._poll():
                 return
             else:
-                begun_ns = time.monotonic_ns()
-                await trio.lowlevel.wait_readable(self._twin)
-                self.looks.woke(time.monotonic_ns() - begun_ns)
+                start_ns = time.monotonic_ns()
+                await trio.lowlevel.wait_readable(self._duplicate)
+                self.polling.woke(time.monotonic_ns() - start_ns)
         except trio.ClosedResourceError:
             return  # `wake` or `close`
         finally:
-            self.is_taken = False
-            rest = self._rest
-            if rest is not None:
-                self._rest = None
-                rest.deadline = trio.current_time() + GIVE_BACK_S
+            self.is_waiting = False
+            driver_sleep = self._driver_sleep
+            if driver_sleep is not None:
+                self._driver_sleep = None
+                driver_sleep.deadline = trio.current_time() + GIVE_BACK_S
         if self._is_closed:
             return
         # After a pause a packet comes alone, and gathering would only delay it. After a rest many packets wait.
@@ -115,10 +115,10 @@ class ApplicationReader:
             await trio.lowlevel.checkpoint()
         return octets
 
-    async def _look(self) -> bool:
+    async def _poll(self) -> bool:
         """Let other tasks have their turn, then poll the socket. Return whether data came, here or elsewhere."""
-        begun_ns = now_ns = time.monotonic_ns()
-        until_ns = begun_ns + self.looks.ivl
+        start_ns = now_ns = time.monotonic_ns()
+        until_ns = start_ns + self.polling.ivl
         await trio.lowlevel.checkpoint()
         while not self._is_closed and not self._is_woken:
             octets = self._read(False)
@@ -127,19 +127,19 @@ class ApplicationReader:
                 self._reads, self._octets = 1, octets
                 break
             if now_ns >= until_ns:
-                self.looks.polled(now_ns - begun_ns, found=False)
+                self.polling.polled(now_ns - start_ns, found=False)
                 return False
-        self.looks.polled(now_ns - begun_ns, found=True)
+        self.polling.polled(now_ns - start_ns, found=True)
         return True
 
     def wake(self) -> None:
         """End the wait: data for the application came from elsewhere."""
-        if self.is_taken:
+        if self.is_waiting:
             self._is_woken = True
-            trio.lowlevel.notify_closing(self._twin)
+            trio.lowlevel.notify_closing(self._duplicate)
 
-    async def until_given(self) -> None:
+    async def wait_for_turn(self) -> None:
         """Sleep while the application reads; for the one task of the driver that reads this socket."""
-        while self.is_taken:
-            with trio.CancelScope() as self._rest:
+        while self.is_waiting:
+            with trio.CancelScope() as self._driver_sleep:
                 await trio.sleep_forever()

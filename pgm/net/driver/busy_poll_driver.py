@@ -35,11 +35,11 @@ _READS_IN_A_ROW = 16
 # Ready sockets of one turn; others follow in the next turn.
 _MOST_READY = 16
 # Unsuccessful polls of the busiest socket before all other sockets and the deadlines get their turn: 5 to 12 us.
-_LOOKS = 12
+_POLLS = 12
 # Bounds of the row of single packets, each found by the first poll, after which a read gathers: that read takes 4 to 7
 # us longer. Answers may come as fast without a stream behind them. If gathering found nothing, the bound doubles, up to
 # what takes a millisecond or two.
-_FEWEST_ALONE, _MOST_ALONE = 1, 256
+_FEWEST_SINGLES, _MOST_SINGLES = 1, 256
 # Deadlines served in a row before the sockets get their turn.
 _DEADLINES_IN_A_ROW = 4
 # Time of consecutive sends, or of consecutive single packets, before all other sockets and deadlines get their turn.
@@ -47,7 +47,7 @@ _TURN_IVL = 250 * MICROSECOND
 
 _this_thread = threading.get_ident
 # Values of `thread` for a node that no thread may use.
-_CLOSED, _TORN = 0, -1
+_CLOSED, _ABANDONED = 0, -1
 
 
 class _Input:
@@ -61,10 +61,10 @@ class _Input:
 
     def read(self, *, gathers: bool) -> None:
         """Read the socket."""
-        if gathers or not self.was_single or not self.look(1):
+        if gathers or not self.was_single or not self.poll(1):
             self.was_single = self._driver.read(self._link, self._sock, gathers=gathers)
 
-    def look(self, most: int) -> int:
+    def poll(self, most: int) -> int:
         """Poll at most `most` times for a single packet on the fast path.
 
         Return the number of the successful poll; 0 if none.
@@ -73,10 +73,10 @@ class _Input:
         take = driver.take_alone
         if take is None or driver.observer is not None or not link.reads_alone:
             return 0
-        looks = link.read_alone(sock, take, most)
-        if looks < 0:
+        polls = link.read_alone(sock, take, most)
+        if polls < 0:
             self.was_single = driver.read(link, sock, gathers=False)
-        return abs(looks)
+        return abs(polls)
 
 
 class BusyPollLoop:
@@ -93,22 +93,22 @@ class BusyPollLoop:
         self._deadline_ns = 0
         self._is_stale = True  # whether `_deadline_ns` must be read again
         self._reads = 0  # since a turn without data
-        self._row = 0  # consecutive reads, without an unsuccessful poll between them
-        self._alone = _FEWEST_ALONE  # single packets in a row before a read gathers
-        self._heard: BusyPollDriver | None = None  # driver that read a train, and may have work when no data comes
+        self._consecutive_reads = 0  # without an unsuccessful poll between them
+        self._most_singles = _FEWEST_SINGLES  # single packets in a row before a read gathers
+        self._idle_driver: BusyPollDriver | None = None  # has read a train, and may have work when no data comes
         self.is_performing = False  # whether an application's handler may run: its sends go out afterwards
-        self._owing: list[BusyPollDriver] = []  # drivers with sends from handlers
+        self._drivers_with_sends: list[BusyPollDriver] = []  # from handlers
         self.now_ns = 0  # time of the last turn without data
-        self._turned_ns = 0  # time of the last turn
+        self._last_turn_ns = 0
         self.thread = threading.get_ident()
 
     @classmethod
-    def here(cls) -> BusyPollLoop:
+    def of_this_thread(cls) -> BusyPollLoop:
         """Return the loop of the calling thread; make it if there is none."""
-        found: BusyPollLoop | None = getattr(cls._of_thread, "spinner", None)
-        if found is None:
-            found = cls._of_thread.spinner = cls()
-        return found
+        loop: BusyPollLoop | None = getattr(cls._of_thread, "loop", None)
+        if loop is None:
+            loop = cls._of_thread.loop = cls()
+        return loop
 
     def add(self, driver: BusyPollDriver) -> None:
         """Add a driver. Raises OSError from epoll."""
@@ -126,35 +126,35 @@ class BusyPollLoop:
     def remove(self, driver: BusyPollDriver) -> None:
         """Remove a driver whose sockets are still open."""
         self._drivers.remove(driver)
-        self._owing = [one for one in self._owing if one is not driver]
-        self._busiest = self._heard = None
+        self._drivers_with_sends = [other for other in self._drivers_with_sends if other is not driver]
+        self._busiest = self._idle_driver = None
         for link in driver.links:
             for sock in link.inputs:
                 if self._inputs.pop(sock.fileno(), None) is not None:
                     self._epoll.unregister(sock)
         if not self._drivers:
             self._epoll.close()
-            if getattr(self._of_thread, "spinner", None) is self:
-                del self._of_thread.spinner
+            if getattr(self._of_thread, "loop", None) is self:
+                del self._of_thread.loop
 
     def expect_change(self) -> None:
         """Note that a core was called, so its deadline may have changed."""
         self._is_stale = True
 
-    def expect_owed(self, driver: BusyPollDriver) -> None:
+    def expect_sends(self, driver: BusyPollDriver) -> None:
         """Note that a handler gave a driver's core something to send."""
         self._is_stale = True
-        if driver not in self._owing:
-            self._owing.append(driver)
+        if driver not in self._drivers_with_sends:
+            self._drivers_with_sends.append(driver)
 
-    def send_owed(self) -> None:
+    def send_submitted(self) -> None:
         """Send data that handlers submitted, as far as rate and links allow; later turns send the rest."""
-        while self._owing:
-            self._owing.pop(0).serve(time.monotonic_ns())
+        while self._drivers_with_sends:
+            self._drivers_with_sends.pop(0).serve(time.monotonic_ns())
 
     def expect_idle(self, driver: BusyPollDriver) -> None:
         """Call a driver's `on_idle` once, when no data waits."""
-        self._heard = driver
+        self._idle_driver = driver
 
     def expect_by(self, at_ns: int) -> None:
         """Note that a core was called and has nothing to do before `at_ns`; earlier known deadlines stay."""
@@ -173,23 +173,23 @@ class BusyPollLoop:
         if left_ms > 0:
             self._epoll.poll(left_ms / 1000)
 
-    def spin(self) -> None:
+    def poll(self) -> None:
         """Poll the socket of the last single packet, or take a turn, for a waiting caller."""
         busiest, reads = self._busiest, self._reads
         if (
             busiest is not None
-            and self._row <= self._alone
+            and self._consecutive_reads <= self._most_singles
             # All other sockets wait, so not for long, and not while the application is slow with each message.
-            and (not reads or (reads < _READS_IN_A_ROW and time.monotonic_ns() < self._turned_ns + _TURN_IVL))
+            and (not reads or (reads < _READS_IN_A_ROW and time.monotonic_ns() < self._last_turn_ns + _TURN_IVL))
         ):
-            looks = busiest.look(_LOOKS)
-            if looks:
+            polls = busiest.poll(_POLLS)
+            if polls:
                 self._reads = reads + 1
-                self._row = self._row + 1 if looks == 1 else 1
+                self._consecutive_reads = self._consecutive_reads + 1 if polls == 1 else 1
                 if not busiest.was_single:  # a train, or several packets
-                    self._busiest, self._alone = None, _FEWEST_ALONE
+                    self._busiest, self._most_singles = None, _FEWEST_SINGLES
                 return
-            self._row = 0
+            self._consecutive_reads = 0
         self.turn()
 
     def turn_if_due(self, now_ns: int) -> None:
@@ -206,42 +206,42 @@ class BusyPollLoop:
         if ready:
             self._read_all(ready)
             self._reads += 1
-            self._row += 1
+            self._consecutive_reads += 1
             if self._reads < _READS_IN_A_ROW:
-                self._turned_ns = time.monotonic_ns()
+                self._last_turn_ns = time.monotonic_ns()
                 return
         else:
-            self._row = 0
+            self._consecutive_reads = 0
         self._reads = 0
         if self._is_stale:
             self._is_stale = False
             self._deadline_ns = min([driver.deadline_ns for driver in self._drivers], default=NEVER)
-        now_ns = self.now_ns = self._turned_ns = time.monotonic_ns()
+        now_ns = self.now_ns = self._last_turn_ns = time.monotonic_ns()
         if now_ns >= self._deadline_ns:
             self._is_stale = True
             for driver in tuple(self._drivers):  # a handler may close some
                 driver.serve(now_ns)
-        elif self._heard is not None and not ready:
-            heard, self._heard = self._heard, None
-            heard.on_idle(now_ns)
+        elif self._idle_driver is not None and not ready:
+            idle_driver, self._idle_driver = self._idle_driver, None
+            idle_driver.on_idle(now_ns)
 
     def _read_all(self, ready: Sequence[tuple[int, int]]) -> None:
         """Read once from each of these sockets."""
         # After a pause a packet comes alone, and gathering would only delay it.
-        gathers, were_single = self._row > self._alone, True
+        gathers, were_single = self._consecutive_reads > self._most_singles, True
         for number, _ in ready:
-            found = self._inputs.get(number)
-            if found is None:
+            entry = self._inputs.get(number)
+            if entry is None:
                 continue  # a handler has closed it since
-            found.read(gathers=gathers)
+            entry.read(gathers=gathers)
             # A handler may have closed it, and opened another socket of this number.
-            is_there = self._inputs.get(number) is found
-            self._busiest = found if found.was_single and is_there else None
-            were_single = were_single and found.was_single
+            is_there = self._inputs.get(number) is entry
+            self._busiest = entry if entry.was_single and is_there else None
+            were_single = were_single and entry.was_single
         if not were_single:
-            self._alone = _FEWEST_ALONE
+            self._most_singles = _FEWEST_SINGLES
         elif gathers:
-            self._row, self._alone = 0, min(2 * self._alone, _MOST_ALONE)
+            self._consecutive_reads, self._most_singles = 0, min(2 * self._most_singles, _MOST_SINGLES)
 
 
 class BusyPollDriver(EffectPerformer):
@@ -272,11 +272,11 @@ class BusyPollDriver(EffectPerformer):
         self._warms = warm_ivl > 0
         # Measures the rate; a busy-poll receiver never rests.
         self._moderation = ReadModeration(0, bulk_rte, 0, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets)
-        self.spinner = BusyPollLoop.here()
-        self.thread = self.spinner.thread  # the only thread that may use the driver
+        self.loop = BusyPollLoop.of_this_thread()
+        self.thread = self.loop.thread  # the only thread that may use the driver
         for link in links:
             link.counters = core.counters
-        self.spinner.add(self)
+        self.loop.add(self)
 
     @staticmethod
     def now_ns() -> int:
@@ -285,8 +285,8 @@ class BusyPollDriver(EffectPerformer):
 
     def close(self) -> None:
         """Stop, and close the links."""
-        if self.thread != _TORN:
-            self.spinner.remove(self)
+        if self.thread != _ABANDONED:
+            self.loop.remove(self)
         self.thread = _CLOSED
         for link in self.links:
             link.close()
@@ -296,22 +296,22 @@ class BusyPollDriver(EffectPerformer):
 
         A signal handler that raises does that. A core with work half done may stand still for ever.
         """
-        if self.thread not in (_CLOSED, _TORN):
-            self.spinner.remove(self)
-            self.thread = _TORN
+        if self.thread not in (_CLOSED, _ABANDONED):
+            self.loop.remove(self)
+            self.thread = _ABANDONED
 
     def require_usable(self) -> None:
         """Raise `UsageError` after closing, or in another thread."""
         if _this_thread() != self.thread:
-            self._refuse()
+            self._raise_unusable()
 
     def require_waiting(self) -> None:
         """Raise `UsageError` as `require_usable`, and also in a handler of notices.
 
         Data read there would reach the application before the effects that follow the notice.
         """
-        if _this_thread() != self.thread or self.spinner.is_performing:
-            self._refuse()
+        if _this_thread() != self.thread or self.loop.is_performing:
+            self._raise_unusable()
 
     def turn(self) -> None:
         """Take a turn of the thread's loop for a waiting caller.
@@ -319,18 +319,18 @@ class BusyPollDriver(EffectPerformer):
         Raises `UsageError` if a handler has closed the node.
         """
         self.require_usable()
-        self.spinner.turn()
+        self.loop.turn()
 
     @property
-    def is_turned(self) -> bool:
+    def is_in_loop(self) -> bool:
         """Return whether the driver is in the loop: neither closed nor abandoned.
 
         A handler may do either during a turn.
         """
-        return self.thread == self.spinner.thread
+        return self.thread == self.loop.thread
 
-    def _refuse(self) -> None:
-        if self.thread == _TORN:
+    def _raise_unusable(self) -> None:
+        if self.thread == _ABANDONED:
             raise UsageError(
                 "a signal's handler has raised in the midst of what this source or receiver was at, which is half done",
                 remedy="open it anew; a handler that notes what is to be done, and raises nothing, ends no work",
@@ -366,27 +366,25 @@ class BusyPollDriver(EffectPerformer):
             if arrival is not None:
                 is_single = not reads and arrival.train.length <= arrival.train.stride
                 try:
-                    self._hear(link, arrival)
-                except (
-                    BaseException
-                ):  # from a notice's handler, or a signal's: no other call would read the held packets
-                    if self.is_turned and link.holds(sock):
+                    self._deliver(link, arrival)
+                except BaseException:  # from a handler of notices or signals: only here are held packets read
+                    if self.is_in_loop and link.holds(sock):
                         self.read(link, sock, gathers=False)
                     raise
-            if not (self.is_turned and link.holds(sock)):
+            if not (self.is_in_loop and link.holds(sock)):
                 break
         return is_single
 
-    def _hear(self, link: Link, arrival: SocketRead) -> None:
+    def _deliver(self, link: Link, arrival: SocketRead) -> None:
         try:
             effects = deliver_to_core(self.core, self.observer, link, arrival, time.monotonic_ns())
         except BaseException:
             self.abandon()
             raise
-        self.spinner.expect_change()
+        self.loop.expect_change()
         if self._warms:
             self._moderation.read(arrival.train.length)
-            self.spinner.expect_idle(self)
+            self.loop.expect_idle(self)
         if effects:
             self.perform(effects)
 
@@ -399,7 +397,7 @@ class BusyPollDriver(EffectPerformer):
     def serve(self, now_ns: int) -> None:
         """Send held data, then serve the core's deadline while it is reached."""
         for _ in range(_DEADLINES_IN_A_ROW):
-            if not self.is_turned:
+            if not self.is_in_loop:
                 return
             if self.held and not self._send_held():
                 return
@@ -422,16 +420,16 @@ class BusyPollDriver(EffectPerformer):
             if not self.held:
                 self.perform(self._handle_deadline(now_ns))
         finally:  # also if a notice's handler raises
-            self.spinner.expect_change()
-        if self.is_turned:
-            self.spinner.turn_if_due(now_ns)
+            self.loop.expect_change()
+        if self.is_in_loop:
+            self.loop.turn_if_due(now_ns)
 
     def send_now(self, send: Send) -> None:
         """Send data that the core gave outside of its deadline; hold what the link refuses."""
         if self.observer is not None:
             self.observer.performed((send,), time.monotonic_ns())
         self._send_data_now(send)
-        self.spinner.expect_change()
+        self.loop.expect_change()
 
     def perform(self, effects: Effects) -> None:
         """Perform the effects of a call to the core.
@@ -439,16 +437,16 @@ class BusyPollDriver(EffectPerformer):
         A handler that runs here may send. Its data goes out after all of these effects, in the order of sqns. It is not
         sent inside the handler, because a send that causes another notice would nest without bound.
         """
-        spinner = self.spinner
-        if spinner.is_performing:
+        loop = self.loop
+        if loop.is_performing:
             self._perform(effects)
             return
-        spinner.is_performing = True
+        loop.is_performing = True
         try:
             self._perform(effects)
-            spinner.send_owed()
+            loop.send_submitted()
         finally:
-            spinner.is_performing = False
+            loop.is_performing = False
 
     def _perform(self, effects: Effects) -> None:
         while effects:

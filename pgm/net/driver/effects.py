@@ -42,9 +42,9 @@ class EffectPerformer:
     _hand_over: Callable[[Deliver | Happening], None]
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        left = iter(effects)
+        remaining = iter(effects)
         try:
-            for effect in left:
+            for effect in remaining:
                 if not isinstance(effect, Send):
                     self._hand_over(effect)
                 elif effect.is_data:
@@ -52,7 +52,7 @@ class EffectPerformer:
                 else:
                     self._send_control(effect)
         except BaseException:  # from a notice's handler, or a signal's: the remaining effects exist only here
-            self._do(tuple(left))
+            self._do(tuple(remaining))
             raise
 
     def _send_control(self, send: Send) -> None:

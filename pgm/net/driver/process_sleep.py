@@ -24,12 +24,12 @@ class ProcessSleep:
         self._poll = select.poll()
         for sock in others:
             self._poll.register(sock, select.POLLIN)
-        self._made = 0
+        self._count = 0
 
     def pause(self, length_ns: int) -> bool:
         """Sleep for `length_ns`. Return whether the pause was complete.
 
         False, perhaps before the end, means that other tasks must get their turn now.
         """
-        self._made = (self._made + 1) % _IN_A_ROW
-        return self._made > 0 and not self._poll.poll(length_ns / MILLISECOND)
+        self._count = (self._count + 1) % _IN_A_ROW
+        return self._count > 0 and not self._poll.poll(length_ns / MILLISECOND)

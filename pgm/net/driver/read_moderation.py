@@ -17,7 +17,7 @@ _LEAST_NS = MILLISECOND
 # Losses in this many windows, each below this share of the packets, are losses of the path and no burst. A wake-up for
 # every train on their account would cost more than all other work, and a repair takes several times this rest.
 _STEADY_WINDOWS = 10
-_FEW = 1 / 16
+_FEW_SHARE = 1 / 16
 
 
 class ReadModeration:
@@ -66,9 +66,9 @@ class ReadModeration:
         """Return how long to leave the empty socket alone, in ns; 0 for no rest."""
         elapsed_ns = now_ns - self._since_ns
         naks = self._counters.nak_packets + self._counters.nak_packets_in
-        has_asked = naks != self._naks
-        may_rest = not has_asked or (self._lossy_windows >= _STEADY_WINDOWS and self._are_few)
-        if has_asked:  # at once: a burst is repaired before the end of the window
+        has_naks = naks != self._naks
+        may_rest = not has_naks or (self._lossy_windows >= _STEADY_WINDOWS and self._has_few_losses)
+        if has_naks:  # at once: a burst is repaired before the end of the window
             self._rest_ns = min(self._rest_ns, _LEAST_NS) if may_rest else 0
         if elapsed_ns >= _WINDOW_NS:
             rate = self._octets * SECOND // elapsed_ns
@@ -76,22 +76,22 @@ class ReadModeration:
             self.warm_octets = min(self._most_warm, self.steady_rate * self._warm_ivl // SECOND)
             rest_ns = min(self._rest_ivl, self._room * SECOND // rate) if self.steady_rate and may_rest else 0
             self._rest_ns = rest_ns if rest_ns >= _LEAST_NS else 0
-            if has_asked:
+            if has_naks:
                 self._rest_ns = min(self._rest_ns, _LEAST_NS)
-                self._lossy_windows = self._lossy_windows + 1 if self._are_few else 0
+                self._lossy_windows = self._lossy_windows + 1 if self._has_few_losses else 0
             self._begin(now_ns)
         return self._rest_ns
 
     def _begin(self, now_ns: int) -> None:
         """Begin a window."""
         counters = self._counters
-        self._few_sqns = _FEW * (counters.packets_in - self._packets)
+        self._few_sqns = _FEW_SHARE * (counters.packets_in - self._packets)
         self._octets, self._since_ns = 0, now_ns
         self._naks, self._naks_in = counters.nak_packets + counters.nak_packets_in, counters.nak_packets_in
         self._sqns_asked, self._packets = counters.nak_sqns, counters.packets_in
 
     @property
-    def _are_few(self) -> bool:
+    def _has_few_losses(self) -> bool:
         """Return whether few sqns were requested in this window, and by this node alone.
 
         Children wait for answers, so any NAK of theirs gives False.

@@ -71,15 +71,15 @@ class TrioDriver(EffectPerformer):
         self.observer: Observer | None = None  # writes telemetry
         self.rates: Rates | None = None  # set if the counters are read regularly
         self.last_event: Callable[[], dict[str, Any] | None] = self._last_event  # or a replacement with more events
-        self._happened: tuple[Happening, float] | None = None  # the last event of a session, and its time
+        self._last_happening: tuple[Happening, float] | None = None  # and its time
         self._wake = trio.Event()
         self._sleeping_until_ns = 0
         self._timer: trio.CancelScope | None = None  # sleep of the deadline task
         self._held: tuple[Send, int] | None = None  # data that a link refused, and the octet to continue from
-        self.lead: ApplicationReader | None = None  # reader of a socket for the application
-        self._singles = 0  # consecutive reads for an application of one packet each, which was taken
+        self.application_reader: ApplicationReader | None = None
+        self._consecutive_singles = 0  # reads for an application of one packet each, which was taken
         self._waits = 0  # tasks that wait for a link to take their data
-        self._turns = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
+        self._write_locks = [trio.Lock() for _ in links]  # trio allows one waiter for each descriptor
         self._moderations: dict[socket.socket, ReadModeration] = {}
         for link in links:
             link.counters = core.counters
@@ -88,12 +88,12 @@ class TrioDriver(EffectPerformer):
                 self._moderations[sock] = ReadModeration(
                     bulk_ivl, bulk_rte, room, core.counters, warm_ivl=warm_ivl, warm_octets=warm_octets
                 )
-        self._pauses: dict[socket.socket, ProcessSleep] = {}
+        self._process_sleeps: dict[socket.socket, ProcessSleep] = {}
 
     def claim_process(self) -> None:
         """Let the whole process sleep while sockets rest: it has no other work that would wait."""
         inputs = [sock for link in self.links for sock in link.inputs]
-        self._pauses = {one: ProcessSleep(sock for sock in inputs if sock is not one) for one in inputs}
+        self._process_sleeps = {own: ProcessSleep(sock for sock in inputs if sock is not own) for own in inputs}
 
     @staticmethod
     def now_ns() -> int:
@@ -152,14 +152,16 @@ class TrioDriver(EffectPerformer):
     async def _listen(self, link: Link, sock: socket.socket) -> None:
         has_rested = False  # at a high rate: a check for data would cost a pass of the scheduler
         while True:
-            lead = self.lead if self.lead is not None and self.lead.sock is sock else None
-            if lead is not None:
-                await lead.until_given()
+            reader = self.application_reader
+            if reader is not None and reader.sock is not sock:
+                reader = None
+            if reader is not None:
+                await reader.wait_for_turn()
             if link.holds(sock):
                 await trio.lowlevel.checkpoint()
             elif not has_rested:
                 await trio.lowlevel.wait_readable(sock)
-            if lead is not None and lead.is_taken:
+            if reader is not None and reader.is_waiting:
                 continue
             is_empty = await self._drain(link, sock)
             self.reschedule()
@@ -169,7 +171,7 @@ class TrioDriver(EffectPerformer):
             elif is_empty:
                 rest_ns = self._rest_ns(link, sock)
                 has_rested = rest_ns > 0
-                if has_rested and not self._has_paused(sock, rest_ns):
+                if has_rested and not self._sleep_process(sock, rest_ns):
                     await trio.sleep(rest_ns / SECOND)
 
     async def _drain(self, link: Link, sock: socket.socket) -> bool:
@@ -179,7 +181,7 @@ class TrioDriver(EffectPerformer):
             arrival = link.read(sock)
             if arrival is None:
                 return True
-            effects = self._hear(link, sock, arrival)
+            effects = self._deliver(link, sock, arrival)
             if effects:
                 await self._perform(effects, link, arrival.train)
             if arrival.is_last:
@@ -189,7 +191,7 @@ class TrioDriver(EffectPerformer):
                 break
         return False
 
-    def _hear(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
+    def _deliver(self, link: Link, sock: socket.socket, arrival: SocketRead) -> Effects:
         self._moderations[sock].read(arrival.train.length)
         return deliver_to_core(self.core, self.observer, link, arrival, self.now_ns())
 
@@ -198,14 +200,15 @@ class TrioDriver(EffectPerformer):
 
         Single packets are offered to `take`. Returns the octets received; 1 if `take` took a single packet.
         """
-        assert self.lead is not None
-        link, sock, singles, is_observed = self.links[0], self.lead.sock, self._singles, self.observer is not None
-        looks_behind = gathers and singles % _SINGLES_IN_A_ROW == 0
-        if singles and not looks_behind and not is_observed and link.reads_alone and not link.holds(sock):
-            found = link.read_alone(sock, take)
-            if found >= 0:
-                self._singles += found
-                return found
+        assert self.application_reader is not None
+        link, sock = self.links[0], self.application_reader.sock
+        singles, is_observed = self._consecutive_singles, self.observer is not None
+        is_gather_due = gathers and singles % _SINGLES_IN_A_ROW == 0
+        if singles and not is_gather_due and not is_observed and link.reads_alone and not link.holds(sock):
+            count = link.read_alone(sock, take)
+            if count >= 0:
+                self._consecutive_singles += count
+                return count
         before, octets = self.core.counters.trains_in, 0
         for reads in itertools.count():
             # In the end only packets held back: two interleaved senders would keep the loop here for as long as they
@@ -214,10 +217,8 @@ class TrioDriver(EffectPerformer):
             arrival = link.read(sock, gathers=gathers, take=None if is_observed else take)
             if arrival is not None:
                 try:
-                    self.perform_now(self._hear(link, sock, arrival))
-                except (
-                    BaseException
-                ):  # from a notice's handler, or a signal's: no other call would read the held packets
+                    self.perform_now(self._deliver(link, sock, arrival))
+                except BaseException:  # from a handler of notices or signals: only here are held packets read
                     if link.holds(sock):
                         self.read_for(take, gathers=False)
                     raise
@@ -226,7 +227,7 @@ class TrioDriver(EffectPerformer):
                 break
         if self.core.counters.trains_in == before:
             return 0
-        self._singles = 0 if octets else singles + 1
+        self._consecutive_singles = 0 if octets else singles + 1
         self._serve_late()
         return octets or 1
 
@@ -244,8 +245,8 @@ class TrioDriver(EffectPerformer):
 
     def rest_s(self) -> float:
         """Return how long the application leaves its socket alone, in seconds."""
-        assert self.lead is not None
-        return self._rest_ns(self.links[0], self.lead.sock) / SECOND
+        assert self.application_reader is not None
+        return self._rest_ns(self.links[0], self.application_reader.sock) / SECOND
 
     def _rest_ns(self, link: Link, sock: socket.socket) -> int:
         """Return how long to leave an empty socket alone, in ns. Prefault some memory meanwhile."""
@@ -255,14 +256,14 @@ class TrioDriver(EffectPerformer):
             link.warm_up(moderation.warm_octets)
         return rest_ns
 
-    def _has_paused(self, sock: socket.socket, rest_ns: int) -> bool:
+    def _sleep_process(self, sock: socket.socket, rest_ns: int) -> bool:
         """Sleep with the whole process for `rest_ns` if nothing is due in that time.
 
         Return whether it slept that long.
         """
-        pauses = self._pauses.get(sock)
+        process_sleep = self._process_sleeps.get(sock)
         is_due = self._wake.is_set() or self._sleeping_until_ns <= self.now_ns() + rest_ns
-        return pauses is not None and not is_due and not self.is_held_up and pauses.pause(rest_ns)
+        return process_sleep is not None and not is_due and not self.is_held_up and process_sleep.pause(rest_ns)
 
     async def _rest(self) -> None:
         """Leave the sockets alone until the next multiple of `rest_ivl`.
@@ -305,9 +306,9 @@ class TrioDriver(EffectPerformer):
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
         if self.observer is not None:
             self.observer.performed(effects, self.now_ns())
-        left = iter(effects)
+        remaining = iter(effects)
         try:
-            for effect in left:
+            for effect in remaining:
                 if not isinstance(effect, Send):
                     self._hand_over(effect)
                 elif effect.is_data:
@@ -315,7 +316,7 @@ class TrioDriver(EffectPerformer):
                 else:
                     self._send_control(effect)
         except BaseException:  # from a notice's handler, which ends this driver: the remaining effects exist only here
-            self._do([one for one in left if not (isinstance(one, Send) and one.is_data)])
+            self._do([other for other in remaining if not (isinstance(other, Send) and other.is_data)])
             raise
         more = self._application.after()
         if more:
@@ -323,13 +324,13 @@ class TrioDriver(EffectPerformer):
 
     def _hand_over(self, effect: Deliver | Happening) -> None:
         if not isinstance(effect, Deliver):
-            self._happened = effect, time.time()
+            self._last_happening = effect, time.time()
         self._application.take(effect)
 
     def _last_event(self) -> dict[str, Any] | None:
-        if self._happened is None:
+        if self._last_happening is None:
             return None
-        item, at_s = self._happened
+        item, at_s = self._last_happening
         return event_row(id_of(item), text_of(item), at_s)
 
     async def _send_data(self, send: Send, at: int, source: Link | None, train: Train | None) -> None:
@@ -345,7 +346,7 @@ class TrioDriver(EffectPerformer):
                     source.keep(train)
                 self._waits += 1
                 try:
-                    async with self._turns[send.segment.index]:
+                    async with self._write_locks[send.segment.index]:
                         await trio.lowlevel.wait_writable(blocked_by)
                 finally:
                     self._waits -= 1

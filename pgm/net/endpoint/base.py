@@ -21,9 +21,9 @@ from pgm.errors import UsageError
 from pgm.messages.arguments import Names, Payloads, columns_of_arguments, is_arrow
 from pgm.messages.subjects import Subscription
 from pgm.net.framing.batches import BatchSender
-from pgm.net.framing.codec import StreamDecoders, not_batched
+from pgm.net.framing.codec import StreamDecoders, batches_required
 from pgm.net.framing.items import BatchItem, Unpacker
-from pgm.net.framing.zeromq import ZeromqSender, messages_of, not_framed
+from pgm.net.framing.zeromq import ZeromqSender, messages_of, zeromq_required
 from pgm.net.link.link import Link
 from pgm.parameters import Parameters
 from pgm.wire.formats import Tsi
@@ -44,7 +44,7 @@ class SourceOutbox:
 
     def __init__(self, on_notice: Callable[[Notice], None]) -> None:
         self._on_notice = on_notice
-        self.packing: BatchSender | ZeromqSender | None = None
+        self.packer: BatchSender | ZeromqSender | None = None
 
     def take(self, effect: Effect) -> None:
         """Pass a notice on; ignore other effects."""
@@ -53,12 +53,12 @@ class SourceOutbox:
 
     def after(self) -> Effects:
         """Send the open packet if no packet waits ahead: the core has sent data, or a timer has run out."""
-        if self.packing is not None:
-            self.packing.send_rest_if_idle(time.monotonic_ns())
+        if self.packer is not None:
+            self.packer.send_rest_if_idle(time.monotonic_ns())
         return NOTHING
 
 
-class _Handle(Generic[C, D]):
+class _Endpoint(Generic[C, D]):
     """Base of both endpoints: a core, its driver and its links."""
 
     def __init__(self, core: C, driver: D) -> None:
@@ -86,14 +86,14 @@ class _Handle(Generic[C, D]):
         return tuple(self._driver.links)
 
 
-class SourceHandle(_Handle[SourceCore, D]):
+class SourceEndpoint(_Endpoint[SourceCore, D]):
     """Stream that is sent: its properties, and the way of messages into its window."""
 
-    def __init__(self, core: SourceCore, driver: D, packing: BatchSender | ZeromqSender | None) -> None:
+    def __init__(self, core: SourceCore, driver: D, packer: BatchSender | ZeromqSender | None) -> None:
         super().__init__(core, driver)
-        self._packing = packing
-        self._framed = packing if isinstance(packing, ZeromqSender) else None
-        self._batched = packing if isinstance(packing, BatchSender) else None
+        self._packer = packer
+        self._zeromq = packer if isinstance(packer, ZeromqSender) else None
+        self._batches = packer if isinstance(packer, BatchSender) else None
 
     @property
     def tsi(self) -> Tsi:
@@ -116,7 +116,7 @@ class SourceHandle(_Handle[SourceCore, D]):
 
         That is the parameter's value, and at most half of the window.
         """
-        return self._core.window.largest_payload if self._batched is None else self._batched.largest
+        return self._core.window.largest_payload if self._batches is None else self._batches.largest
 
     @property
     def parameters(self) -> Parameters:
@@ -134,12 +134,12 @@ class SourceHandle(_Handle[SourceCore, D]):
     @property
     def is_plain(self) -> bool:
         """Return whether a message is one or more packets without framing."""
-        return self._packing is None
+        return self._packer is None
 
     @property
     def has_batches(self) -> bool:
         """Return whether messages share packets, and can have a subject and a destination node."""
-        return self._batched is not None
+        return self._batches is not None
 
     def is_stable(self, sqn: int) -> bool:
         """Return whether every member of an acknowledged stream has everything up to `sqn`.
@@ -168,37 +168,37 @@ class SourceHandle(_Handle[SourceCore, D]):
 
     def _accept(self, payload: Payload, subject: str | None = None, to: str | None = None, *, flush: bool) -> int:
         """Accept one message. Return the sqn of its first packet."""
-        batched = self._batched
-        if batched is not None:
-            return batched.add(payload, subject, to, flush=flush, now_ns=time.monotonic_ns())
+        batches = self._batches
+        if batches is not None:
+            return batches.add(payload, subject, to, flush=flush, now_ns=time.monotonic_ns())
         if subject is not None or to is not None:
-            raise not_batched("subjects and nodes that messages are for")
+            raise batches_required("subjects and nodes that messages are for")
         sqn = self._core.window.end
-        if self._framed is None:
+        if self._zeromq is None:
             self._core.submit((payload,))
         else:
-            self._framed.submit(((payload,),))
+            self._zeromq.submit(((payload,),))
         return sqn
 
     def _accept_parts(self, parts: Sequence[Payload]) -> int:
         """Accept one message of several parts. Return the sqn of its first packet."""
-        framed = self._require_framing()
+        zeromq = self._require_framing()
         sqn = self._core.window.end
-        framed.submit((parts,))
+        zeromq.submit((parts,))
         return sqn
 
     def _accept_batch(self, payloads: Payloads, subject: Names = None, to: Names = None, *, flush: bool) -> int:
         """Accept many messages. Return the first sqn."""
-        if self._batched is not None:
-            return self._batched.add_batch(payloads, subject, to, flush=flush, now_ns=time.monotonic_ns())
+        if self._batches is not None:
+            return self._batches.add_batch(payloads, subject, to, flush=flush, now_ns=time.monotonic_ns())
         if subject is not None or to is not None:
-            raise not_batched("subjects and nodes that messages are for")
+            raise batches_required("subjects and nodes that messages are for")
         if not isinstance(payloads, np.ndarray) and is_arrow(payloads):
             columns = columns_of_arguments(payloads, None, None)
             payloads = columns.payloads()
         sqn = self._core.window.end
-        if self._framed is not None:
-            self._framed.submit(messages_of(payloads))
+        if self._zeromq is not None:
+            self._zeromq.submit(messages_of(payloads))
         elif isinstance(payloads, np.ndarray):
             self._core.submit_rows(payloads)
         else:
@@ -206,17 +206,17 @@ class SourceHandle(_Handle[SourceCore, D]):
         return sqn
 
     def _require_framing(self) -> ZeromqSender:
-        if self._framed is None:
-            raise not_framed("messages of several parts")
-        return self._framed
+        if self._zeromq is None:
+            raise zeromq_required("messages of several parts")
+        return self._zeromq
 
 
-class ReceiverHandle(_Handle[ReceiverCore, D]):
+class ReceiverEndpoint(_Endpoint[ReceiverCore, D]):
     """Streams that are received: their properties, and data that was read and not yet handed out."""
 
-    def __init__(self, core: ReceiverCore, driver: D, unwrapping: StreamDecoders) -> None:
+    def __init__(self, core: ReceiverCore, driver: D, decoders: StreamDecoders) -> None:
         super().__init__(core, driver)
-        self._unwrapping = unwrapping
+        self._decoders = decoders
         self._ready: deque[BatchItem] = deque()  # items of one queue entry
         self._unpacker = Unpacker()
 
@@ -243,21 +243,21 @@ class ReceiverHandle(_Handle[ReceiverCore, D]):
         the pattern is the octets with which the first part begins. Returns the argument for `unsubscribe`; `tag` is the
         caller's. Raises `UsageError` for an invalid pattern, and if no stream has subjects.
         """
-        return self._unwrapping.subscribe(pattern, tag)
+        return self._decoders.subscribe(pattern, tag)
 
     def unsubscribe(self, which: str | bytes | Subscription) -> None:
         """Remove a subscription, from the next message on. A pattern subscribed twice must be removed twice.
 
         Raises `UsageError` if the subscription does not exist, and if no stream has subjects.
         """
-        self._unwrapping.unsubscribe(which)
+        self._decoders.unsubscribe(which)
         self.put_back(self._unpacker.take_rest())
-        kept = [self._unwrapping.wanted(item) for item in self._ready]
+        kept = [self._decoders.wanted(item) for item in self._ready]
         self._ready = deque(item for item in kept if item is not None)
 
     def matching(self, subject: str) -> tuple[Subscription, ...]:
         """Return the subscriptions that a message's subject matches."""
-        return self._unwrapping.matching(subject)
+        return self._decoders.matching(subject)
 
     def put_back(self, item: BatchItem | None) -> None:
         """Put an item back at the front of the queue; None is ignored."""

@@ -53,7 +53,7 @@ class Policies:
                 raise UsageError(f"{name}={value!r} is unknown", remedy=f"choose one of {', '.join(known)}")
         return cls(on_loss, slow)  # type: ignore[arg-type]
 
-    def handed(self, item: T) -> T:
+    def checked(self, item: T) -> T:
         """Return an item that is about to be handed out. Raises `LossError` for a loss if the policy says so."""
         if isinstance(item, Lost) and self.on_loss == "raise":
             raise LossError(item)
@@ -72,8 +72,8 @@ def drop_oldest(queue: deque[QueueItem], excess: int) -> int:
     kept: list[QueueItem] = []
     freed = 0
     while queue and freed < excess:
-        one = queue.popleft()
-        rest, octets, lost = _without(one, excess - freed, from_head=True)
+        item = queue.popleft()
+        rest, octets, lost = _drop(item, excess - freed, from_head=True)
         freed += octets
         if lost is not None:
             before = kept[-1].found if kept else None
@@ -92,8 +92,8 @@ def drop_newest(queue: deque[QueueItem], excess: int) -> int:
     kept: deque[QueueItem] = deque()
     freed = 0
     while queue and (freed < excess or (queue[-1].is_message and not queue[-1].frees_octets)):
-        one = queue.pop()
-        rest, octets, lost = _without(one, max(1, excess - freed), from_head=False)
+        item = queue.pop()
+        rest, octets, lost = _drop(item, max(1, excess - freed), from_head=False)
         freed += octets
         if lost is not None:
             behind = kept[0].found if kept else None
@@ -114,28 +114,30 @@ def drop_newest(queue: deque[QueueItem], excess: int) -> int:
     return freed
 
 
-def _without(one: QueueItem, octets: int, *, from_head: bool) -> tuple[QueueItem | None, int, Lost | None]:
+def _drop(item: QueueItem, octets: int, *, from_head: bool) -> tuple[QueueItem | None, int, Lost | None]:
     """Drop `octets` from a queued item. Return the remainder, the octets freed, and the loss."""
-    found = one.found
-    if isinstance(found, LargeMessage):
-        return None, one.frees_octets, Lost(found.tsi, found.first, found.count, LossCause.OVERRUN)
-    if not isinstance(found, WholeMessages):
-        return one, 0, None
-    run = found.run
-    if octets >= one.frees_octets:
-        return None, one.frees_octets, Lost(found.tsi, run.first, run.count, LossCause.OVERRUN)
+    content = item.found
+    if isinstance(content, LargeMessage):
+        return None, item.frees_octets, Lost(content.tsi, content.first, content.count, LossCause.OVERRUN)
+    if not isinstance(content, WholeMessages):
+        return item, 0, None
+    run = content.run
+    if octets >= item.frees_octets:
+        return None, item.frees_octets, Lost(content.tsi, run.first, run.count, LossCause.OVERRUN)
     count = min(run.count, -(-octets // run.stride))
     at = run.first + count if from_head else run.end - count
     first, end = (at, run.end) if from_head else (run.first, at)
-    gone = Lost(found.tsi, run.first if from_head else at, count, LossCause.OVERRUN)
-    freed = one.frees_octets if count == run.count else count * run.stride
-    rest = None if first == end else QueueItem(WholeMessages(found.tsi, run.part(first, end)), one.frees_octets - freed)
-    return rest, freed, gone
+    loss = Lost(content.tsi, run.first if from_head else at, count, LossCause.OVERRUN)
+    freed = item.frees_octets if count == run.count else count * run.stride
+    rest = (
+        None if first == end else QueueItem(WholeMessages(content.tsi, run.part(first, end)), item.frees_octets - freed)
+    )
+    return rest, freed, loss
 
 
-def _joins(one: Lost, other: Lost) -> bool:
-    is_same = one.tsi == other.tsi and one.cause is other.cause is LossCause.OVERRUN
-    return is_same and one.first + one.count == other.first
+def _joins(first: Lost, second: Lost) -> bool:
+    is_same = first.tsi == second.tsi and first.cause is second.cause is LossCause.OVERRUN
+    return is_same and first.first + first.count == second.first
 
 
 REPORTING = Policies()

@@ -33,7 +33,7 @@ from pgm.net.endpoint.loss_policies import Policies
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.endpoint.source import Outbox, Source
 from pgm.net.endpoint.start_position import start_parameters
-from pgm.net.framing.codec import StreamDecoders, packing_of
+from pgm.net.framing.codec import StreamDecoders, packer_of
 from pgm.net.link.link import Link, close_links, closed_on_error, open_links
 from pgm.net.link.reader import receiving_arena
 from pgm.parameters import ROWS, Parameters
@@ -86,18 +86,22 @@ def _overridden(plan: NodePlan, parameters: Mapping[str, Any]) -> Parameters:
 
 def _no_parameter(key: str, role: Role) -> UsageError:
     """Return the error for an unknown keyword: an argument of another opener, or a misspelt one."""
-    taken = _arguments(open_source if role is Role.SOURCE else open_receiver)
+    arguments = _arguments(open_source if role is Role.SOURCE else open_receiver)
     if key in _BLOCKING:
         return UsageError(f"{key!r} is for busy polling", remedy="use pgm.blocking, which can do that")
-    if key in taken:
+    if key in arguments:
         return UsageError(f"{key!r} is not for busy polling", remedy=f"leave {key} away, or busy_poll")
     if key in _arguments(open_receiver):
         return UsageError(f"{key!r} is for receivers", remedy=f"leave {key} away")
-    return UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *taken, *_BLOCKING]))
+    return UsageError(f"there is no parameter {key!r}", remedy=suggestion(key, [*ROWS, *arguments, *_BLOCKING]))
 
 
 def _arguments(opener: Callable[..., Any]) -> list[str]:
-    return [one.name for one in inspect.signature(opener).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    return [
+        parameter.name
+        for parameter in inspect.signature(opener).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
 
 
 def new_tsi(data_port: int) -> Tsi:
@@ -131,9 +135,9 @@ async def driven(driver: TrioDriver, plan: NodePlan | None = None, answer: str =
     With a plan, the driver writes the telemetry of that plan. `answer` says whether it answers `pgm status` and `pgm
     ctl` meanwhile, as in `open_source`.
     """
-    watched = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
+    observation = nullcontext() if plan is None else observing(plan, driver.core, driver.now_ns(), time.time_ns())
     try:
-        with watched as driver.observer:
+        with observation as driver.observer:
             async with open_plain_nursery() as nursery:
                 if plan is not None and answer != "no":
                     await _answer(nursery, plan, driver, answer)
@@ -194,7 +198,7 @@ async def open_source(
         outbox = Outbox(on_notice)
         driver = TrioDriver(core, links, outbox, rest_ivl=plan.parameters.rx_rest_ivl)
     async with driven(driver, plan, answer):
-        outbox.packing = packing_of(core, plan, chosen)
+        outbox.packer = packer_of(core, plan, chosen)
         source = Source(core, outbox, driver)
         try:
             yield source
@@ -246,7 +250,7 @@ async def open_receiver(
     async with driven(driver, plan, answer):
         if len(links) == 1 and not plan.parameters.rx_rest_ivl:
             read = partial(driver.read_for, inbox.take_alone)
-            driver.lead = inbox.lead = ApplicationReader(
+            driver.application_reader = inbox.application_reader = ApplicationReader(
                 links[0].inputs[0], read, driver.rest_s, plan.parameters.rx_look_ivl
             )
         try:

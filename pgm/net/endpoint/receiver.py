@@ -11,7 +11,7 @@ from pgm.core.effects import NOTHING, Closed, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.driver.trio_driver import TrioDriver
-from pgm.net.endpoint.base import ReceiverHandle
+from pgm.net.endpoint.base import ReceiverEndpoint
 from pgm.net.endpoint.inbox import Inbox
 from pgm.net.endpoint.loss_policies import REPORTING, Policies
 from pgm.net.endpoint.queue_item import QueueItem
@@ -22,7 +22,7 @@ from pgm.net.framing.objects import ObjectItem, object_of
 T = TypeVar("T")
 
 
-class Receiver(ReceiverHandle[TrioDriver]):
+class Receiver(ReceiverEndpoint[TrioDriver]):
     """Receiver of streams, opened by `pgm.open_receiver`. Only one task at a time may iterate over it.
 
     When the application falls behind by `inbox_bytes`, delivery stops and repair continues. Data that then exceeds the
@@ -34,13 +34,13 @@ class Receiver(ReceiverHandle[TrioDriver]):
         core: ReceiverCore,
         inbox: Inbox,
         driver: TrioDriver,
-        unwrapping: StreamDecoders,
+        decoders: StreamDecoders,
         policies: Policies = REPORTING,
     ) -> None:
-        super().__init__(core, driver, unwrapping)
+        super().__init__(core, driver, decoders)
         self._policies = policies
         self._inbox = inbox
-        inbox.is_plain = unwrapping.is_plain
+        inbox.is_plain = decoders.is_plain
 
     async def next_batch(self, timeout_s: float | None = None) -> BatchItem | None:
         """Return the next batch, loss, opening or closing.
@@ -50,18 +50,18 @@ class Receiver(ReceiverHandle[TrioDriver]):
         rest = self._unpacker.take_rest()
         if rest is not None:
             return rest
-        found = None
+        item = None
         if timeout_s is None:
-            found = await self._next()
+            item = await self._next()
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
-            found = await self._at_hand()
-            if found is None:
+            item = await self._next_queued()
+            if item is None:
                 with trio.move_on_after(timeout_s):
-                    found = await self._next()
-        return batch_of(found) if isinstance(found, Message) else found
+                    item = await self._next()
+        return batch_of(item) if isinstance(item, Message) else item
 
-    async def _at_hand(self) -> BatchItem | Message | None:
+    async def _next_queued(self) -> BatchItem | Message | None:
         """Return the next item if one is queued, regardless of the timeout; None if none is queued."""
         for _ in range(len(self._inbox)):  # more may come meanwhile, and none may be wanted
             if self._ready:
@@ -71,7 +71,7 @@ class Receiver(ReceiverHandle[TrioDriver]):
                 return queued
             assert queued is not None  # the queue was not empty
             self._take(queued)
-        return self._policies.handed(self._ready.popleft()) if self._ready else None
+        return self._policies.checked(self._ready.popleft()) if self._ready else None
 
     async def _next(self) -> BatchItem | Message | None:
         """Wait for the next item; a single message unconverted; None once closed."""
@@ -83,7 +83,7 @@ class Receiver(ReceiverHandle[TrioDriver]):
             if isinstance(queued, Message):
                 return queued
             self._take(queued)
-        return self._policies.handed(self._ready.popleft())
+        return self._policies.checked(self._ready.popleft())
 
     def _take(self, queued: QueueItem) -> None:
         if queued.frees_octets:
@@ -94,13 +94,13 @@ class Receiver(ReceiverHandle[TrioDriver]):
                 except BaseException:  # from a notice's handler, or a signal's
                     self._inbox.put_back(queued.found)
                     raise
-        found = queued.found
-        item = found if isinstance(found, (Lost, Opened, Closed)) else batch_of(found)
-        self._ready.extend(self._unwrapping.take(item))
+        content = queued.found
+        item = content if isinstance(content, (Lost, Opened, Closed)) else batch_of(content)
+        self._ready.extend(self._decoders.take(item))
 
     def batches(self) -> AsyncIterator[BatchItem]:
         """Iterate over batches, in stream order with losses, openings and closings."""
-        return _Steps(self.next_batch)
+        return _CallIterator(self.next_batch)
 
     def objects(self, codec: Codec = CBOR) -> AsyncIterator[ObjectItem]:
         """Iterate over the values of messages, in stream order with losses, openings and closings."""
@@ -109,22 +109,22 @@ class Receiver(ReceiverHandle[TrioDriver]):
             item = await self._next_item()
             return None if item is None else object_of(item, codec, self.counters)
 
-        return _Steps(step)
+        return _CallIterator(step)
 
     def __aiter__(self) -> AsyncIterator[Item]:
-        return _Each(self._unpacker, self._next_item)
+        return _MessageIterator(self._unpacker, self._next_item)
 
     async def _next_item(self) -> Item | None:
         message = self._unpacker.next()
         while message is None:
-            found = await self._next()
-            if found is None or not isinstance(found, AnyBatch):
-                return found
-            message = self._unpacker.open(found)
+            item = await self._next()
+            if item is None or not isinstance(item, AnyBatch):
+                return item
+            message = self._unpacker.open(item)
         return message
 
 
-class _Steps(Generic[T]):
+class _CallIterator(Generic[T]):
     """Iterator over the results of a call, up to the first None.
 
     It is no generator, so a loop that stops early leaves nothing to close.
@@ -133,31 +133,31 @@ class _Steps(Generic[T]):
     def __init__(self, step: Callable[[], Awaitable[T | None]]) -> None:
         self._step = step
 
-    def __aiter__(self) -> _Steps[T]:
+    def __aiter__(self) -> _CallIterator[T]:
         return self
 
     async def __anext__(self) -> T:
-        found = await self._step()
-        if found is None:
+        item = await self._step()
+        if item is None:
             raise StopAsyncIteration
-        return found
+        return item
 
 
-class _Each:
+class _MessageIterator:
     """Iterator over messages; takes unpacked messages without a call for each."""
 
     def __init__(self, unpacker: Unpacker, step: Callable[[], Awaitable[Item | None]]) -> None:
         self._unpacker = unpacker
         self._step = step
 
-    def __aiter__(self) -> _Each:
+    def __aiter__(self) -> _MessageIterator:
         return self
 
     async def __anext__(self) -> Item:
         message = next(self._unpacker.messages, None)
         if message is not None:
             return message
-        found = await self._step()
-        if found is None:
+        item = await self._step()
+        if item is None:
             raise StopAsyncIteration
-        return found
+        return item

@@ -15,7 +15,7 @@ from pgm.messages.arguments import Names, Payloads
 from pgm.messages.objects import CBOR, Codec
 from pgm.net.control.rate_setting import checked_rate
 from pgm.net.driver.trio_driver import TrioDriver
-from pgm.net.endpoint.base import SourceHandle, SourceOutbox
+from pgm.net.endpoint.base import SourceEndpoint, SourceOutbox
 from pgm.units import MICROSECOND
 
 # Sends between two checkpoints while there is room: a checkpoint costs more than a send.
@@ -43,11 +43,11 @@ class Outbox(SourceOutbox):
         await self._waiters.park()
 
 
-class Source(SourceHandle[TrioDriver]):
+class Source(SourceEndpoint[TrioDriver]):
     """Source of one stream, opened by `pgm.open_source`."""
 
     def __init__(self, core: SourceCore, outbox: Outbox, driver: TrioDriver) -> None:
-        super().__init__(core, driver, outbox.packing)
+        super().__init__(core, driver, outbox.packer)
         self._outbox = outbox
         self._sends = 0
         self._alone_from_ns = 0
@@ -62,7 +62,7 @@ class Source(SourceHandle[TrioDriver]):
         and not sent. Raises `PayloadTooLarge` if the window cannot hold the message, `SourceClosed` after closing,
         `UsageError` for invalid names.
         """
-        if self._packing is None and subject is None and to is None:
+        if self._packer is None and subject is None and to is None:
             self._sends += 1
             if self._sends % _SENDS_PER_CHECKPOINT:
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -161,10 +161,10 @@ class Source(SourceHandle[TrioDriver]):
 
     async def flush(self) -> None:
         """Wait until everything accepted has been sent."""
-        if self._packing is not None:
-            self._packing.flush(TrioDriver.now_ns())
+        if self._packer is not None:
+            self._packer.flush(TrioDriver.now_ns())
             self._driver.reschedule()
-        while self._core.window.has_unsent or (self._packing is not None and self._packing.has_rest):
+        while self._core.window.has_unsent or (self._packer is not None and self._packer.has_rest):
             await self._outbox.wait()
         await trio.lowlevel.checkpoint()
 
@@ -225,8 +225,8 @@ class Source(SourceHandle[TrioDriver]):
 
     async def aclose(self) -> None:
         """Send all accepted data, and announce the end. Serve repairs until no NAK came for `fin_quiet_ivl`."""
-        if self._packing is not None:
-            self._packing.send_rest(TrioDriver.now_ns())
+        if self._packer is not None:
+            self._packer.send_rest(TrioDriver.now_ns())
         self._core.close()
         self._driver.reschedule()
         await self._finish()

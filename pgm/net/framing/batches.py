@@ -25,9 +25,9 @@ from pgm.units import MICROSECOND, NEVER, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, Tsi
 
 # A call with at most this many messages lets them share packets with those of other calls.
-_FEW = 16
+_FEW_MESSAGES = 16
 # Upper bound of the octets that a batch of one message has beside the message and its names.
-_ALONE_OCTETS = 96
+_OVERHEAD_OCTETS = 96
 
 
 class BatchSender:
@@ -46,14 +46,14 @@ class BatchSender:
         self._flush_ivl = parameters.flush_ivl
         self._sparse_ivl = SECOND // parameters.flush_rte if parameters.flush_rte else NEVER
         room = min(core.max_tpdu - DATA_HEADER_OCTETS, core.window.largest_payload)
-        self.largest = core.window.largest_payload - _ALONE_OCTETS - (TIME_OCTETS if self._wall_ns else 0)
+        self.largest = core.window.largest_payload - _OVERHEAD_OCTETS - (TIME_OCTETS if self._wall_ns else 0)
         if self.largest < 1:
             raise UsageError(
                 f"a transmit window that takes payloads of {core.window.largest_payload} octets holds no batch",
                 remedy="raise max_apdu, txw_bytes or txw_secs",
             )
         self._filling = OpenBatch(room, has_time=self._wall_ns is not None)
-        self._is_wanted = False  # leave once no packet waits ahead
+        self._is_due = False  # leave once no packet waits ahead
         self._deadline_ns = NEVER
         self._emitted_ns = -NEVER
 
@@ -81,7 +81,7 @@ class BatchSender:
         self._require_fit(len(payload) + names)
         self._core.submit(())  # raises if the source is closed, before anything is accepted
         sqn = self._fill(payload, subject, to, now_ns)
-        self._settle(now_ns, flush=flush)
+        self._schedule(now_ns, flush=flush)
         return sqn
 
     def _fill(self, payload: Payload, subject: str | None, to: str | None, now_ns: int) -> int:
@@ -101,13 +101,13 @@ class BatchSender:
         names = longest_of(columns.subjects) + longest_of(columns.nodes)
         self._require_fit((columns.size if columns.offsets is None else int(columns.sizes.max())) + names)
         self._core.submit(())
-        if columns.count <= _FEW:
+        if columns.count <= _FEW_MESSAGES:
             subjects, nodes = columns.names_of_all()
-            each = list(zip(columns.payloads(), subjects, nodes, strict=True))
-            sqn = self._fill(*each[0], now_ns)
-            for message in each[1:]:
+            messages = list(zip(columns.payloads(), subjects, nodes, strict=True))
+            sqn = self._fill(*messages[0], now_ns)
+            for message in messages[1:]:
                 self._fill(*message, now_ns)
-            self._settle(now_ns, flush=flush)
+            self._schedule(now_ns, flush=flush)
             return sqn
         self.send_rest(now_ns)
         sqn = self._core.window.end
@@ -127,12 +127,12 @@ class BatchSender:
                 remedy="raise max_apdu, txw_bytes or txw_secs, or send it in parts",
             )
 
-    def _settle(self, now_ns: int, *, flush: bool) -> None:
+    def _schedule(self, now_ns: int, *, flush: bool) -> None:
         """Schedule when the open batch leaves."""
         if not self.has_rest:
             return
         if flush or not self._flush_ivl or now_ns - self._emitted_ns >= self._sparse_ivl:
-            self._is_wanted = True
+            self._is_due = True
             self.send_rest_if_idle(now_ns)
         elif self._deadline_ns == NEVER:
             self._deadline_ns = now_ns + self._flush_ivl
@@ -146,24 +146,24 @@ class BatchSender:
         """Send the open batch if its deadline is over, or as soon as no packet waits ahead."""
         if self._deadline_ns <= now_ns:
             self._deadline_ns = NEVER
-            self._is_wanted = True
+            self._is_due = True
             self.send_rest_if_idle(now_ns)
 
     def flush(self, now_ns: int) -> None:
         """Send the open batch as soon as no packet waits ahead."""
-        self._is_wanted = self.has_rest
+        self._is_due = self.has_rest
         self.send_rest_if_idle(now_ns)
 
     def send_rest_if_idle(self, now_ns: int) -> None:
         """Send the open batch if it is due and no packet waits ahead."""
-        if self._is_wanted and not self._core.window.has_unsent:
+        if self._is_due and not self._core.window.has_unsent:
             self.send_rest(now_ns)
 
     def send_rest(self, now_ns: int) -> None:
         """Send the open batch. After an abort the stream has ended, and the batch is not sent."""
         if not self.has_rest:
             return
-        self._is_wanted, self._deadline_ns, self._emitted_ns = False, NEVER, now_ns
+        self._is_due, self._deadline_ns, self._emitted_ns = False, NEVER, now_ns
         count = len(self._filling)
         try:
             self._core.submit((self._filling.take(self._time_us()),))
@@ -190,7 +190,7 @@ class BatchReceiver:
             if decoder is None:
                 yield item
             else:
-                yield from self._opened(decoder, item)
+                yield from self._decode(decoder, item)
             return
         if isinstance(item, Opened) and item.data_port in self._data_ports and item.tsi not in self._decoders:
             self._decoders[item.tsi] = BatchDecoder(self._node, self.subjects, self._blocks.take)
@@ -198,17 +198,17 @@ class BatchReceiver:
             self._decoders.pop(item.tsi, None)
         yield item
 
-    def _opened(self, decoder: BatchDecoder, item: Batch) -> Iterator[BatchItem]:
-        for found in decoder.add(item.first_sqn, item.payloads):
-            if isinstance(found, DecodedBatch):
-                self._counters.messages_skipped += found.skipped
-                self._counters.messages_received += found.columns.count
-                if found.columns.count:
-                    yield PackedBatch(item.tsi, found.columns, found.sqns, found.counts)
+    def _decode(self, decoder: BatchDecoder, item: Batch) -> Iterator[BatchItem]:
+        for result in decoder.add(item.first_sqn, item.payloads):
+            if isinstance(result, DecodedBatch):
+                self._counters.messages_skipped += result.skipped
+                self._counters.messages_received += result.columns.count
+                if result.columns.count:
+                    yield PackedBatch(item.tsi, result.columns, result.sqns, result.counts)
             else:
-                count = found.count * item.packets_each
+                count = result.count * item.packets_each
                 self._counters.framing_rejects += count
-                yield Lost(item.tsi, found.first, count, LossCause.MALFORMED)
+                yield Lost(item.tsi, result.first, count, LossCause.MALFORMED)
 
     def wanted(self, item: BatchItem) -> BatchItem | None:
         """Return the item without messages that no subscription matches any more; None if none is left."""

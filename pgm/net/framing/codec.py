@@ -15,7 +15,7 @@ from pgm.messages.subjects import SubjectFilter, Subscription
 from pgm.messages.subscriptions import Subscriptions
 from pgm.net.framing.batches import BatchReceiver, BatchSender
 from pgm.net.framing.items import BatchItem
-from pgm.net.framing.zeromq import ZeromqReceiver, ZeromqSender, not_framed
+from pgm.net.framing.zeromq import ZeromqReceiver, ZeromqSender, zeromq_required
 from pgm.topology.node_plan import NodePlan, StreamPlan
 
 
@@ -36,27 +36,27 @@ class MessagePacker(Protocol):
         """Send the open packet."""
 
 
-def packing_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSender | ZeromqSender | None:
+def packer_of(core: SourceCore, plan: NodePlan, stream: StreamPlan) -> BatchSender | ZeromqSender | None:
     """Return the packer of a stream's messages; None for plain framing. Raises `UsageError` if no packet fits."""
     if stream.framing == "zeromq":
         return ZeromqSender(core, plan.parameters_of(stream).max_apdu)
     if stream.framing == "batch":
-        core.feeder = batching = BatchSender(core, plan.parameters_of(stream))
-        return batching
+        core.feeder = packer = BatchSender(core, plan.parameters_of(stream))
+        return packer
     return None
 
 
-def not_batched(what: str) -> UsageError:
+def batches_required(feature: str) -> UsageError:
     """Return the error for a feature that only streams with batches have."""
-    return UsageError(f"only streams with batches have {what}", remedy='say framing = "batch" of the stream')
+    return UsageError(f"only streams with batches have {feature}", remedy='say framing = "batch" of the stream')
 
 
 @attrs.define(eq=False)
 class StreamDecoders:
     """Decoders of a receiver's streams, at most one for each framing; none for plain streams."""
 
-    framed: ZeromqReceiver | None = None
-    batched: BatchReceiver | None = None
+    zeromq: ZeromqReceiver | None = None
+    batches: BatchReceiver | None = None
 
     @classmethod
     def of(
@@ -68,65 +68,65 @@ class StreamDecoders:
         subjects: Iterable[str] | None,
     ) -> StreamDecoders:
         """Make the decoders for these streams of a node. Raises `UsageError` for subscriptions that no stream has."""
-        framed_ports = [one.data_port for one in streams if one.framing == "zeromq"]
-        batch_ports = [one.data_port for one in streams if one.framing == "batch"]
+        framed_ports = [stream.data_port for stream in streams if stream.framing == "zeromq"]
+        batch_ports = [stream.data_port for stream in streams if stream.framing == "batch"]
         if subscribe is not None and not framed_ports:
-            raise not_framed("subscriptions by prefix")
+            raise zeromq_required("subscriptions by prefix")
         if subjects is not None and not batch_ports:
-            raise not_batched("subjects")
-        found = cls()
+            raise batches_required("subjects")
+        decoders = cls()
         if framed_ports:
             prefixes = Subscriptions() if subscribe is None else Subscriptions(subscribe)
-            found.framed = ZeromqReceiver(framed_ports, plan.parameters.max_apdu, prefixes, core.counters)
+            decoders.zeromq = ZeromqReceiver(framed_ports, plan.parameters.max_apdu, prefixes, core.counters)
         if batch_ports:
-            found.batched = BatchReceiver(batch_ports, plan.name, SubjectFilter(subjects), core.counters)
-        return found
+            decoders.batches = BatchReceiver(batch_ports, plan.name, SubjectFilter(subjects), core.counters)
+        return decoders
 
     @property
     def is_plain(self) -> bool:
         """Return whether items reach the application unchanged."""
-        return self.framed is None and self.batched is None
+        return self.zeromq is None and self.batches is None
 
     def take(self, item: BatchItem) -> Iterable[BatchItem]:
         """Return the items of messages that an item of packets yields."""
-        items: Iterable[BatchItem] = (item,) if self.framed is None else self.framed.take(item)
-        if self.batched is None:
+        items: Iterable[BatchItem] = (item,) if self.zeromq is None else self.zeromq.take(item)
+        if self.batches is None:
             return items
-        return itertools.chain.from_iterable(map(self.batched.take, items))
+        return itertools.chain.from_iterable(map(self.batches.take, items))
 
     def subscribe(self, pattern: str | bytes, tag: Any) -> Subscription | None:
         """Add a subscription: a pattern of subjects, or, with ZeroMQ's framing, a prefix in octets."""
         if isinstance(pattern, bytes):
-            self._require_framed().subscriptions.add(pattern)
+            self._require_zeromq().subscriptions.add(pattern)
             return None
-        return self._require_batched().subjects.add(pattern, tag)
+        return self._require_batches().subjects.add(pattern, tag)
 
     def unsubscribe(self, which: str | bytes | Subscription) -> None:
         """Remove a subscription. Raises `UsageError` if it does not exist."""
         if isinstance(which, bytes):
-            self._require_framed().subscriptions.remove(which)
+            self._require_zeromq().subscriptions.remove(which)
         else:
-            self._require_batched().subjects.remove(which)
+            self._require_batches().subjects.remove(which)
 
     def matching(self, subject: str) -> tuple[Subscription, ...]:
         """Return the subscriptions that a subject matches."""
-        return self._require_batched().subjects.matching(subject)
+        return self._require_batches().subjects.matching(subject)
 
     def wanted(self, item: BatchItem) -> BatchItem | None:
         """Return the item without messages that no subscription matches any more; None if none is left."""
-        found: BatchItem | None = item
-        if self.framed is not None:
-            found = self.framed.wanted(item)
-        if self.batched is not None and found is not None:
-            found = self.batched.wanted(found)
-        return found
+        rest: BatchItem | None = item
+        if self.zeromq is not None:
+            rest = self.zeromq.wanted(item)
+        if self.batches is not None and rest is not None:
+            rest = self.batches.wanted(rest)
+        return rest
 
-    def _require_framed(self) -> ZeromqReceiver:
-        if self.framed is None:
-            raise not_framed("subscriptions by prefix")
-        return self.framed
+    def _require_zeromq(self) -> ZeromqReceiver:
+        if self.zeromq is None:
+            raise zeromq_required("subscriptions by prefix")
+        return self.zeromq
 
-    def _require_batched(self) -> BatchReceiver:
-        if self.batched is None:
-            raise not_batched("subjects")
-        return self.batched
+    def _require_batches(self) -> BatchReceiver:
+        if self.batches is None:
+            raise batches_required("subjects")
+        return self.batches

@@ -85,7 +85,7 @@ class MultipartBatch:
         return iter(self.messages)
 
 
-_AT_ONCE = 512  # messages that become objects together: fewer cost more each, more delay the first one
+_OBJECTS_AT_ONCE = 512  # messages that become objects together: fewer cost more each, more delay the first one
 
 
 class Unpacker:
@@ -96,7 +96,7 @@ class Unpacker:
 
     def __init__(self) -> None:
         self._batch: AnyBatch | None = None
-        self._made = 0  # messages of the batch that became objects
+        self._converted = 0  # messages of the batch that became objects
         self.messages: Iterator[Message] = iter(())  # the objects that the application has not taken yet
 
     @property
@@ -106,21 +106,21 @@ class Unpacker:
 
     def open(self, batch: AnyBatch) -> Message | None:
         """Open a batch. Return its first message."""
-        self._batch, self._made = batch, 0
-        return self._make()
+        self._batch, self._converted = batch, 0
+        return self._convert()
 
     def next(self) -> Message | None:
         """Return the next message of the batch; None after its last."""
         message = next(self.messages, None)
-        return self._make() if message is None else message
+        return self._convert() if message is None else message
 
-    def _make(self) -> Message | None:
-        batch, first = self._batch, self._made
+    def _convert(self) -> Message | None:
+        batch, first = self._batch, self._converted
         if batch is None or first >= len(batch):
             self._batch = None
             return None
-        self._made = min(first + _AT_ONCE, len(batch))
-        self.messages = iter(_messages_of(batch, first, self._made))
+        self._converted = min(first + _OBJECTS_AT_ONCE, len(batch))
+        self.messages = iter(_messages_of(batch, first, self._converted))
         return next(self.messages)
 
     def take_rest(self) -> AnyBatch | None:
@@ -128,7 +128,7 @@ class Unpacker:
         batch = self._batch
         if batch is None:
             return None
-        taken = self._made - length_hint(self.messages)
+        taken = self._converted - length_hint(self.messages)
         self._batch, self.messages = None, iter(())
         if taken >= len(batch):
             return None
@@ -149,11 +149,11 @@ def _messages_of(batch: AnyBatch, first: int, end: int) -> list[Message]:
         more = repeat(batch.tsi), repeat(()), part.subjects_of_all()
         return list(map(Message, part.columns.payloads(), part.sqns.tolist(), *more))
     if isinstance(batch, MultipartBatch):
-        found = []
+        messages = []
         for parts, sqn in zip(batch.messages[first:end], batch.sqns[first:end], strict=True):
             several = len(parts) > 1
-            found.append(Message(b"".join(parts) if several else parts[0], sqn, batch.tsi, parts if several else ()))
-        return found
+            messages.append(Message(b"".join(parts) if several else parts[0], sqn, batch.tsi, parts if several else ()))
+        return messages
     payloads = attrs.evolve(batch, payloads=batch.payloads[first:end])
     return list(map(Message, payloads, range(batch.first_sqn + first, batch.first_sqn + end), repeat(batch.tsi)))
 
@@ -163,10 +163,12 @@ Item = Message | Lost | Opened | Closed
 BatchItem = AnyBatch | Lost | Opened | Closed
 
 
-def batch_of(found: WholeMessages | LargeMessage | Message) -> Batch:
+def batch_of(content: WholeMessages | LargeMessage | Message) -> Batch:
     """Return a result of reassembly, or a single message, as a batch."""
-    if isinstance(found, Message):
-        return Batch(found.tsi, found.sqn, np.frombuffer(found.payload, np.uint8).reshape(1, len(found.payload)))
-    if isinstance(found, LargeMessage):
-        return Batch(found.tsi, found.first, np.frombuffer(found.payload, np.uint8).reshape(1, -1), found.count)
-    return Batch(found.tsi, found.run.first, found.payloads)
+    if isinstance(content, Message):
+        return Batch(
+            content.tsi, content.sqn, np.frombuffer(content.payload, np.uint8).reshape(1, len(content.payload))
+        )
+    if isinstance(content, LargeMessage):
+        return Batch(content.tsi, content.first, np.frombuffer(content.payload, np.uint8).reshape(1, -1), content.count)
+    return Batch(content.tsi, content.run.first, content.payloads)

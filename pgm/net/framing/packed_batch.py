@@ -75,13 +75,13 @@ class PackedBatch:
     @property
     def subject_indexes(self) -> Indexes:
         """Return for each message the index of its subject in `subjects`, counted from 1; 0 for none."""
-        found = self.columns.subject
-        return np.full(self.columns.count, found, np.uint32) if isinstance(found, int) else found
+        indexes = self.columns.subject
+        return np.full(self.columns.count, indexes, np.uint32) if isinstance(indexes, int) else indexes
 
     def subject(self, place: int) -> str | None:
         """Return the subject of one message."""
-        found = self.columns.subject
-        index = found if isinstance(found, int) else int(found[place])
+        indexes = self.columns.subject
+        index = indexes if isinstance(indexes, int) else int(indexes[place])
         return self.columns.subjects[index - 1] if index else None
 
     def subjects_of_all(self) -> list[str | None]:

@@ -76,10 +76,10 @@ class ZeromqSender:
                 return
 
 
-def not_framed(what: str) -> UsageError:
+def zeromq_required(feature: str) -> UsageError:
     """Return the error for a feature that only ZeroMQ's framing has."""
     return UsageError(
-        f"only streams with ZeroMQ's framing have {what}",
+        f"only streams with ZeroMQ's framing have {feature}",
         remedy='open an epgm:// address, or say framing = "zeromq" of the stream',
     )
 
@@ -111,23 +111,25 @@ class ZeromqReceiver:
         if decoder is None:
             yield item
         elif isinstance(item, Batch):
-            yield from self._found(item.tsi, decoder.add(item.first_sqn, item.payloads))
+            yield from self._items_of(item.tsi, decoder.add(item.first_sqn, item.payloads))
         else:
             if isinstance(item, Lost) or (isinstance(item, Closed) and item.cause is not CloseCause.SILENT):
-                yield from self._found(item.tsi, decoder.lost())
+                yield from self._items_of(item.tsi, decoder.lost())
             if isinstance(item, Closed) and item.cause is not CloseCause.SILENT:
                 del self._decoders[item.tsi]
             yield item
 
-    def _found(self, tsi: Tsi, found: Sequence[DecodedMessages | UnusedPackets]) -> Iterator[BatchItem]:
-        for one in found:
-            if isinstance(one, DecodedMessages):
-                batch = self.wanted(MultipartBatch(tsi, one.messages, one.sqns))
+    def _items_of(self, tsi: Tsi, results: Sequence[DecodedMessages | UnusedPackets]) -> Iterator[BatchItem]:
+        for result in results:
+            if isinstance(result, DecodedMessages):
+                batch = self.wanted(MultipartBatch(tsi, result.messages, result.sqns))
                 if batch is not None:
                     yield batch
             else:
-                self._counters.framing_rejects += one.count if one.is_malformed else 0
-                yield Lost(tsi, one.first, one.count, LossCause.MALFORMED if one.is_malformed else LossCause.FRAGMENT)
+                self._counters.framing_rejects += result.count if result.is_malformed else 0
+                yield Lost(
+                    tsi, result.first, result.count, LossCause.MALFORMED if result.is_malformed else LossCause.FRAGMENT
+                )
 
     def wanted(self, item: BatchItem) -> BatchItem | None:
         """Return the item without messages that no subscription matches; None if none is left."""

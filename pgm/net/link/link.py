@@ -32,7 +32,7 @@ _U16 = struct.Struct("=H")
 _SEGMENTS = SOL_UDP, UDP_SEGMENT
 _DONTWAIT = int(socket.MSG_DONTWAIT)  # plain int: enum operators run in Python
 _Piece = bytes | memoryview | Octets  # of outgoing data
-_Name = tuple[str | int, ...]  # address in the form of system calls
+_SocketName = tuple[str | int, ...]  # address in the form of system calls
 # Errors that a network driver returns for every train, unlike those of a full queue.
 _NO_GSO = frozenset({errno.EMSGSIZE, errno.EINVAL, errno.EIO, errno.EOPNOTSUPP})
 
@@ -121,34 +121,34 @@ class Link(SegmentReader):
         packet = memoryview(send.octets)[: send.stride]  # type: ignore[arg-type]
         self._put(send, at, self._ancillary(packet, to, send.hops), destination)
 
-    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _Name | None) -> None:
+    def _put(self, send: Send, at: int, ancillary: Sequence[Ancillary], destination: _SocketName | None) -> None:
         """Send from octet `at` on: as trains if the kernel cuts them, else packet by packet.
 
         Without a destination the socket connected to the group sends.
         """
         octets, stride = send.octets, send.stride
         if len(octets) <= stride:
-            if self._send_left(octets, stride, ancillary, destination) is None:
+            if self._send_with_losses(octets, stride, ancillary, destination) is None:
                 raise WouldBlock(0, self._sock_to(destination))
             return
         view = memoryview(octets)  # type: ignore[arg-type]
         if self.sockets.gso and len(view) - at > stride:
             at = self._send_trains(view, at, stride, ancillary, destination)
         for start in range(at, len(view), stride):
-            if self._send_left(view[start : start + stride], stride, ancillary, destination) is None:
+            if self._send_with_losses(view[start : start + stride], stride, ancillary, destination) is None:
                 raise WouldBlock(start, self._sock_to(destination))
 
     def _send_trains(
-        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+        self, view: memoryview, at: int, stride: int, ancillary: Sequence[Ancillary], destination: _SocketName | None
     ) -> int:
         """Send from octet `at` on, a train a call. Return the octet to continue from.
 
         That is the end, or the first octet that the kernel refuses to segment.
         """
-        along = ancillary if destination is None else (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
+        messages = ancillary if destination is None else (*ancillary, (*_SEGMENTS, _U16.pack(stride)))
         step = packets_a_train(stride) * stride
         for start in range(at, len(view), step):
-            done = self._send_left(view[start : start + step], stride, along, destination)
+            done = self._send_with_losses(view[start : start + step], stride, messages, destination)
             if done is None:
                 raise WouldBlock(start, self._sock_to(destination))
             if not done:
@@ -156,11 +156,11 @@ class Link(SegmentReader):
                 return start
         return len(view)
 
-    def _sock_to(self, destination: _Name | None) -> socket.socket:
+    def _sock_to(self, destination: _SocketName | None) -> socket.socket:
         return self.sockets.own if destination is not None or self.to_group is None else self.to_group.sock
 
-    def _send_left(
-        self, octets: _Piece, stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+    def _send_with_losses(
+        self, octets: _Piece, stride: int, ancillary: Sequence[Ancillary], destination: _SocketName | None
     ) -> bool | None:
         """Send as `_send_once`, without the packets that injected losses drop."""
         outgoing = self.outgoing
@@ -168,18 +168,18 @@ class Link(SegmentReader):
             return self._send_once((octets,), stride, ancillary, destination)
         packets = -(-len(octets) // stride)
         lost = () if outgoing.spares(packets) else outgoing.draw_places(packets)
-        is_gone: bool | None = True
+        is_sent: bool | None = True
         if len(lost) < packets:
-            left = _without(octets, stride, lost) if lost else (octets,)
-            is_gone = self._send_once(left, stride, ancillary, destination)
-        if is_gone:
+            pieces = _parts_between(octets, stride, lost) if lost else (octets,)
+            is_sent = self._send_once(pieces, stride, ancillary, destination)
+        if is_sent:
             self.counters.injected_losses += len(lost)
         else:
             outgoing.give_back(packets, lost)
-        return is_gone
+        return is_sent
 
     def _send_once(
-        self, pieces: Sequence[_Piece], stride: int, ancillary: Sequence[Ancillary], destination: _Name | None
+        self, pieces: Sequence[_Piece], stride: int, ancillary: Sequence[Ancillary], destination: _SocketName | None
     ) -> bool | None:
         """Send pieces of memory as one.
 
@@ -203,12 +203,12 @@ class Link(SegmentReader):
 
     def _ancillary(self, packet: memoryview, to: Nla | None, hops: int | None) -> list[Ancillary]:
         """Return a packet's control messages: its own hop limit, and router alert over IP itself."""
-        found: list[Ancillary] = []
+        ancillary: list[Ancillary] = []
         if hops is not None and to is None:
-            found.append(self._hop_limit(hops))
+            ancillary.append(self._hop_limit(hops))
         if self._is_raw and wants_router_alert(packet, is_unicast=to is not None):
-            found.append(ROUTER_ALERT[self.sockets.family])
-        return found
+            ancillary.append(ROUTER_ALERT[self.sockets.family])
+        return ancillary
 
     def _hop_limit(self, hops: int) -> Ancillary:
         if self.sockets.family == socket.AF_INET6:
@@ -216,15 +216,15 @@ class Link(SegmentReader):
         return socket.IPPROTO_IP, socket.IP_TTL, _INT.pack(hops)
 
 
-def _without(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Piece]:
+def _parts_between(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Piece]:
     """Return the parts of a train between lost packets."""
-    left: list[_Piece] = []
+    parts: list[_Piece] = []
     begin = 0
     for place in lost:
-        left.append(octets[begin : place * stride])
+        parts.append(octets[begin : place * stride])
         begin = (place + 1) * stride
-    left.append(octets[begin:])
-    return left
+    parts.append(octets[begin:])
+    return parts
 
 
 def open_links(

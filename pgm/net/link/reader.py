@@ -35,18 +35,16 @@ _TRUNCATED, _DONTWAIT = int(socket.MSG_TRUNC), int(socket.MSG_DONTWAIT)  # plain
 # Errors of a network driver with a full queue.
 BUSY = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.ENOBUFS})
 _NOTHING_THERE = BUSY | {errno.EINTR}
-_MOST_APART = (
-    8  # NCFs moved out of the data of one call; each of more might cut the train, and no real loss needs as many NAKs
-)
+_MOST_MOVED = 8  # NCFs moved out of one call's data; more would cut the train, and more than losses need are excessive
 _LEAST_CHUNK = 4 * ROOM  # of a receiver's chunks: for a read, a gathered read behind it, and gaps
 _WINDOW_CHUNKS = 8  # chunks in a window, at least, if chunks may be that small
 # Datagrams of the first call for many, and of the call after a train. Each may be a train of 64 KB, which is copied
 # twice.
-_FEW = 8
+_FIRST_BATCH = 8
 
 
 @functools.lru_cache(maxsize=4096)
-def _spelled(host: str) -> Nla:
+def _canonical(host: str) -> Nla:
     """Return an IPv6 address in the spelling used elsewhere, without the scope that the kernel adds."""
     return str(ipaddress.ip_address(host.partition("%")[0]))
 
@@ -74,7 +72,7 @@ TakeAlone = Callable[[bytes, Nla], bool]  # is offered a packet and its sender, 
 
 
 @attrs.define
-class _Read:
+class _ReadResult:
     """Result of one system call."""
 
     octets: int
@@ -82,9 +80,9 @@ class _Read:
     peer: Nla
     # Sender and control messages as the kernel gave them, if the same again means the same; else None.
     name: tuple[str, int] | None = None
-    beside: list[Ancillary] | None = None
+    ancillary: list[Ancillary] | None = None
 
-    def goes_on(self, first: _Read) -> bool:
+    def continues(self, first: _ReadResult) -> bool:
         """Return whether this read continues a train.
 
         Sender and packet size must agree; a last packet may be shorter.
@@ -93,7 +91,7 @@ class _Read:
         return self.peer == first.peer and (self.stride == first.stride or is_short)
 
 
-_NOTHING = _Read(0, 0, "")
+_NOTHING = _ReadResult(0, 0, "")
 
 
 class SegmentReader:
@@ -115,10 +113,10 @@ class SegmentReader:
         self._group_channel = Channel(segment, True)
         self._unicast_channel = Channel(segment, False)
         self._kernel_drops: dict[socket.socket, int] = {}
-        self._held: dict[socket.socket, deque[tuple[Octets, _Read]]] = {}
-        self._many = None if is_raw else Recvmmsg.or_none()
-        self._asks_many = _FEW  # datagrams of the next call for many
-        self._singles: dict[socket.socket, Recvmsg] = {}  # of sockets that were polled for single packets
+        self._held: dict[socket.socket, deque[tuple[Octets, _ReadResult]]] = {}
+        self._recvmmsg = None if is_raw else Recvmmsg.or_none()
+        self._batch_size = _FIRST_BATCH  # datagrams of the next call for many
+        self._recvmsgs: dict[socket.socket, Recvmsg] = {}  # of sockets that were polled for single packets
 
     @property
     def inputs(self) -> tuple[socket.socket, ...]:
@@ -155,7 +153,7 @@ class SegmentReader:
             if left is not None:
                 if self.has_single_consumer:
                     left.has_room_behind()
-                return self._arrival(sock, left, read.peer, is_last=is_last)
+                return self._socket_read(sock, left, read.peer, is_last=is_last)
             if is_last:
                 return None
 
@@ -175,50 +173,50 @@ class SegmentReader:
         Returns the number of the poll that brought data, 0 for none. A negative number means that the data is not one
         packet, or was not taken. It is then held for `read`, which costs a long train a copy.
         """
-        single = self._singles.get(sock) or self._single(sock)
+        single = self._recvmsgs.get(sock) or self._make_recvmsg(sock)
         number, header = single.number, single.header
-        for look in range(1, most + 1):
+        for poll in range(1, most + 1):
             octets = receive_message(number, header, _DONTWAIT)
             if octets >= 0:
                 break
             error = get_errno()
             if error not in _NOTHING_THERE and not self._is_busy(OSError(error, os.strerror(error))):
-                return look
+                return poll
         else:
             return 0
-        if octets and single.told == single.usual:
-            single.told[CONTROL_WORD] = CONTROL_OCTETS
+        if octets and single.metadata == single.expected_metadata:
+            single.metadata[CONTROL_WORD] = CONTROL_OCTETS
             read, packet = None, single.data[:octets].tobytes()
             is_taken = take(packet, single.peer)
         else:
-            read = self._judged_single(sock, octets, single)
+            read = self._single_result(sock, octets, single)
             if not read.octets:
-                return look
+                return poll
             packet = single.data[: read.octets].tobytes()
             is_taken = read.octets == read.stride and take(packet, read.peer)
         if is_taken:
             counters = self.counters
             counters.trains_in += 1
             counters.packets_in += 1
-            return look
-        read = read or _Read(octets, octets, single.peer)
+            return poll
+        read = read or _ReadResult(octets, octets, single.peer)
         self._held.setdefault(sock, deque()).append((np.frombuffer(packet, np.uint8), read))
-        return -look
+        return -poll
 
-    def _single(self, sock: socket.socket) -> Recvmsg:
-        single = self._singles[sock] = Recvmsg(sock)
+    def _make_recvmsg(self, sock: socket.socket) -> Recvmsg:
+        single = self._recvmsgs[sock] = Recvmsg(sock)
         return single
 
-    def _judged_single(self, sock: socket.socket, octets: int, single: Recvmsg) -> _Read:
-        """Like `_judged`. The sender's next packet will probably have the same metadata, so remember it."""
-        ancillary, flags, name = single.beside()
-        read = self._judged(sock, octets, ancillary, flags, name)
+    def _single_result(self, sock: socket.socket, octets: int, single: Recvmsg) -> _ReadResult:
+        """Like `_result_of`. The sender's next packet will probably have the same metadata, so remember it."""
+        ancillary, flags, name = single.parsed_metadata()
+        read = self._result_of(sock, octets, ancillary, flags, name)
         if read.octets and not flags and not any(kind == UDP_GRO and level == SOL_UDP for level, kind, _ in ancillary):
             single.expect(read.peer)
-        single.told[CONTROL_WORD] = CONTROL_OCTETS
+        single.metadata[CONTROL_WORD] = CONTROL_OCTETS
         return read
 
-    def _arrival(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> SocketRead:
+    def _socket_read(self, sock: socket.socket, train: Train, peer: Nla, *, is_last: bool) -> SocketRead:
         self.counters.trains_in += 1
         self.counters.packets_in += train.count
         channel = self._group_channel if sock is self.sockets.group else self._unicast_channel
@@ -228,7 +226,7 @@ class SegmentReader:
         """Return whether a packet of this socket is held. The next read must not wait then."""
         return sock in self._held
 
-    def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _Read) -> tuple[int, bool]:
+    def _gather(self, sock: socket.socket, chunk: Octets, at: int, first: _ReadResult) -> tuple[int, bool]:
         """Gather further reads that continue a packet or train: one train costs the work once.
 
         Returns the octets of all reads, and whether the socket is empty. A read that does not fit is held for the next
@@ -241,7 +239,7 @@ class SegmentReader:
         was_single = first.octets == stride
         while length <= most:
             start = at + length
-            if sock in self._held and not self._held[sock][0][1].goes_on(first):
+            if sock in self._held and not self._held[sock][0][1].continues(first):
                 break
             read = self._receive(sock, chunk, start, view[start : start + ROOM], first)
             if read is first and first.octets > stride:
@@ -252,7 +250,7 @@ class SegmentReader:
                 return length, True
             if not read.octets:
                 continue
-            if not read.goes_on(first):
+            if not read.continues(first):
                 # Before packets held earlier, which came behind it.
                 self._held.setdefault(sock, deque()).appendleft((chunk[start : start + read.octets].copy(), read))
                 break
@@ -260,46 +258,46 @@ class SegmentReader:
             if read.octets % stride:
                 break
             is_single = read.octets == stride
-            if self._many is not None and is_single and was_single and length <= most and sock not in self._held:
-                return self._gather_singles(self._many, sock, chunk[at:end], length, first)
+            if self._recvmmsg is not None and is_single and was_single and length <= most and sock not in self._held:
+                return self._gather_singles(self._recvmmsg, sock, chunk[at:end], length, first)
             was_single = is_single  # a single packet among trains: trains follow
         return length, False
 
     def _gather_singles(
-        self, many: Recvmmsg, sock: socket.socket, room: Octets, length: int, first: _Read
+        self, recvmmsg: Recvmmsg, sock: socket.socket, room: Octets, length: int, first: _ReadResult
     ) -> tuple[int, bool]:
         """Read on with many single packets a call. Returns the same as `_gather`."""
         stride = first.stride
         most = min(MAX_READ_OCTETS, MAX_READ_PACKETS * stride, len(room)) - stride
         while length <= most:
-            asked = min(self._asks_many, (most - length) // stride + 1)
-            found = many.read(sock, asked)
-            if found.is_odd is not None:
-                self._asks_many = _FEW
-            elif len(found) == self._asks_many:
-                self._asks_many = min(2 * asked, MOST)
-            if found.drops is not None:
-                self._note_drops(sock, found.drops)
-            fits = self._fitting(found, first)
-            if sock in self._held and PacketType.NCF in found.rows[:fits, TYPE_AT]:
+            count = min(self._batch_size, (most - length) // stride + 1)
+            batch = recvmmsg.read(sock, count)
+            if batch.is_odd is not None:
+                self._batch_size = _FIRST_BATCH
+            elif len(batch) == self._batch_size:
+                self._batch_size = min(2 * count, MOST)
+            if batch.drops is not None:
+                self._note_drops(sock, batch.drops)
+            fits = self._fitting(batch, first)
+            if sock in self._held and PacketType.NCF in batch.rows[:fits, TYPE_AT]:
                 fits = 0  # an earlier call has moved NCFs, and this NCF came behind them
-            apart = self._ncfs_between(found, fits, first) if self.has_single_consumer and fits < len(found) else []
-            if apart:
-                fits = len(found)
+            moved = self._ncfs_between(batch, fits, first) if self.has_single_consumer and fits < len(batch) else []
+            if moved:
+                fits = len(batch)
             begin = 0
-            for end in (*apart, fits):
+            for end in (*moved, fits):
                 octets = (end - begin) * stride
-                room[length : length + octets].reshape(-1, stride)[:] = found.rows[begin:end, :stride]
+                room[length : length + octets].reshape(-1, stride)[:] = batch.rows[begin:end, :stride]
                 length, begin = length + octets, end + 1
-            for index in apart:
-                self._hold(sock, found, index, index + 1)
-            if fits < len(found):
+            for index in moved:
+                self._hold(sock, batch, index, index + 1)
+            if fits < len(batch):
                 # No packet may end the train behind packets that an earlier call moved: it may be an NCF as well.
-                tail = 0 if sock in self._held else self._tail_of(found, fits, first)
-                room[length : length + tail] = found.rows[fits, :tail]
-                self._hold(sock, found, fits + (tail > 0), len(found))
-                return length + tail, len(found) < asked and sock not in self._held
-            if len(found) < asked:
+                tail = 0 if sock in self._held else self._tail_of(batch, fits, first)
+                room[length : length + tail] = batch.rows[fits, :tail]
+                self._hold(sock, batch, fits + (tail > 0), len(batch))
+                return length + tail, len(batch) < count and sock not in self._held
+            if len(batch) < count:
                 length += self._held_tail(sock, room[length:], stride)
                 return length, sock not in self._held
         return length + self._held_tail(sock, room[length:], stride), False
@@ -317,51 +315,51 @@ class SegmentReader:
             del self._held[sock]
         return read.octets
 
-    def _ncfs_between(self, found: DatagramBatch, fits: int, first: _Read) -> list[int]:
+    def _ncfs_between(self, batch: DatagramBatch, fits: int, first: _ReadResult) -> list[int]:
         """Return the indexes of NCFs between packets that continue a train.
 
         The list is empty if anything else lies between. The NCFs must come from the train's sender. They would cut the
         train, so they are returned behind it. An NCF is still valid behind later packets.
         """
-        others: list[int] = np.flatnonzero(found.lengths != first.stride).tolist()
-        are_few = len(others) <= _MOST_APART and found.is_odd is None
-        if not (are_few and found.are_of_one_sender and self._is_of(found.host(0), first.peer)):
+        others: list[int] = np.flatnonzero(batch.lengths != first.stride).tolist()
+        are_few = len(others) <= _MOST_MOVED and batch.is_odd is None
+        if not (are_few and batch.are_of_one_sender and self._is_from(batch.host(0), first.peer)):
             return []
-        are_ncfs = found.rows[:, TYPE_AT] == PacketType.NCF  # no continuing packet may be an NCF
+        are_ncfs = batch.rows[:, TYPE_AT] == PacketType.NCF  # no continuing packet may be an NCF
         return others if np.count_nonzero(are_ncfs) == np.count_nonzero(are_ncfs[others]) == len(others) else []
 
-    def _tail_of(self, found: DatagramBatch, index: int, first: _Read) -> int:
+    def _tail_of(self, batch: DatagramBatch, index: int, first: _ReadResult) -> int:
         """Return the octets of a shorter packet of the same sender, which may end a train; else 0."""
-        is_odd = found.is_odd is not None and index < len(found) and found.is_odd[index]
-        is_there = index < len(found) and not is_odd and found.lengths[index] < first.stride
-        return int(found.lengths[index]) if is_there and self._is_of(found.host(index), first.peer) else 0
+        is_odd = batch.is_odd is not None and index < len(batch) and batch.is_odd[index]
+        is_there = index < len(batch) and not is_odd and batch.lengths[index] < first.stride
+        return int(batch.lengths[index]) if is_there and self._is_from(batch.host(index), first.peer) else 0
 
-    def _fitting(self, found: DatagramBatch, first: _Read) -> int:
+    def _fitting(self, batch: DatagramBatch, first: _ReadResult) -> int:
         """Return how many datagrams, from the first on, continue a train."""
-        if not len(found) or not self._is_of(found.host(0), first.peer):
+        if not len(batch) or not self._is_from(batch.host(0), first.peer):
             return 0
-        if found.are_alike(first.stride):
-            return len(found)
-        return found.alike_from(0) if found.lengths[0] == first.stride else 0
+        if batch.are_uniform(first.stride):
+            return len(batch)
+        return batch.uniform_from(0) if batch.lengths[0] == first.stride else 0
 
-    def _hold(self, sock: socket.socket, found: DatagramBatch, index: int, end: int) -> None:
+    def _hold(self, sock: socket.socket, batch: DatagramBatch, index: int, end: int) -> None:
         """Hold datagrams `index` to `end - 1` for the next reads; equal ones form a train."""
         while index < end:
-            read, count = self._odd_one(sock, found, index), 1
+            read, count = self._result_at(sock, batch, index), 1
             if read.octets:
-                count = max(1, min(found.alike_from(index), end - index, ROOM // read.octets))
-                octets = found.rows[index : index + count, : read.octets].reshape(-1).copy()
+                count = max(1, min(batch.uniform_from(index), end - index, ROOM // read.octets))
+                octets = batch.rows[index : index + count, : read.octets].reshape(-1).copy()
                 held = self._held.setdefault(sock, deque())
-                held.append((octets, _Read(len(octets), read.stride, read.peer)))
+                held.append((octets, _ReadResult(len(octets), read.stride, read.peer)))
             index += count
 
-    def _odd_one(self, sock: socket.socket, found: DatagramBatch, index: int) -> _Read:
+    def _result_at(self, sock: socket.socket, batch: DatagramBatch, index: int) -> _ReadResult:
         """Return one of several datagrams as if it had been read alone."""
-        name, octets = found.host(index), int(found.lengths[index])
-        stride = self._read_ancillary(sock, found.ancillary(index)) or octets
-        return _NOTHING if not octets or self._is_own(name) else _Read(octets, stride, self._peer_of(name))
+        name, octets = batch.host(index), int(batch.lengths[index])
+        stride = self._read_ancillary(sock, batch.ancillary(index)) or octets
+        return _NOTHING if not octets or self._is_own(name) else _ReadResult(octets, stride, self._peer_of(name))
 
-    def _is_of(self, name: tuple[str, int], peer: Nla) -> bool:
+    def _is_from(self, name: tuple[str, int], peer: Nla) -> bool:
         """Return whether a name is this sender's.
 
         Other processes may share this node's address; the node itself is excluded.
@@ -369,11 +367,11 @@ class SegmentReader:
         return self._peer_of(name) == peer and not self._is_own(name)
 
     def _peer_of(self, name: tuple[str, int]) -> Nla:
-        return _spelled(name[0]) if self._is_v6 else name[0]
+        return _canonical(name[0]) if self._is_v6 else name[0]
 
     def _receive(
-        self, sock: socket.socket, chunk: Octets, at: int, room: memoryview, first: _Read = _NOTHING
-    ) -> _Read | None:
+        self, sock: socket.socket, chunk: Octets, at: int, room: memoryview, first: _ReadResult = _NOTHING
+    ) -> _ReadResult | None:
         """Read one datagram, or a GRO train. Return None if nothing waits.
 
         Input to be ignored gives `_NOTHING`. `room` is the part of the chunk from `at` on, and bounds the read. `first`
@@ -389,14 +387,14 @@ class SegmentReader:
             count, ancillary, flags, name = sock.recvmsg_into((room,), CONTROL_OCTETS)
         except OSError as error:
             return None if self._is_busy(error) else _NOTHING
-        if name == first.name and ancillary == first.beside and not flags:
+        if name == first.name and ancillary == first.ancillary and not flags:
             if count == first.octets:
                 return first
             if count and first.octets > first.stride:  # a train of packets of the same size, some of them lost
-                return _Read(count, first.stride, first.peer, name, ancillary)
+                return _ReadResult(count, first.stride, first.peer, name, ancillary)
         if self._is_raw and not self._is_v6:
             count = strip_header(chunk, at, count)
-        return self._judged(sock, count, ancillary, flags, name)
+        return self._result_of(sock, count, ancillary, flags, name)
 
     @staticmethod
     def _is_busy(error: OSError) -> bool:
@@ -411,9 +409,9 @@ class SegmentReader:
             return False
         raise error
 
-    def _judged(
+    def _result_of(
         self, sock: socket.socket, count: int, ancillary: list[Ancillary], flags: int, name: tuple[str, int]
-    ) -> _Read:
+    ) -> _ReadResult:
         """Return the result of a read of `count` octets, by its control messages."""
         stride = count if not ancillary else self._read_ancillary(sock, ancillary) or count
         if flags & _TRUNCATED:
@@ -422,9 +420,9 @@ class SegmentReader:
         host = name[0]
         if count <= 0 or (host == self._own_name[0] and self._is_own(name)):
             return _NOTHING
-        peer = _spelled(host) if self._is_v6 else host
+        peer = _canonical(host) if self._is_v6 else host
         is_plain = not (flags or self._is_raw)
-        return _Read(count, stride, peer, name, ancillary) if is_plain else _Read(count, stride, peer)
+        return _ReadResult(count, stride, peer, name, ancillary) if is_plain else _ReadResult(count, stride, peer)
 
     def _is_own(self, name: tuple[str, int]) -> bool:
         """Return whether this is the node's own multicast; over protocol 113 only the address tells."""

@@ -32,22 +32,22 @@ class Interface:
 
 
 @attrs.frozen
-class _Local:
+class _LocalAddress:
     name: str
     index: int
     address: IpAddress
     network: ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def _local_addresses() -> list[_Local]:
-    found = []
+def _local_addresses() -> list[_LocalAddress]:
+    addresses = []
     for adapter in ifaddr.get_adapters():
         for ip in adapter.ips:
             text = ip.ip if isinstance(ip.ip, str) else ip.ip[0]
             address = ipaddress.ip_address(text)
             network = ipaddress.ip_network(f"{text}/{ip.network_prefix}", strict=False)
-            found.append(_Local(adapter.name, adapter.index or 0, address, network))
-    return found
+            addresses.append(_LocalAddress(adapter.name, adapter.index or 0, address, network))
+    return addresses
 
 
 def find_interface(spec: str, family: int, address: str | None, *, is_unicast: bool = False) -> Interface:
@@ -56,18 +56,20 @@ def find_interface(spec: str, family: int, address: str | None, *, is_unicast: b
     The address is `address`, or else the first one of the interface. Raises `TransportError` if no interface matches,
     if it is down, or, unless `is_unicast`, if it has no multicast.
     """
-    local = [one for one in _local_addresses() if one.address.version == family]
+    entries = [entry for entry in _local_addresses() if entry.address.version == family]
     # An address that needs no scope goes before a link-local one.
-    matches = sorted((one for one in local if _matches(one, spec)), key=lambda one: one.address.is_link_local)
+    matches = sorted(
+        (entry for entry in entries if _matches(entry, spec)), key=lambda entry: entry.address.is_link_local
+    )
     if not matches:
-        known = ", ".join(f"{one.name} {one.address}/{one.network.prefixlen}" for one in local) or "none"
+        known = ", ".join(f"{entry.name} {entry.address}/{entry.network.prefixlen}" for entry in entries) or "none"
         raise TransportError(
             f"no IPv{family} interface matches {spec!r}", remedy=f"name one of the interfaces of this host: {known}"
         )
     chosen = matches[0]
     if address is not None:
         wanted = ipaddress.ip_address(address)
-        chosen = next((one for one in matches if one.address == wanted), chosen)
+        chosen = next((entry for entry in matches if entry.address == wanted), chosen)
     _require_flags(chosen, family, is_unicast=is_unicast)
     return Interface(chosen.name, chosen.index, address or str(chosen.address), str(chosen.network))
 
@@ -75,17 +77,17 @@ def find_interface(spec: str, family: int, address: str | None, *, is_unicast: b
 def is_own_address(address: str) -> bool:
     """Return whether an address is one of this host's; all of 127/8 is."""
     wanted = ipaddress.ip_address(address)
-    return (wanted.version == 4 and wanted.is_loopback) or any(one.address == wanted for one in _local_addresses())
+    return (wanted.version == 4 and wanted.is_loopback) or any(entry.address == wanted for entry in _local_addresses())
 
 
 def multicast_interfaces() -> list[str]:
     """Return the names of interfaces that are up and have multicast, without loopback."""
-    names = dict.fromkeys(one.name for one in _local_addresses())
-    wanted = _IFF_UP | _IFF_MULTICAST
-    return [name for name in names if _flags(name) & (wanted | _IFF_LOOPBACK) == wanted]
+    names = dict.fromkeys(entry.name for entry in _local_addresses())
+    required = _IFF_UP | _IFF_MULTICAST
+    return [name for name in names if _flags(name) & (required | _IFF_LOOPBACK) == required]
 
 
-def _matches(local: _Local, spec: str) -> bool:
+def _matches(local: _LocalAddress, spec: str) -> bool:
     if local.name == spec:
         return True
     try:
@@ -121,7 +123,7 @@ def _flags(name: str) -> int:
     return int(_IFREQ.unpack(answer)[1])
 
 
-def _require_flags(local: _Local, family: int, *, is_unicast: bool) -> None:
+def _require_flags(local: _LocalAddress, family: int, *, is_unicast: bool) -> None:
     flags = _flags(local.name)
     if not flags & _IFF_UP:
         raise TransportError(f"interface {local.name} is down", remedy=f"ip link set {local.name} up")

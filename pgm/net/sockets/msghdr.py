@@ -47,11 +47,11 @@ def host_of(name: bytes) -> tuple[str, int]:
 
 def ancillary_of(octets: bytes) -> list[ControlMessage]:
     """Return the control messages of a datagram."""
-    found, at = [], 0
+    messages, at = [], 0
     while at + CONTROL_HEADER.size <= len(octets):
         length, level, kind = CONTROL_HEADER.unpack_from(octets, at)
         if length < CONTROL_HEADER.size:
             break
-        found.append((level, kind, octets[at + CONTROL_HEADER.size : at + length]))
+        messages.append((level, kind, octets[at + CONTROL_HEADER.size : at + length]))
         at += socket.CMSG_SPACE(length - CONTROL_HEADER.size)
-    return found
+    return messages

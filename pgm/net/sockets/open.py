@@ -93,7 +93,7 @@ class SegmentSockets:
 
 
 @attrs.frozen
-class _Seat:
+class _SocketSpec:
     """Facts needed to open the sockets of a segment."""
 
     plan: SegmentPlan
@@ -114,7 +114,7 @@ class _Seat:
         return self.plan.unicast_port if is_addressed and not self.is_raw else 0
 
     @property
-    def speaks_alone(self) -> bool:
+    def ignores_own_address(self) -> bool:
         """Return whether this node needs no multicast from its own address.
 
         Other processes may share that address. The result is true for a source. It is true for a relay, too: other
@@ -149,67 +149,67 @@ def open_sockets(plan: SegmentPlan, parameters: Parameters) -> SegmentSockets:
     is_v6 = ":" in plan.group
     family = socket.AF_INET6 if is_v6 else socket.AF_INET
     interface = find_interface(plan.interface, 6 if is_v6 else 4, plan.address, is_unicast=plan.peers is not None)
-    seat = _Seat(plan, interface, family)
+    spec = _SocketSpec(plan, interface, family)
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(_own_socket(seat, parameters))
-        claimed = stack.enter_context(claim(interface, plan.name)) if seat.is_raw else None
-        group = stack.enter_context(_group_socket(seat)) if plan.peers is None else None
+        own = stack.enter_context(_own_socket(spec, parameters))
+        claimed = stack.enter_context(claim(interface, plan.name)) if spec.is_raw else None
+        group = stack.enter_context(_group_socket(spec)) if plan.peers is None else None
         inputs = (own,) if group is None else (group, own)
-        gro = parameters.gro and not seat.is_raw and all(_try_option(one, SOL_UDP, UDP_GRO, 1) for one in inputs)
-        gso = parameters.gso and not seat.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
-        connects = plan.downstream and plan.peers is None and not seat.is_raw
-        to_group = stack.enter_context(_connected_socket(seat, own, parameters)) if connects else None
+        gro = parameters.gro and not spec.is_raw and all(_try_option(sock, SOL_UDP, UDP_GRO, 1) for sock in inputs)
+        gso = parameters.gso and not spec.is_raw and _try_option(own, SOL_UDP, UDP_SEGMENT, 0)
+        connects = plan.downstream and plan.peers is None and not spec.is_raw
+        to_group = stack.enter_context(_connected_socket(spec, own, parameters)) if connects else None
         buffers = _size_buffers(own, inputs, parameters)
         if to_group is not None:
             _size_sndbuf(to_group, parameters)
-        for one in inputs:
-            _try_option(one, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
-            one.setblocking(False)
+        for sock in inputs:
+            _try_option(sock, socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
+            sock.setblocking(False)
         stack.pop_all()
     return SegmentSockets(interface, family, group, own, gso, gro, buffers, to_group, claimed)
 
 
-def _own_socket(seat: _Seat, parameters: Parameters) -> socket.socket:
-    sock = seat.socket()
+def _own_socket(spec: _SocketSpec, parameters: Parameters) -> socket.socket:
+    sock = spec.socket()
     try:
-        if seat.is_raw and seat.family == socket.AF_INET6:
+        if spec.is_raw and spec.family == socket.AF_INET6:
             # A raw IPv6 socket would receive every group on the host, regardless of its bound address.
             sock.setsockopt(socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
-        sock.bind(seat.name(seat.interface.address, seat.own_port))
-        if seat.plan.peers is None:
-            _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        sock.bind(spec.name(spec.interface.address, spec.own_port))
+        if spec.plan.peers is None:
+            _choose_interface(sock, spec.interface, spec.family, parameters.multicast_hops)
         if parameters.dscp:
-            _mark(sock, seat.family, parameters.dscp)
-        _require_route(seat)
+            _mark(sock, spec.family, parameters.dscp)
+        _require_route(spec)
     except OSError as error:
         sock.close()
-        raise _explain(error, seat, seat.own_port) from error
+        raise _explain(error, spec, spec.own_port) from error
     except TransportError:
         sock.close()
         raise
     return sock
 
 
-def _connected_socket(seat: _Seat, own: socket.socket, parameters: Parameters) -> socket.socket:
+def _connected_socket(spec: _SocketSpec, own: socket.socket, parameters: Parameters) -> socket.socket:
     """Return a socket that sends to the group from the own socket's address.
 
     Both share that address only while `bind` runs.
     """
-    sock = seat.socket()
+    sock = spec.socket()
     try:
-        for one in (own, sock):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for either in (own, sock):
+            either.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(own.getsockname())
-        for one in (own, sock):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        _choose_interface(sock, seat.interface, seat.family, parameters.multicast_hops)
+        for either in (own, sock):
+            either.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        _choose_interface(sock, spec.interface, spec.family, parameters.multicast_hops)
         if parameters.dscp:
-            _mark(sock, seat.family, parameters.dscp)
-        sock.connect(seat.name(seat.plan.group, seat.plan.port))
+            _mark(sock, spec.family, parameters.dscp)
+        sock.connect(spec.name(spec.plan.group, spec.plan.port))
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        raise _explain(error, seat, seat.own_port) from error
+        raise _explain(error, spec, spec.own_port) from error
     return sock
 
 
@@ -232,49 +232,49 @@ def _mark(sock: socket.socket, family: socket.AddressFamily, dscp: int) -> None:
     sock.setsockopt(level, option, dscp << _ECN_BITS)
 
 
-def _require_route(seat: _Seat) -> None:
+def _require_route(spec: _SocketSpec) -> None:
     """Check that the kernel has a route to the group or the peers. A missing one raises OSError now."""
-    plan = seat.plan
+    plan = spec.plan
     for host in (plan.group,) if plan.peers is None else plan.peers:
-        with socket.socket(seat.family, socket.SOCK_DGRAM) as probe:
+        with socket.socket(spec.family, socket.SOCK_DGRAM) as probe:
             if plan.peers is None:
-                _choose_interface(probe, seat.interface, seat.family, 1)
+                _choose_interface(probe, spec.interface, spec.family, 1)
             else:
-                probe.bind(seat.name(seat.interface.address, 0))
-            probe.connect(seat.name(host, plan.port))
+                probe.bind(spec.name(spec.interface.address, 0))
+            probe.connect(spec.name(host, plan.port))
 
 
-def _group_socket(seat: _Seat) -> socket.socket:
-    plan, interface = seat.plan, seat.interface
-    sock = seat.socket()
+def _group_socket(spec: _SocketSpec) -> socket.socket:
+    plan, interface = spec.plan, spec.interface
+    sock = spec.socket()
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if seat.family == socket.AF_INET6:
+        if spec.family == socket.AF_INET6:
             _try_option(sock, socket.IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0)
             # Unlike for IPv4, the kernel ignores on which interface the group was joined.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.name.encode())
-            sock.bind(seat.name(plan.group, seat.group_port))
-            request = _MREQ6.pack(socket.inet_pton(seat.family, plan.group), interface.index)
+            sock.bind(spec.name(plan.group, spec.group_port))
+            request = _MREQ6.pack(socket.inet_pton(spec.family, plan.group), interface.index)
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, request)
         else:
             _try_option(sock, socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
-            sock.bind(seat.name(plan.group, seat.group_port))
+            sock.bind(spec.name(plan.group, spec.group_port))
             request = _MREQN.pack(socket.inet_aton(plan.group), bytes(4), interface.index)
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
-        if seat.speaks_alone:
-            _block_echo(sock, seat)
+        if spec.ignores_own_address:
+            _block_echo(sock, spec)
     except OSError as error:
         sock.close()
-        raise _explain(error, seat, plan.port) from error
+        raise _explain(error, spec, plan.port) from error
     return sock
 
 
-def _block_echo(sock: socket.socket, seat: _Seat) -> None:
+def _block_echo(sock: socket.socket, spec: _SocketSpec) -> None:
     """Let the kernel drop this node's own multicast. If the kernel cannot, `Link` ignores it."""
-    host, group = seat.interface.address, seat.plan.group
-    request = _GROUP_SOURCE.pack(seat.interface.index, _sockaddr(group), _sockaddr(host))
+    host, group = spec.interface.address, spec.plan.group
+    request = _GROUP_SOURCE.pack(spec.interface.index, _sockaddr(group), _sockaddr(host))
     with contextlib.suppress(OSError):
-        level = socket.IPPROTO_IPV6 if seat.family == socket.AF_INET6 else socket.IPPROTO_IP
+        level = socket.IPPROTO_IPV6 if spec.family == socket.AF_INET6 else socket.IPPROTO_IP
         sock.setsockopt(level, MCAST_BLOCK_SOURCE, request)
 
 
@@ -312,20 +312,20 @@ def _size_sndbuf(sock: socket.socket, parameters: Parameters) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, parameters.so_sndbuf)
 
 
-def _explain(error: OSError, seat: _Seat, port: int) -> TransportError:
-    plan, interface = seat.plan, seat.interface
+def _explain(error: OSError, spec: _SocketSpec, port: int) -> TransportError:
+    plan, interface = spec.plan, spec.interface
     where = f"segment {plan.name} ({interface.name})"
-    is_v6 = seat.family == socket.AF_INET6
+    is_v6 = spec.family == socket.AF_INET6
     if error.errno == errno.EADDRINUSE:
         return TransportError(
             f"{where}: {interface.address} port {port} is in use by another process",
             remedy=f"find it with: ss -lunp 'sport = :{port}'; or give this node an address of its own",
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        found_out = ", and wait until the kernel has seen that nobody else has it" if is_v6 else ""
+        dad_hint = ", and wait until the kernel has seen that nobody else has it" if is_v6 else ""
         return TransportError(
             f"{where}: {interface.address} is not an address of this host",
-            remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}{found_out}",
+            remedy=f"correct the address, or: ip address add {interface.address} dev {interface.name}{dad_hint}",
         )
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENODEV):
         if plan.peers is not None:

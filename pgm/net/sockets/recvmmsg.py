@@ -68,7 +68,7 @@ class DatagramBatch:
         """Return the address and port of a sender."""
         return host_of(self.names[index].tobytes())
 
-    def are_alike(self, octets: int) -> bool:
+    def are_uniform(self, octets: int) -> bool:
         """Return whether all have this length, come from one sender, and none is odd."""
         if self.is_odd is not None or np.count_nonzero(self.lengths == octets) != len(self):
             return False
@@ -80,27 +80,27 @@ class DatagramBatch:
         names = self.names.tobytes()
         return names == names[:NAME_OCTETS] * len(self)
 
-    def alike_from(self, index: int) -> int:
+    def uniform_from(self, index: int) -> int:
         """Count the datagrams from `index` on that are like that one.
 
         Like means the same length and sender, and not odd. Returns 0 if that datagram is odd.
         """
-        alike = (self.lengths[index:] == self.lengths[index]) & (self.names[index:] == self.names[index]).all(axis=1)
+        uniform = (self.lengths[index:] == self.lengths[index]) & (self.names[index:] == self.names[index]).all(axis=1)
         if self.is_odd is not None:
-            alike &= ~self.is_odd[index:]
-        return len(alike) if alike.all() else int(alike.argmin())
+            uniform &= ~self.is_odd[index:]
+        return len(uniform) if uniform.all() else int(uniform.argmin())
 
     def ancillary(self, index: int) -> list[ControlMessage]:
         """Return the control messages of a datagram, as `recvmsg` gives them."""
         return ancillary_of(self._controls[index, : int(self._control_lengths[index])].tobytes())
 
 
-def _number_of(control: Octets) -> int:
+def _drop_count(control: Octets) -> int:
     """Return the drop count in a control message."""
     return int.from_bytes(control[len(_DROPS) : len(_DROPS) + 4].tobytes(), sys.byteorder)
 
 
-def _rows() -> Octets:
+def _allocate_rows() -> Octets:
     """Return memory with a row for each datagram; only pages that datagrams reach are touched.
 
     numpy would ask for huge pages. The kernel takes up to 5 ms for each, and 32 rows need one. The first single packets
@@ -116,13 +116,13 @@ class Recvmmsg:
     """Buffers for the datagrams of one call; the result of a call is valid until the next one."""
 
     def __init__(self) -> None:
-        self._rows: Octets = _rows()
+        self._allocate_rows: Octets = _allocate_rows()
         self._names: Octets = np.zeros((MOST, NAME_OCTETS), np.uint8)
         self._controls: Octets = np.zeros((MOST, CONTROL_OCTETS), np.uint8)
         self._vectors = (IoVec * MOST)()
         self._messages = (_Message * MOST)()
         for index in range(MOST):
-            self._vectors[index] = IoVec(self._rows[index].ctypes.data, ROOM)
+            self._vectors[index] = IoVec(self._allocate_rows[index].ctypes.data, ROOM)
             self._messages[index].header = MsgHdr(
                 name=self._names[index].ctypes.data,
                 iov=ctypes.addressof(self._vectors[index]),
@@ -153,12 +153,12 @@ class Recvmmsg:
             count = 0
         control_lengths, is_odd, drops = self._control_lengths[:count], None, None
         if np.count_nonzero(control_lengths):
-            is_odd, drops = self._told_of_drops(control_lengths)
+            is_odd, drops = self._drops_of(control_lengths)
         is_cut = self._flags[:count] & _TRUNCATED
         if np.count_nonzero(is_cut):
             is_odd = is_cut != 0 if is_odd is None else is_odd | (is_cut != 0)
         return DatagramBatch(
-            self._rows[:count],
+            self._allocate_rows[:count],
             self._lengths[:count],
             self._names[:count],
             is_odd,
@@ -167,7 +167,7 @@ class Recvmmsg:
             control_lengths,
         )
 
-    def _told_of_drops(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_] | None, int | None]:
+    def _drops_of(self, lengths: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_] | None, int | None]:
         """Return marks of odd datagrams, and the newest drop count.
 
         A datagram is odd if it has control messages beside the drop count. Each result is None if there is none.
@@ -176,10 +176,10 @@ class Recvmmsg:
         if np.count_nonzero(lengths == socket.CMSG_SPACE(4)) == count:
             heads = controls[:, : len(_DROPS)].tobytes()
             if heads == _DROPS.tobytes() * count:  # the usual case after the first drop
-                return None, _number_of(controls[-1])
-        tells = (lengths == socket.CMSG_SPACE(4)) & (controls[:, : len(_DROPS)] == _DROPS).all(axis=1)
-        told = np.flatnonzero(tells)
-        if not len(told):
+                return None, _drop_count(controls[-1])
+        has_drops = (lengths == socket.CMSG_SPACE(4)) & (controls[:, : len(_DROPS)] == _DROPS).all(axis=1)
+        places = np.flatnonzero(has_drops)
+        if not len(places):
             return lengths > 0, None
-        is_odd = (lengths > 0) & ~tells
-        return is_odd if np.count_nonzero(is_odd) else None, _number_of(controls[told[-1]])
+        is_odd = (lengths > 0) & ~has_drops
+        return is_odd if np.count_nonzero(is_odd) else None, _drop_count(controls[places[-1]])

@@ -17,8 +17,10 @@ from pgm.wire.formats import Nla
 _WORD = 8  # octets; the compared area is a multiple of a word
 _NAME_AT = ctypes.sizeof(MsgHdr)
 _CONTROL_AT = -(-(_NAME_AT + NAME_OCTETS) // _WORD) * _WORD
-_TOLD_OCTETS = -(-(_CONTROL_AT + CONTROL_OCTETS) // _WORD) * _WORD  # the header, the sender, and the control messages
-_VECTOR_AT = _TOLD_OCTETS
+_METADATA_OCTETS = (
+    -(-(_CONTROL_AT + CONTROL_OCTETS) // _WORD) * _WORD
+)  # the header, the sender, and the control messages
+_VECTOR_AT = _METADATA_OCTETS
 # Index of the word that holds the control buffer's length. The kernel overwrites it with the length of the control
 # messages received, so every call must set it again.
 CONTROL_WORD = MsgHdr.control_length.offset // ctypes.sizeof(ctypes.c_void_p)
@@ -31,7 +33,7 @@ receive_message: Callable[[int, object, int], int] = ctypes.PyDLL(None, use_errn
 class Recvmsg:
     """Buffer for one datagram of a socket and its metadata. The result of a call is valid until the next one."""
 
-    __slots__ = ("_header", "data", "header", "number", "peer", "told", "usual")
+    __slots__ = ("_header", "data", "expected_metadata", "header", "metadata", "number", "peer")
 
     def __init__(self, sock: socket.socket) -> None:
         memory = bytearray(_DATA_AT + ROOM)
@@ -45,17 +47,17 @@ class Recvmsg:
         self.header = ctypes.byref(header)  # argument of the call
         self.data = memoryview(memory)[_DATA_AT:]
         # Metadata of the last datagram, and of the last one that was a single packet of `peer` without any news.
-        self.told = memoryview(memory)[:_TOLD_OCTETS].cast("P")
-        self.usual = memoryview(b"")
+        self.metadata = memoryview(memory)[:_METADATA_OCTETS].cast("P")
+        self.expected_metadata = memoryview(b"")
         self.peer: Nla = ""
-        self.told[CONTROL_WORD] = CONTROL_OCTETS
+        self.metadata[CONTROL_WORD] = CONTROL_OCTETS
 
-    def beside(self) -> tuple[list[ControlMessage], int, tuple[str, int]]:
+    def parsed_metadata(self) -> tuple[list[ControlMessage], int, tuple[str, int]]:
         """Return control messages, flags and sender of the last datagram, as `recvmsg` of Python does."""
-        told, header = self.told.tobytes(), self._header
-        control = told[_CONTROL_AT : _CONTROL_AT + header.control_length]
-        return ancillary_of(control), header.flags, host_of(told[_NAME_AT : _NAME_AT + NAME_OCTETS])
+        metadata, header = self.metadata.tobytes(), self._header
+        control = metadata[_CONTROL_AT : _CONTROL_AT + header.control_length]
+        return ancillary_of(control), header.flags, host_of(metadata[_NAME_AT : _NAME_AT + NAME_OCTETS])
 
     def expect(self, peer: Nla) -> None:
         """Take later datagrams with the same metadata for single packets of `peer`, without any news."""
-        self.peer, self.usual = peer, memoryview(self.told.tobytes()).cast("P")
+        self.peer, self.expected_metadata = peer, memoryview(self.metadata.tobytes()).cast("P")

@@ -24,7 +24,7 @@ from pgm.errors import ProcessError, UsageError
 USER_VARIABLE = "PGM_RUNTIME_USER"
 
 _OWN_FOLDER = "set PGM_RUNTIME_DIR, XDG_RUNTIME_DIR, or for `pgm demo` TMPDIR, to a folder of your own"
-_ASK_OTHERS = f"{_OWN_FOLDER}; to ask the nodes of another user whom you trust, set {USER_VARIABLE} to that user"
+_TRUST_REMEDY = f"{_OWN_FOLDER}; to ask the nodes of another user whom you trust, set {USER_VARIABLE} to that user"
 _MOST_LINKS = 40  # on one path, as the kernel allows
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid and gid, as SO_PEERCRED gives them
@@ -51,56 +51,56 @@ def check_folder(folder: Path) -> None:
     Trusted are root, this user, and the user of PGM_RUNTIME_USER. Raises `ProcessError` if another user can, and
     `OSError` if there is no such folder.
     """
-    _walk(folder, _asked_users(), _ASK_OTHERS, make=False)
+    _walk(folder, _trusted_users(), _TRUST_REMEDY, make=False)
 
 
 def check_peer(sock: socket.socket, path: Path) -> None:
     """Check that a process of a trusted user answers on a connected socket. Raises `ProcessError`."""
     _, uid = peer_of(sock)
-    if uid not in _asked_users():
-        raise ProcessError(f"a process of another user answers on {path}: {_name(uid)}", remedy=_ASK_OTHERS)
+    if uid not in _trusted_users():
+        raise ProcessError(f"a process of another user answers on {path}: {_name(uid)}", remedy=_TRUST_REMEDY)
 
 
 def _own_users() -> frozenset[int]:
     return frozenset((0, os.geteuid()))
 
 
-def _asked_users() -> frozenset[int]:
+def _trusted_users() -> frozenset[int]:
     """Return the users whose nodes may be asked. Raises `UsageError` if PGM_RUNTIME_USER names no user."""
-    named = os.environ.get(USER_VARIABLE)
-    if not named:
+    user = os.environ.get(USER_VARIABLE)
+    if not user:
         return _own_users()
     try:
-        uid = int(named) if named.isdecimal() else pwd.getpwnam(named).pw_uid
+        uid = int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
     except KeyError:
         raise UsageError(
-            f"{USER_VARIABLE} names no user: {named}", remedy="give the name or number of the user that runs the nodes"
+            f"{USER_VARIABLE} names no user: {user}", remedy="give the name or number of the user that runs the nodes"
         ) from None
     return _own_users() | {uid}
 
 
 def _walk(folder: Path, users: frozenset[int], remedy: str, *, make: bool) -> None:
     """Check each folder and each link from `/` to `folder`; `make` the missing folders."""
-    at, found = Path("/"), os.lstat("/")
+    at, status = Path("/"), os.lstat("/")
     # In a user namespace the kernel shows root's files as files of the owner of `/`, and so it shows files of unmapped
     # users. Those users can make folders of that owner only in world-writable folders.
-    root_uid = found.st_uid
+    root_uid = status.st_uid
     left, links = deque(folder.absolute().parts[1:]), 0
-    _judge(at, found, users | {root_uid}, remedy)
+    _check_entry(at, status, users | {root_uid}, remedy)
     while left:
         name = left.popleft()
         if name == "..":
             at = at.parent
-            found = os.lstat(at)
+            status = os.lstat(at)
             continue
-        owners = users if found.st_mode & _OTHERS_WRITE else users | {root_uid}
+        owners = users if status.st_mode & _OTHERS_WRITE else users | {root_uid}
         below = at / name
         if make and not os.path.lexists(below):
             below.mkdir(mode=stat.S_IRWXU, exist_ok=True)
         entry = os.lstat(below)
-        _judge(below, entry, owners, remedy)
+        _check_entry(below, entry, owners, remedy)
         if not stat.S_ISLNK(entry.st_mode):
-            at, found = below, entry
+            at, status = below, entry
             continue
         links += 1
         if links > _MOST_LINKS:
@@ -109,29 +109,29 @@ def _walk(folder: Path, users: frozenset[int], remedy: str, *, make: bool) -> No
         left.extendleft(reversed(target.parts[target.is_absolute() :]))
         if target.is_absolute():
             at = Path("/")
-            found = os.lstat(at)
+            status = os.lstat(at)
     # In a world-writable folder any user can place a socket, even with the sticky bit.
-    if found.st_mode & _OTHERS_WRITE:
-        raise _writable(at, found)
+    if status.st_mode & _OTHERS_WRITE:
+        raise _writable(at, status)
 
 
-def _judge(path: Path, found: os.stat_result, owners: frozenset[int], remedy: str) -> None:
+def _check_entry(path: Path, status: os.stat_result, owners: frozenset[int], remedy: str) -> None:
     """Check a link or folder. With the sticky bit other users can only add entries, whose owner is checked next."""
-    if found.st_uid not in owners:
-        raise ProcessError(f"{path} belongs to another user: {_owner_and_mode(found)}", remedy=remedy)
-    is_open = found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX
-    if is_open and not stat.S_ISLNK(found.st_mode):
-        raise _writable(path, found)
+    if status.st_uid not in owners:
+        raise ProcessError(f"{path} belongs to another user: {_owner_and_mode(status)}", remedy=remedy)
+    is_open = status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX
+    if is_open and not stat.S_ISLNK(status.st_mode):
+        raise _writable(path, status)
 
 
-def _writable(path: Path, found: os.stat_result) -> ProcessError:
+def _writable(path: Path, status: os.stat_result) -> ProcessError:
     return ProcessError(
-        f"other users may write in {path}: {_owner_and_mode(found)}", remedy=f"chmod go-w {path}; or {_OWN_FOLDER}"
+        f"other users may write in {path}: {_owner_and_mode(status)}", remedy=f"chmod go-w {path}; or {_OWN_FOLDER}"
     )
 
 
-def _owner_and_mode(found: os.stat_result) -> str:
-    return f"owner {_name(found.st_uid)}, mode {stat.S_IMODE(found.st_mode):04o}"
+def _owner_and_mode(status: os.stat_result) -> str:
+    return f"owner {_name(status.st_uid)}, mode {stat.S_IMODE(status.st_mode):04o}"
 
 
 def _name(uid: int) -> str:

@@ -20,7 +20,7 @@ _BACKLOG = 16  # connections that wait
 
 
 @asynccontextmanager
-async def listening(path: Path, what: str) -> AsyncIterator[trio.socket.SocketType]:
+async def listening(path: Path, purpose: str) -> AsyncIterator[trio.socket.SocketType]:
     """Listen at `path` for the length of a block; `purpose` names the socket in messages.
 
     A stale socket of a dead process is replaced. Raises `ProcessError` if a process answers already, if the socket
@@ -28,10 +28,10 @@ async def listening(path: Path, what: str) -> AsyncIterator[trio.socket.SocketTy
     """
     try:
         _prepare(path)
-        sock = await _bound(path)
+        sock = await _bind(path)
     except OSError as error:
         raise ProcessError(
-            f"cannot make the {what} socket {path}: {error.strerror or error}",
+            f"cannot make the {purpose} socket {path}: {error.strerror or error}",
             remedy="set PGM_RUNTIME_DIR (for `pgm demo` TMPDIR) to a folder with a short path in which this user may write",
         ) from error
     try:
@@ -51,7 +51,7 @@ def connect(sock: socket.socket, path: Path) -> None:
     check_peer(sock, path)
 
 
-async def _bound(path: Path) -> trio.socket.SocketType:
+async def _bind(path: Path) -> trio.socket.SocketType:
     sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         await sock.bind(str(path))
