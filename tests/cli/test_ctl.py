@@ -129,7 +129,7 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
         ("source", ("release",), 2, "`release` needs one child's address"),
         ("source", ("release", "desk-7"), 2, "'desk-7' is no address"),
         ("desk-1", ("set", "rate=1Mbit/s"), 2, "a rate is a source's"),
-        ("desk-1", ("set", "loss=200%"), 2, "loss = 200%: '200%' is more than everything"),
+        ("desk-1", ("set", "loss=200%"), 2, "loss = 200%: '200%' is more than 100 %"),
         ("desk-1", ("set", "burst_length=nan"), 2, "mean length of bursts"),
         ("desk-1", ("set", "burst_length=0"), 2, "burst_length = 0: 0.0 is not a mean length of bursts"),
         ("desk-1", ("set", "burst_length=long"), 2, "burst_length = long: this is no number"),

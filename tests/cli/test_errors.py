@@ -34,7 +34,7 @@ FAULTS: dict[str, tuple[tuple[str, str], str, tuple[str, ...]]] = {
              ("the parents form a loop: first asks second asks first", "remove")),
     "two parents claim a segment": (("# here", '[nodes.rival]\nrole = "aggregator"\nupstream = { segment = "lan", address = "{net}.7" }\n'
                                     'downstream = [{ segment = "low", address = "{low}.2" }]\nparents = ["source"]'), "{low}.2",
-                                    ("the relays 'relay' and 'rival' both speak on low", "standby_of")),
+                                    ("the relays 'relay' and 'rival' are both active on low", "standby_of")),
     "port clash": (("{net}.3", "{net}.2"), "# second", ("'first' and 'second' both use {net}.2 port", "give each its own address")),
     "unreachable parent": (('parents = ["relay"]', 'parents = ["source"]'), 'parents = ["source"] # desk',
                            ("'desk-*' asks on low, 'source' answers on lan", "remove 'source'")),
