@@ -63,5 +63,5 @@ def test_what_the_network_loses_changes_nothing():
         now = made.deadline_ns
         assert made._outstanding in {0, 1008}
         due(made, now)
-    assert made._at_once.sqns == 1008
+    assert made._outstanding_limit.sqns == 1008
     assert made._counters.nak_cuts == 0
