@@ -60,7 +60,7 @@ def test_a_crying_baby_is_found_out_and_the_others_get_everything(place: Place) 
             snapshot = tree.until("repairer", lambda one: count(one, "nak_packets_of_crying"))
             assert count(snapshot, "children_crying") >= 1  # again, if it had calmed down
             cries = [line for line in tree.running["repairer"].log.splitlines() if "crying-child: session" in line]
-            assert {line.split(" asks for repairs")[0].split()[-1] for line in cries} == {place.address(101)}
+            assert {line.split(" sends excessive NAKs")[0].split()[-1] for line in cries} == {place.address(101)}
             assert count(tree.status("desk-1"), "lost_sqns") == 0
             _release(tree, place.address(101))
             baby.close()

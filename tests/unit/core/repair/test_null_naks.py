@@ -20,4 +20,4 @@ def test_memory_is_bounded():
     made = NullNaks(parameters(repair_states=64))
     for sqn in range(0, 10_000, 2):
         made.admit([(sqn, sqn + 1)], 0)
-    assert len(made._told) == 64
+    assert len(made._reported) == 64

@@ -244,7 +244,7 @@ def test_memory_of_repairs_fades():
     for count in range(5000):
         made.heard_repair(count, count + 1, SECOND + count * MS)
     assert len(made._recent_repairs) < 50
-    assert len(made._recent_repairs._fading) < 50
+    assert len(made._recent_repairs._expiries) < 50
 
 
 @pytest.mark.rfc("SRC-42", "SRC-43", "SRC-44")
