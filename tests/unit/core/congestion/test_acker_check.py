@@ -74,7 +74,7 @@ def test_the_source_gives_up_an_acker_that_lies_and_elects_another():
         assert now < START + 20 * SECOND
     [notice] = notices
     assert notice.code in EVENTS
-    assert "30.0% lost" in notice.text
+    assert "30.0% loss" in notice.text
     report(core, PEER, 0.3, now=now)
     assert core.congestion.acker is None
     report(core, OTHER, 0.01, now=now)
