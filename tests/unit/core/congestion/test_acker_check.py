@@ -29,7 +29,7 @@ def acks(loss, count=4000, train=5, rng=None):
 @pytest.mark.rfc("CC-41")
 @pytest.mark.parametrize("loss", [0.0, 0.001, 0.02, 0.2, 0.6])
 @pytest.mark.parametrize("unheard", [0.0, 0.2])
-def test_whoever_tells_the_truth_is_believed(loss, unheard):
+def test_acker_check_true_reports_do_not_differ(loss, unheard):
     check, rng = AckerCheck(), random.Random(2)
     for rx_max, bitmap, rate in acks(loss):
         if rng.random() >= unheard:
@@ -40,7 +40,7 @@ def test_whoever_tells_the_truth_is_believed(loss, unheard):
 
 @pytest.mark.rfc("CC-41")
 @pytest.mark.parametrize(("real", "said", "rtt"), [(0.0, 0.1, 40), (0.01, 0.3, 40), (0.3, 0.0, 40), (0.0, 0.0, 900)])
-def test_whoever_says_something_else_than_its_acks_is_found_out(real, said, rtt):
+def test_acker_check_false_reports_differ(real, said, rtt):
     check = AckerCheck()
     found = []
     for rx_max, bitmap, _ in acks(real):
