@@ -194,7 +194,7 @@ def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool)
     [
         (pgm.open_source, {"cpu": 0}, "'cpu' is for busy polling.*use pgm.blocking"),
         (pgm.open_receiver, {"busy_poll": True}, "'busy_poll' is for busy polling.*use pgm.blocking"),
-        (pgm.open_source, {"subjects": ["/a"]}, "'subjects' is for receivers.*leave subjects away"),
+        (pgm.open_source, {"subjects": ["/a"]}, "'subjects' is for receivers.*leave out subjects"),
         (pgm.open_source, {"on_lose": "raise"}, "no parameter 'on_lose'.*did you mean 'on_notice'"),
         (pgm.open_receiver, {"on_lose": "raise"}, "no parameter 'on_lose'.*did you mean 'on_loss'"),
         (pgm.blocking.open_source, {"busy_poll": True, "answer": "no"}, "'answer' is not for busy polling.*leave"),
