@@ -1,4 +1,4 @@
-"""A crying baby on real sockets: processes of a tree, one of which loses most of what comes."""
+"""Excessive NAKs on real sockets: one process of a tree loses most packets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tree_of(place: Place, loss: str) -> str:
 
 
 def _release(tree: Processes, baby: str) -> None:
-    """Give the baby its normal budget back from outside."""
+    """Give that child its normal budget back from outside."""
     repairer = tree.running["repairer"]
     tree.until("repairer", lambda _: _is_released(tree.folder / tree.name / "repairer.ctl", baby))
     repairer.line_with(f"setting-changed: {baby} is released, by process")
