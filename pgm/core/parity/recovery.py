@@ -21,6 +21,7 @@ from pgm.core.counters import Counters
 from pgm.core.parity.store import ParityStore
 from pgm.core.recovery.gap_detector import GapDetector
 from pgm.core.recovery.group_limit import GroupLimit
+from pgm.core.recovery.group_probe import GroupProbe
 from pgm.core.recovery.missing_range import MissingRange
 from pgm.core.recovery.recovery import Recovery
 from pgm.core.recovery.repair_table import RepairState
@@ -140,6 +141,8 @@ class ParityRecovery:
         if next(self._store.parts(first, end), None) is not None:
             return
         self._closes_groups = True
+        if not self._is_on_demand and self._recovery.group_probe is None:
+            self._recovery.group_probe = GroupProbe(self.size)
         self._shorts[group] = actual
         self._holes.append(group)
         if len(self._shorts) > self._parameters.fec_groups:
@@ -185,7 +188,7 @@ class ParityRecovery:
         if not self._gap_detector.has_begun:
             return
         if self._holes and self._state.keeps_group_size:
-            self._skip_holes()
+            self._skip_holes(now_ns)
         if not self._recovery.missing:
             self._stock.clear()
             self._open_from = group_of(self._gap_detector.end, self.size)
@@ -193,7 +196,7 @@ class ParityRecovery:
             self._rearm(now_ns)
         self._prune()
 
-    def _skip_holes(self) -> None:
+    def _skip_holes(self, now_ns: int) -> None:
         end, left = self._gap_detector.end, []
         for group in self._holes:
             spans = self._recovery.arrived(group + self._actual(group), min(end, group + self.size))
@@ -203,6 +206,7 @@ class ParityRecovery:
                     self._counters.watch.skipped(self._state.tsi, low, high)
             if spans:
                 self._skipped += spans
+                self._recovery.learnt_group(now_ns)
                 self._left_out.setdefault(group, []).extend(spans)
             if end < group + self.size:
                 left.append(group)

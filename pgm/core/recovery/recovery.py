@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pgm.core.counters import Counters
 from pgm.core.pacing.token_bucket import TokenBucket
 from pgm.core.recovery.group_limit import GroupLimit
+from pgm.core.recovery.group_probe import GroupProbe
 from pgm.core.recovery.missing_range import MissingRange, RecoveryActions, parked_in
 from pgm.core.recovery.outstanding_limit import OutstandingLimit
 from pgm.core.recovery.repair_table import RECEIVER, Interval, RepairEvent, RepairState, RepairTable, Retries
@@ -64,7 +65,10 @@ class Recovery:
         self._outstanding_limit = OutstandingLimit(parameters, counters)
         self.group_limit: GroupLimit | None = None  # of a session that asks for parity
         self.asks_before_sqn = NEVER  # sqns from this one on wait for room by that limit
-        self._waits_for_group = False  # parked ranges wait for the group limit alone
+        self.group_probe: GroupProbe | None = (
+            None  # of a session without parity requests whose source ends groups early
+        )
+        self._waits_for_group = False  # parked ranges wait for the group limit or the probe alone
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
         self.cached_below_sqn = 0  # a repairer has offered all data below this sqn
         self.old_repair_ns = 0  # when a missing packet below the trail last arrived
@@ -413,11 +417,13 @@ class Recovery:
         elif ready:
             self._outstanding_limit.begin_wave()
             self._limit_groups(trail)
-        self._waits_for_group = self.asks_before_sqn != NEVER
-        self._admit_at_ns = NEVER
-        if self._waits_for_group:
-            self._admit_at_ns = now_ns + self._parameters.nak_rpt_ivl
+        if self.asks_before_sqn != NEVER:
             ready = self._within_groups(ready)
+        if self.group_probe is not None:
+            ready = self._asked_first(ready, self.group_probe, trail)
+        is_probed = self.group_probe is not None and len(ready) < len(self.missing)
+        self._waits_for_group = is_probed or self.asks_before_sqn != NEVER
+        self._admit_at_ns = now_ns + self._parameters.nak_rpt_ivl if self._waits_for_group else NEVER
         admitted: list[MissingRange] = []
         room, taken = self._room, 0
         if sum([missing.end - missing.first for missing in ready]) <= room:
@@ -474,6 +480,23 @@ class Recovery:
                 self.missing.within(missing.first, end)
         return within
 
+    def _asked_first(self, ready: list[MissingRange], probe: GroupProbe, trail: int) -> list[MissingRange]:
+        """Return the parts of ready ranges to request first, within the room; all ranges if the table is full."""
+        most = min(self._room, (self._parameters.rxw_gaps - len(self.missing)) // 2)
+        if most <= 0:
+            return ready
+        parts: list[MissingRange] = []
+        for missing in ready:
+            if len(parts) >= most:
+                break
+            parts += probe.asked_first(self.missing, missing, trail, most - len(parts))
+        return parts
+
+    def learnt_group(self, now_ns: int) -> None:
+        """Note that a group proved short: ranges that wait for the end of the group may be admitted."""
+        if self._waits_for_group and self.group_probe is not None and self._has_worthwhile_room:
+            self._admit_at_ns = min(self._admit_at_ns, now_ns)
+
     @property
     def _is_full(self) -> bool:
         """Return whether a cut would exceed the limit on ranges, `rxw_gaps`."""
@@ -493,6 +516,8 @@ class Recovery:
         """Return whether parked ranges may be admitted now that the ranges `arrived` have left the table."""
         if self._waits_for_group and self.group_limit is not None:
             return self.group_limit.is_freed(self.missing, arrived)
+        if self._waits_for_group and self.group_probe is not None and not self.group_probe.is_freed(arrived):
+            return False
         return self._has_worthwhile_room
 
     def _parked(self, trail: int) -> list[MissingRange]:
@@ -501,10 +526,12 @@ class Recovery:
         Ranges from `trail` on come first.
         """
         parked: list[MissingRange] = []
-        room, sqns = self._room, 0
+        room, sqns, probe = self._room, 0, self.group_probe
         for missing in itertools.chain(self._askable(trail), self._askable()):
             # `is_parked` written out: most ranges take this branch while much is outstanding, and a call is slow.
             if missing.deadline_ns != NEVER or missing.state is not RepairState.BACK_OFF:
+                continue
+            if probe is not None and probe.is_held(self.missing, missing, trail):
                 continue
             if parked and (sqns > room or missing is parked[0]):
                 break

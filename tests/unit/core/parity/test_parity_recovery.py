@@ -426,6 +426,53 @@ def test_parity_not_on_demand_requests_single_packets():
     assert asked(reader) == [[3, 4]]
 
 
+@pytest.mark.rfc("FEC-31")
+def test_parity_recovery_of_short_groups_asks_for_last_sqns_first():
+    """The source ends groups early. Three groups lack their ends: one of a packet, one of two, and a full one."""
+    reader = reader_of(ParityPrm(SIZE, proactive=True))
+    reader.hear(data_train([1], options=(CurrTgsize(2),)))
+    reader._next[TSI] = SIZE
+    reader.hear(data_train([SIZE]))
+    reader.hear(data_train([4 * SIZE]))
+    reader.wait(20 * MS)
+    assert asked(reader) == [[2 * SIZE - 1, 3 * SIZE - 1, 4 * SIZE - 1]]
+    before = reader.now
+    reader.hear(parity(SIZE, 0, actual=1)[0])
+    reader.hear(parity(2 * SIZE, 0, actual=2)[0])
+    reader.wait(0)
+    assert asked(reader)[1:] == [[2 * SIZE, 2 * SIZE + 1]]
+    reader.hear(data_train([4 * SIZE - 1], kind=T.RDATA))
+    reader.wait(0)
+    assert asked(reader)[2:] == [list(range(3 * SIZE, 4 * SIZE - 1))]
+    assert reader.now == before
+    reader._next[TSI] = 2 * SIZE
+    reader.hear(data_train([2 * SIZE + 1], kind=T.RDATA))
+    reader._next[TSI] = 3 * SIZE
+    reader.hear(data_train(range(3 * SIZE, 4 * SIZE - 1), kind=T.RDATA))
+    assert reader.next_sqn() == 4 * SIZE + 1
+    assert reader.core.counters.lost_sqns == 0
+    reader.wait(100 * MS)
+    assert reader.core.deadline_ns > reader.now + SECOND
+
+
+@pytest.mark.rfc("FEC-31")
+def test_parity_recovery_whose_probe_is_in_vain_asks_for_the_rest():
+    reader = reader_of(ParityPrm(SIZE, proactive=True), nak_ncf_retries=3)
+    reader.hear(data_train([1], options=(CurrTgsize(2),)))
+    reader._next[TSI] = SIZE
+    reader.hear(data_train([SIZE]))
+    reader.hear(data_train([2 * SIZE]))
+    for at in range(12):
+        reader.wait(300 * MS)
+        reader.hear(spm_packet(2 + at, 0, 2 * SIZE, ParityPrm(SIZE, proactive=True)))
+    probe, rest = [2 * SIZE - 1], list(range(SIZE + 1, 2 * SIZE - 1))
+    found = asked(reader)
+    tries = found.count(probe)
+    assert 1 < tries < len(found)
+    assert found == [probe] * tries + [rest] * (len(found) - tries)
+    assert set(reader.lost()) == {*probe, *rest}
+
+
 def test_parity_group_gone_or_unanswered_requests_single_packets():
     reader = reader_of()
     reader.hear(data_train([1, 2, 5, 6, 7, 8], trail=2))
