@@ -30,7 +30,7 @@ class GroupProbe:
         self, missing: TimedRanges[MissingRange], gap: MissingRange, trail: int, most: int
     ) -> list[MissingRange]:
         """Return `most` parts of a range to ask for, after cutting them out: last sqns of groups, and what waits for ngap."""
-        if self.is_held(missing, found, trail):
+        if self.is_held(missing, gap, trail):
             return []
         size = self.size
         whole_from = group_of(trail + size - 1, size)  # the first group that has not partly left
