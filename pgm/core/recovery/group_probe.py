@@ -29,7 +29,7 @@ class GroupProbe:
     def asked_first(
         self, missing: TimedRanges[MissingRange], gap: MissingRange, trail: int, most: int
     ) -> list[MissingRange]:
-        """Return `most` parts of a range to ask for, after cutting them out: last sqns of groups, and what waits for ngap."""
+        """Cut and return up to `most` parts of a range to request: last sqns of groups, and parts that wait for no probe."""
         if self.is_held(missing, gap, trail):
             return []
         size = self.size
