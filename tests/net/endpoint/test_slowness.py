@@ -51,4 +51,4 @@ def test_slowness_stopped_receiver_is_told_of_socket_drops(place: Place) -> None
     assert [one.payload for one in found if isinstance(one, Message)] == sent
     told = [one for one in notices if one.code == "too-slow"]
     assert told
-    assert all("of this receiver's own socket" in one.text for one in told)
+    assert all("at this receiver's own socket" in one.text for one in told)
