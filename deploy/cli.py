@@ -87,7 +87,7 @@ class _Lazy(click.Group):
 def main() -> None:
     """Reliable multicast with local repair, after RFC 3208.
 
-    Try `pgm demo` first. Then write a topology file (docs/topology.md), look at it with `pgm check` and
+    Try `pgm demo` first. Then write a topology file (docs/reference/topology.md), look at it with `pgm check` and
     `pgm plan`, try it with `pgm sim` or `pgm up`, and run it with `pgm run FILE --node NAME` on each host.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage or a wrong file.

@@ -29,7 +29,7 @@ _SIZES = {
 
 
 def wire_page() -> str:
-    """docs/wire.md: packet types, bodies, options, rejects."""
+    """docs/reference/wire.md: packet types, bodies, options, rejects."""
     lines = [
         "# Wire formats",
         "",
@@ -95,7 +95,7 @@ def _option_row(number: int, option: type[Option]) -> str:
 
 
 def counters_page() -> str:
-    """docs/counters.md: every counter with its unit and sentence."""
+    """docs/reference/counters.md: every counter with its unit and sentence."""
     lines = [
         "# Counters",
         "",
@@ -110,7 +110,7 @@ def counters_page() -> str:
 
 
 def repair_states_page() -> str:
-    """docs/repair-states.md: the state machine of RFC 3208 section 6.3, drawn from its table."""
+    """docs/reference/repair-states.md: the state machine of RFC 3208 section 6.3, drawn from its table."""
     lines = [
         "# What becomes of a missing packet",
         "",
@@ -134,14 +134,14 @@ def repair_states_page() -> str:
 
 
 def events_page() -> str:
-    """docs/events.md: what befalls sessions, with ids and remedies."""
+    """docs/reference/events.md: what befalls sessions, with ids and remedies."""
     lines = [
         "# Events",
         "",
         "Printed from `pgm/core/events.py`. What befalls a session has an id that does not change. Programs get `Opened`, `Closed` and `Lost` in",
         "the stream, and notices by `on_notice`; `pgm.event_of(item)` gives the row of any of them. `pgm run`, `pgm up`, `pgm send` and `pgm recv` say",
         "them on standard error as they happen, where a line begins with the id, or the part before its cause; with `--json` their account",
-        "has `events`: a row for each id that occurred, with how often, the last one's words and the remedy. [receiving.md](receiving.md) has examples.",
+        "has `events`: a row for each id that occurred, with how often, the last one's words and the remedy. [receiving.md](../guide/receiving.md) has examples.",
         "",
         "| id | meaning | remedy |",
         "|---|---|---|",
@@ -151,11 +151,11 @@ def events_page() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "wire.md": wire_page,
-    "counters.md": counters_page,
-    "events.md": events_page,
-    "repair-states.md": repair_states_page,
-    "topology.md": topology_reference.render,
+    "reference/wire.md": wire_page,
+    "reference/counters.md": counters_page,
+    "reference/events.md": events_page,
+    "reference/repair-states.md": repair_states_page,
+    "reference/topology.md": topology_reference.render,
 }
 
 

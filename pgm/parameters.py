@@ -2,7 +2,7 @@
 
 Every field of `Parameters` is one row: name after the RFC, unit, default with its reason, bounds, the
 roles that read it, and the RFC section. The cores read the values, the topology loader reads the table
-(so every row has a place in the file), and `docs/topology.md` is printed from it.
+(so every row has a place in the file), and `docs/reference/topology.md` is printed from it.
 
 RFC 3208 uses NAK_RPT_IVL for two things: the gap between repeats in a receiver and the total time of
 repeating in a network element. The element's timers carry the prefix `ne_` here for that reason.

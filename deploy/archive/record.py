@@ -186,7 +186,7 @@ def record(
     pgm record tree.toml --node desk-7 --dir archive --until-closed --json
     pgm archive ls archive
 
-    A row for each message and one for each loss, in segments of Arrow record batches that survive SIGKILL; docs/archive.md tells
+    A row for each message and one for each loss, in segments of Arrow record batches that survive SIGKILL; docs/guide/archive.md tells
     more. Sizes and ages are parameters of the topology (record_bytes and others). A repairer records by itself where the topology says
     record = { directory = "..." }.
 

@@ -75,7 +75,7 @@ def serve(directory: Path, listen: str, node: str, overrides: Sequence[str], as_
     pgm serve archive --listen 0.0.0.0:3057 --token-file token
     pgm serve archive --tls-cert cert.pem --tls-key key.pem
 
-    It reads what a recorder writes, while it is written or afterwards; docs/archive.md describes requests and answers. With
+    It reads what a recorder writes, while it is written or afterwards; docs/guide/archive.md describes requests and answers. With
     --publish what clients put is sent as a source of a topology. Ends with 0 on Ctrl-C or SIGTERM.
     """
     _require_address(listen)

@@ -164,11 +164,13 @@ FIGURES = {
     ),
     "missing": MonitorColumn("missing", _missing, _number, "Packets it lacks now.", 4),
     "lost": MonitorColumn("lost", _lost, _number, "Packets told to an application as lost."),
-    "event": MonitorColumn("last event", _event, _word, "What befell it last; docs/events.md has the meanings.", 7),
+    "event": MonitorColumn(
+        "last event", _event, _word, "What befell it last; docs/reference/events.md has the meanings.", 7
+    ),
 }
 
 
 def as_markdown() -> str:
-    """The table of docs/monitoring.md."""
+    """The table of docs/guide/monitoring.md."""
     lines = ["| column | what |", "|---|---|"]
     return "\n".join([*lines, *(f"| {one.heading} | {one.help} |" for one in FIGURES.values())]) + "\n"

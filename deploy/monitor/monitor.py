@@ -153,7 +153,7 @@ def monitor(topologies: tuple[str, ...], host: str, port: int, token_file: Path 
     pgm monitor
     pgm monitor tree.toml --port 9000 --token-file /etc/pgm/token
 
-    It reads the nodes' status sockets and sends nothing to anybody else. docs/monitoring.md has the configuration of
+    It reads the nodes' status sockets and sends nothing to anybody else. docs/guide/monitoring.md has the configuration of
     Prometheus and alarms. It needs pip install 'pgm-repair-network[monitor]'. Exits with 0 when it was stopped.
     """
     need("pgm monitor", "hypercorn", "starlette", "prometheus_client")

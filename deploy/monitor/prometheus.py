@@ -1,4 +1,4 @@
-"""The numbers of running nodes as Prometheus reads them: one family a counter, its help from the table that docs/counters.md shows.
+"""The numbers of running nodes as Prometheus reads them: one family a counter, its help from the table that docs/reference/counters.md shows.
 
 Labels are the names of the topology: topology, node, role, and stream or segment where it says which. TSIs and addresses of peers
 are none, since they are without bound. Counters that are 0 are said too: an alarm on an increase misses one that begins at 7.

@@ -29,7 +29,7 @@ def top(topologies: tuple[str, ...], as_json: bool) -> None:
 
     Keys: left and right choose the column to sort by, r turns it round, t gives the order of the tree again; enter
     shows one node with its streams, children, rates and counters, and the command to see the messages themselves;
-    space holds the picture; q ends. docs/monitoring.md explains the columns. With --json nothing is drawn: there is one
+    space holds the picture; q ends. docs/guide/monitoring.md explains the columns. With --json nothing is drawn: there is one
     object per running node and line, as `pgm status FILE --json` gives it, once. It needs pip install
     'pgm-repair-network[monitor]' and a terminal; elsewhere there is `pgm status FILE --watch`.
     """

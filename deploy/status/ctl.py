@@ -88,7 +88,7 @@ def ctl(
     A source's rate can be changed up to that of the file, and the losses that a node injects on purpose. `release`
     gives a child that asked for too much its normal budget back. Everything else is fixed at the start: `get` with a
     parameter's name says its value and why. A change is said on the node's own output and counted. Nodes are found as
-    by `pgm status`. With --json there is one object per node and line. docs/operations.md has more.
+    by `pgm status`. With --json there is one object per node and line. docs/guide/operations.md has more.
 
     Exits with 0 if every node did it, with 1 if one does not answer, with 2 if one refuses.
     """

@@ -59,7 +59,7 @@ def command(function: Callable[..., Any], *, is_json_on_stderr: bool = False) ->
     where = "standard error, behind what is said there" if is_json_on_stderr else "standard output"
 
     @click.option(
-        "--json", "as_json", is_flag=True, help=f"Results and errors as JSON on {where}; see docs/command.md."
+        "--json", "as_json", is_flag=True, help=f"Results and errors as JSON on {where}; see docs/reference/command.md."
     )
     @wraps(function)
     def wrapper(*args: Any, as_json: bool, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What clients ask the range service, and what it says that it holds: JSON, as docs/archive.md describes it.
+"""What clients ask the range service, and what it says that it holds: JSON, as docs/guide/archive.md describes it.
 
 No Arrow here, so that a reader of offsets need not load it.
 """
@@ -87,7 +87,7 @@ class RangeRequest:
         return cls(**value)
 
 
-_REMEDY = "docs/archive.md has the keys of tickets"
+_REMEDY = "docs/guide/archive.md has the keys of tickets"
 _KINDS = {
     "tsi": "text",
     "epoch_us": "a whole number",

@@ -1,7 +1,7 @@
 """What befalls a session, in one table: a stable id, what it means, what to do about it.
 
 `Opened`, `Closed`, `Lost` and `Notice` are the events; `id_of` gives the row of each. The command line says and counts them
-by these ids, and docs/events.md is printed from here.
+by these ids, and docs/reference/events.md is printed from here.
 """
 
 from __future__ import annotations

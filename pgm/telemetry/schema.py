@@ -96,7 +96,7 @@ class Event:
 
 
 def as_markdown() -> str:
-    """The tables of docs/telemetry.md."""
+    """The tables of docs/guide/telemetry.md."""
     lines = ["| column | type | what |", "|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in COLUMNS.items()]
     lines += ["", "| kind | written by | meaning |", "|---|---|---|"]

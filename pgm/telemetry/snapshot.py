@@ -51,7 +51,7 @@ def take_snapshot(
 
 
 def event_row(found: str, text: str, at_s: float) -> dict[str, Any]:
-    """An event: its id of docs/events.md, its words, and when, in seconds since 1970."""
+    """An event: its id of docs/reference/events.md, its words, and when, in seconds since 1970."""
     return {"id": found, "text": text, "at_s": round(at_s, 3)}
 
 

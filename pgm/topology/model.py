@@ -1,7 +1,7 @@
 """The topology file as values: what the file says, typed, with names not yet resolved.
 
 Every field that a file may write carries a `FileKey`, from which the loader takes the names it knows and
-`docs/topology.md` is printed. Fields that a file must write have a default here all the same: the loader
+`docs/reference/topology.md` is printed. Fields that a file must write have a default here all the same: the loader
 reports what is missing and goes on, so that all errors come at once.
 """
 
@@ -177,11 +177,11 @@ class NodeTable:
     streams: tuple[str, ...] = _key('["quotes"]', "What a source sends, a receiver takes, an element carries. All streams where a receiver or an element says nothing.", default=())
     parents: tuple[str, ...] = _key('["floor-2-aggregator", "exchange"]', "Nodes to ask for repairs, in order of preference. Each must answer on the node's upstream segment.", default=())
     repairers: tuple[str, ...] = _key('["floor-2-repairer"]', "Of an aggregator: repairers below it, asked before its parents.", default=())
-    lines: tuple[LineTable, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/ab-feeds.md): a receiver or repairer takes whichever copy comes first; a source sends on all, and a repairer that does not relay repairs on all.", default=())
+    lines: tuple[LineTable, ...] = _key('[{ segment = "line-b", address = "10.0.7.12", parents = ["relay-b"] }]', "Further segments with the same streams (docs/guide/ab-feeds.md): a receiver or repairer takes whichever copy comes first; a source sends on all, and a repairer that does not relay repairs on all.", default=())
     standby_of: str = _key('"floor-2-aggregator"', "The relay this one stands in for, on the same segments.", default="")
     loss: Impairment | None = _key(_LOSS, "Losses injected into what the node reads, instead of the segment's.")
     cache: CacheTable | None = _key('{ bytes = "4GiB", seconds = 60 }', "Of a repairer: how much it keeps.")
-    record: RecordTable | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "Of a repairer: the archive in which it records what it keeps (docs/archive.md). Of a receiver: where `pgm record` does.")
+    record: RecordTable | None = _key('{ directory = "/var/lib/pgm/floor-2", bytes = "100GiB" }', "Of a repairer: the archive in which it records what it keeps (docs/guide/archive.md). Of a receiver: where `pgm record` does.")
     count: Count | None = _key("4", "Of a pattern: how many are started when nobody says otherwise; the default is 1.")
     addresses: AddressPool | None = _key('"127.0.2.10-127.0.2.13"', "Of a pattern: addresses in the order of the numbers, as a range or a list.")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of this node alone.", default=NOTHING_SET)
@@ -261,7 +261,7 @@ class Topology:
     profile: Profile = _key('"lan"', "Computes the timers: `lan`, `wan`, `lossy` or `legacy`.", default="lan")
     rtt: RoundTrip = _key('"1ms"', "Round trip within a subnet and to the next tier, for the profile.", default=MILLISECOND)
     repair_budget: Duration = _key('"10s"', "How long a repair may take before the packet is given up, for the profile.", default=10 * SECOND)
-    telemetry: str = _key('"/var/lib/pgm/telemetry"', "Folder in which every node writes its protocol events as Parquet files (docs/telemetry.md); without it none are written.", default="")
+    telemetry: str = _key('"/var/lib/pgm/telemetry"', "Folder in which every node writes its protocol events as Parquet files (docs/guide/telemetry.md); without it none are written.", default="")
     parameters: Overrides = _key(_PARAMETERS, "Parameters of every node.", default=NOTHING_SET)
     streams: Mapping[str, StreamTable] = _key("", "The flows of messages, by name.", default=attrs.Factory(dict))
     segments: Mapping[str, SegmentTable] = _key("", "The multicast domains and unicast legs, by name.", default=attrs.Factory(dict))

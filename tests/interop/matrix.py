@@ -1,4 +1,4 @@
-"""The matrix of peers against cases, and the page that shows it: `python -m tests.interop.matrix --write` writes docs/interop.md.
+"""The matrix of peers against cases, and the page that shows it: `python -m tests.interop.matrix --write` writes docs/reference/interop.md.
 
 A test module takes part by a module-level `CELLS`: for every row (peers and their version) and every case the test that
 covers it, or a sentence that says why there is none. Paragraphs in a module-level `NOTES` go onto the page as they are.
@@ -77,7 +77,7 @@ def flaws() -> list[str]:
 
 
 def page() -> str:
-    """docs/interop.md."""
+    """docs/reference/interop.md."""
     rows = cells()
     lines = [_HEAD, "| case | what happens | " + " | ".join(rows) + " |", "|---" * (len(rows) + 2) + "|"]
     reasons: list[str] = []
@@ -100,13 +100,13 @@ def _shown(cell: Cell, reasons: list[str]) -> str:
             reasons.append(cell)
         return f"({reasons.index(cell) + 1})"
     file = f"{cell.__module__.replace('.', '/')}.py"
-    return f"[yes](../{file})"
+    return f"[yes](../../{file})"
 
 
 def main() -> None:
     """Print the page, or write it into docs/ with --write."""
     if "--write" in sys.argv[1:]:
-        (ROOT / "docs" / "interop.md").write_text(page())
+        (ROOT / "docs" / "reference" / "interop.md").write_text(page())
     else:
         print(page())
 

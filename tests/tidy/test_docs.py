@@ -13,7 +13,7 @@ from pgm.telemetry.schema import as_markdown as events_as_markdown
 from tests.tidy.layers import as_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+DOCS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -23,14 +23,14 @@ def test_generated_pages_are_fresh(name: str) -> None:
 
 
 def test_the_design_page_shows_the_import_table() -> None:
-    assert as_markdown() in (ROOT / "docs" / "design.md").read_text(), (
-        "paste tests.tidy.layers.as_markdown() into docs/design.md"
+    assert as_markdown() in (ROOT / "docs" / "internals" / "design.md").read_text(), (
+        "paste tests.tidy.layers.as_markdown() into docs/internals/design.md"
     )
 
 
 def test_the_telemetry_page_shows_the_columns_and_kinds() -> None:
-    assert events_as_markdown() in (ROOT / "docs" / "telemetry.md").read_text(), (
-        "paste pgm.telemetry.schema.as_markdown() into docs/telemetry.md"
+    assert events_as_markdown() in (ROOT / "docs" / "guide" / "telemetry.md").read_text(), (
+        "paste pgm.telemetry.schema.as_markdown() into docs/guide/telemetry.md"
     )
 
 
@@ -49,8 +49,8 @@ def test_links_to_headings_find_them(path: Path) -> None:
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
-    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text()))
-    assert {path.name for path in DOCS} - {"README.md"} == linked
+    linked = set(re.findall(r"\]\((docs/[\w/-]+\.md)", (ROOT / "README.md").read_text()))
+    assert {str(path.relative_to(ROOT)) for path in DOCS} - {"README.md"} == linked
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""The range service: an archive over Arrow Flight. docs/archive.md describes what is asked and answered.
+"""The range service: an archive over Arrow Flight. docs/guide/archive.md describes what is asked and answered.
 
 It reads the files of the archive and nothing else, so it runs as a process of its own, beside the recorder or without one, and
 takes nothing from the protocol.
