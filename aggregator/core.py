@@ -77,7 +77,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
     def _of_session(
         self, item: Data | Packet, known: AggregatorSession, channel: Channel, peer: Nla, now_ns: int
     ) -> Effects:
-        known.path.heard_at_ns = now_ns
+        known.state.heard_at_ns = now_ns
         if isinstance(item, Spm):
             return known.on_spm(item, now_ns)
         if isinstance(item, Nak):
@@ -104,7 +104,7 @@ class AggregatorCore(ElementCore[AggregatorSession]):
             return known.on_polr(item, channel.segment, peer, now_ns)
         if isinstance(item, Spmr):
             self.counters.spmr_packets_in += 1
-            if known.relay.speaks and known.brakes.admit_spmr(now_ns):
+            if known.relay.is_active and known.nak_limits.admit_spmr(now_ns):
                 return known.relay.answer_spmr(channel.segment)
         elif isinstance(item, Spm) and peer in self._setup.partners:
             return known.relay.on_partner_spm(item, now_ns)

@@ -44,7 +44,7 @@ class Repair(TimedRange):
     target: Nla | None = None
     asked_ns: int = 0
     repeats: int = 0
-    tries: int = 0  # targets that did not answer
+    retries: int = 0  # targets that did not answer
     repeat_until_ns: int = 0
     elim_until_ns: int = NEVER  # duplicates are not forwarded until then; never while pending
     lives_until_ns: int = NEVER
@@ -160,18 +160,18 @@ class Elimination:
         """Make a range pending at the route's present target."""
         route.before_asking(now_ns)
         repair.state, repair.elim_until_ns = ElementState.PENDING, NEVER
-        repair.route, repair.target, repair.tries = route, route.current, 0
+        repair.route, repair.target, repair.retries = route, route.current, 0
         self._start_repeating(repair, route, now_ns)
         return repair.target
 
     def _start_repeating(self, repair: Repair, route: Parents, now_ns: int) -> None:
         """Repeat at NAK_RPT_RTE for NAK_RPT_IVL, or slower and longer while the target takes longer to confirm."""
         repair.asked_ns, repair.repeats = now_ns, 0
-        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl * route.patience.tries
+        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl * route.response_timeout.retries
         self._repeat_later(repair, route, now_ns)
 
     def _repeat_later(self, repair: Repair, route: Parents, now_ns: int) -> None:
-        self.repairs.arm(repair, min(now_ns + route.patience.ivl_ns, repair.repeat_until_ns))
+        self.repairs.arm(repair, min(now_ns + route.response_timeout.ivl_ns, repair.repeat_until_ns))
 
     def confirm(
         self, spans: Iterable[Span], now_ns: int, answers: Callable[[Repair], bool], *, anticipate: bool
@@ -192,7 +192,7 @@ class Elimination:
 
     def _confirmed(self, repair: Repair, now_ns: int) -> None:
         if repair.route is not None and repair.state is ElementState.PENDING and not repair.repeats:
-            repair.route.patience.answered(now_ns - repair.asked_ns)
+            repair.route.response_timeout.answered(now_ns - repair.asked_ns)
         repair.state = ElementState.OUTSTANDING
         repair.elim_until_ns = now_ns + self._parameters.nak_elim_ivl
         repair.lives_until_ns = now_ns + self._parameters.ne_nak_rdata_ivl
@@ -227,7 +227,7 @@ class Elimination:
                 self.repairs.remove(repair)
                 continue
             repair.repeats += 1
-            route.patience.in_vain(now_ns)
+            route.response_timeout.timed_out(now_ns)
             if now_ns >= repair.repeat_until_ns and not self._try_next(repair, route, now_ns):
                 self.repairs.remove(repair)
                 continue
@@ -242,9 +242,9 @@ class Elimination:
         """Go on to the next target; False when all have failed."""
         if repair.target is None:
             return False
-        repair.tries += 1
+        repair.retries += 1
         following = route.failed(repair.target, now_ns)
-        if following is None or repair.tries >= len(route.all):
+        if following is None or repair.retries >= len(route.all):
             return False
         repair.target = following
         repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl

@@ -24,13 +24,18 @@ class AggregatorHistory:
     """The late joiners below one aggregator in one session."""
 
     def __init__(
-        self, path: SessionState, setup: ElementSetup, brakes: NakLimits, parameters: Parameters, counters: Counters
+        self,
+        state: SessionState,
+        setup: ElementSetup,
+        nak_limits: NakLimits,
+        parameters: Parameters,
+        counters: Counters,
     ) -> None:
-        self._path = path
+        self._state = state
         self._parameters = parameters
         self._counters = counters
-        self.joiners = HistoryServer(path, parameters, brakes)
-        self._above = UpstreamHistory(path, setup.keepers, lambda _: setup.up, parameters, counters)
+        self.history_server = HistoryServer(state, parameters, nak_limits)
+        self._above = UpstreamHistory(state, setup.keepers, lambda _: setup.up, parameters, counters)
         self._route: Parents | None = None
 
     @property
@@ -78,5 +83,5 @@ class AggregatorHistory:
         return [*effects, *(self._tell(one, now_ns) for one in decided)]
 
     def _tell(self, asked: HistoryReply, now_ns: int) -> Effect:
-        first = None if asked.first is None else begins_at(asked.held, asked.first, self._path.lead)
-        return self.joiners.tell(asked.held, first, asked.segment, asked.peer, now_ns)
+        first = None if asked.first is None else begins_at(asked.held, asked.first, self._state.lead)
+        return self.history_server.tell(asked.held, first, asked.segment, asked.peer, now_ns)

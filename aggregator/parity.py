@@ -23,7 +23,7 @@ from pgm.core.session.state import SessionState
 from pgm.parameters import Parameters
 from pgm.wire.control_packets import Nak, Spm, with_addresses
 from pgm.wire.formats import Nla
-from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, NakList, ParityPrm, find
+from pgm.wire.options import MAX_NAK_LIST, CurrTgsize, NakList, find
 from pgm.wire.parity import counts_of, group_of, request_sqn
 from pgm.wire.sequence_numbers import unwrap, wrap
 from pgm.wire.train import Data
@@ -34,9 +34,9 @@ class ParityElement:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         setup: ElementSetup,
-        confirmer: NcfSender,
+        ncf_sender: NcfSender,
         single: Elimination,
         upstream: Parents,
         routes: Sequence[Parents],
@@ -45,9 +45,9 @@ class ParityElement:
         counters: Counters,
     ) -> None:
         self.size = 0
-        self._path = path
+        self._state = state
         self._setup = setup
-        self._confirmer = confirmer
+        self._ncf_sender = ncf_sender
         self._single = single
         self._upstream = upstream
         self._routes = routes
@@ -58,13 +58,11 @@ class ParityElement:
         self.elimination = ParityElimination(parameters, counters)
 
     def on_spm(self, spm: Spm) -> None:
-        """What is offered, and the size of a short group that ends with SPM_LEAD."""
-        offer = find(spm.options, ParityPrm)
-        if offer is not None and not self.size:
-            self.size = offer.tgsize
+        """The group size, which the first SPM settles, and the size of a short group that ends with SPM_LEAD."""
+        self.size = self._state.group_size
         short = find(spm.options, CurrTgsize)
         if short is not None and self.size:
-            self._learn(group_of(unwrap(spm.lead, self._path.lead), self.size), short.size)
+            self._learn(group_of(unwrap(spm.lead, self._state.lead), self.size), short.size)
 
     def _learn(self, group: int, actual: int) -> None:
         if 0 < actual < self.size:
@@ -73,13 +71,13 @@ class ParityElement:
                 del self._shorts[next(iter(self._shorts))]
 
     def _asked(self, nak: Nak) -> list[tuple[int, int]]:
-        return counts_of([self._path.unwrap(sqn) for sqn in nak.sqns], self.size)
+        return counts_of([self._state.unwrap(sqn) for sqn in nak.sqns], self.size)
 
     # From below
 
     def may_be(self, nak: Nak) -> bool:
         """Whether a request is about groups that were sent (SEC-01)."""
-        return bool(self.size) and all(group <= self._path.lead for group, _ in self._asked(nak))
+        return bool(self.size) and all(group <= self._state.lead for group, _ in self._asked(nak))
 
     def on_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int, *, is_cut_off: bool) -> list[Effect]:
         """Confirm with the largest count known on the segment, and forward what asks for more than before (FEC-41 - FEC-43)."""
@@ -89,13 +87,13 @@ class ParityElement:
         asked = self._asked(nak)
         self._counters.nak_sqns_in += sum(count for _, count in asked)
         known = [(group, max(count, self.elimination.known(group, index))) for group, count in asked]
-        effects: list[Effect] = [*self._confirmer.confirm(_with_counts(nak, known), segment, now_ns)]
+        effects: list[Effect] = [*self._ncf_sender.confirm(_with_counts(nak, known), segment, now_ns)]
         if is_cut_off:
             return effects
         route = self._upstream if peer in self._homes else self._routes[index]
         requests: list[Request] = []
         for group, count in asked:
-            if group < self._path.trail and route is self._upstream and not self._setup.asks_below_trail:
+            if group < self._state.trail and route is self._upstream and not self._setup.asks_below_trail:
                 self._counters.nak_packets_late += 1
                 continue
             if peer in self._homes:
@@ -117,7 +115,7 @@ class ParityElement:
                 self._counters.nak_packets += 1
                 self._counters.parity_naks += 1
                 self._counters.nak_sqns += sum(count for _, count in counts_of(part, self.size))
-                sends.append(control(home, nak_packet(self._path, home.group, part, parity=True), to=target))
+                sends.append(control(home, nak_packet(self._state, home.group, part, parity=True), to=target))
         return sends
 
     def on_null_nak(self, nak: Nak, peer: Nla) -> Effects:
@@ -128,7 +126,7 @@ class ParityElement:
             self._counters.nnak_packets_eliminated += 1
             return NOTHING
         self._counters.nnak_packets += 1
-        packet = with_addresses(nak, self._path.path_nla or nak.source_nla, self._setup.up.group)
+        packet = with_addresses(nak, self._state.path_nla or nak.source_nla, self._setup.up.group)
         return (control(self._setup.up, packet, to=to),)
 
     def on_rdata_below(self, data: Data, segment: Segment) -> None:
@@ -141,7 +139,7 @@ class ParityElement:
     def on_ncf(self, ncf: Nak, now_ns: int, of: Nla | None) -> None:
         """An NCF for counts of packets, which answers what was asked of one node, or of all above (None)."""
         for group, count in self._asked(ncf) if self.size else ():
-            if self._path.reveals(group + 1):
+            if self._state.reveals(group + 1):
                 self.elimination.confirm(group, count, now_ns, of)
 
     def on_rdata(self, data: Data) -> list[Effect]:
@@ -168,7 +166,7 @@ class ParityElement:
         """Group, and by how much it is short, of each parity packet."""
         if not self.size:
             return []
-        first = self._path.unwrap(data.wire_sqn)
+        first = self._state.unwrap(data.wire_sqn)
         groups = [group_of(first + at, self.size) for at in range(data.count)]
         short = find(data.options, CurrTgsize)
         if short is not None:

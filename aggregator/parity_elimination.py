@@ -27,7 +27,7 @@ class ParityRepair(TimedRange):
     target: Nla | None = None
     asked_ns: int = 0
     repeats: int = 0
-    tries: int = 0
+    retries: int = 0
     repeat_until_ns: int = 0
     elim_until_ns: int = 0
 
@@ -93,14 +93,14 @@ class ParityElimination:
     def _ask(self, repair: ParityRepair, route: Parents, now_ns: int) -> Request | None:
         route.before_asking(now_ns)
         repair.state = ElementState.PENDING
-        repair.route, repair.target, repair.tries = route, route.current, 0
+        repair.route, repair.target, repair.retries = route, route.current, 0
         repair.asked_ns, repair.repeats = now_ns, 0
-        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl * route.patience.tries
+        repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl * route.response_timeout.retries
         self._repeat_later(repair, route, now_ns)
         return None if repair.target is None else (repair.target, repair.first, repair.largest)
 
     def _repeat_later(self, repair: ParityRepair, route: Parents, now_ns: int) -> None:
-        self.repairs.arm(repair, min(now_ns + route.patience.ivl_ns, repair.repeat_until_ns))
+        self.repairs.arm(repair, min(now_ns + route.response_timeout.ivl_ns, repair.repeat_until_ns))
 
     def confirm(self, group: int, count: int, now_ns: int, of: Nla | None = None) -> None:
         """Take an NCF (FEC-46, FEC-47): it cancels a request for as many packets or fewer.
@@ -121,7 +121,7 @@ class ParityElimination:
 
     def _confirmed(self, repair: ParityRepair, now_ns: int) -> None:
         if repair.route is not None and repair.state is ElementState.PENDING and not repair.repeats:
-            repair.route.patience.answered(now_ns - repair.asked_ns)
+            repair.route.response_timeout.answered(now_ns - repair.asked_ns)
         repair.state = ElementState.OUTSTANDING
         repair.elim_until_ns = now_ns + self._parameters.nak_elim_ivl
         self.repairs.arm(repair, now_ns + self._parameters.ne_nak_rdata_ivl)
@@ -173,7 +173,7 @@ class ParityElimination:
                 self.repairs.remove(repair)
                 continue
             repair.repeats += 1
-            route.patience.in_vain(now_ns)
+            route.response_timeout.timed_out(now_ns)
             if now_ns >= repair.repeat_until_ns and not self._try_next(repair, route, now_ns):
                 self.repairs.remove(repair)
                 continue
@@ -185,9 +185,9 @@ class ParityElimination:
     def _try_next(self, repair: ParityRepair, route: Parents, now_ns: int) -> bool:
         if repair.target is None:
             return False
-        repair.tries += 1
+        repair.retries += 1
         following = route.failed(repair.target, now_ns)
-        if following is None or repair.tries >= len(route.all):
+        if following is None or repair.retries >= len(route.all):
             return False
         repair.target = following
         repair.repeat_until_ns = now_ns + self._parameters.ne_nak_rpt_ivl

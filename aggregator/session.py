@@ -58,10 +58,10 @@ class AggregatorSession:
         self._setup = setup
         self._counters = counters
         self._parameters = parameters
-        self.path = SessionState(item.tsi, item.data_port, parameters, counters)
+        self.state = SessionState(item.tsi, item.data_port, parameters, counters)
         self.relay = Relay(item.tsi, item.data_port, setup, parameters, counters)
-        self.brakes = NakLimits(parameters, counters, item.tsi)
-        self.confirmer = NcfSender(parameters, counters, self.brakes)
+        self.nak_limits = NakLimits(parameters, counters, item.tsi)
+        self.ncf_sender = NcfSender(parameters, counters, self.nak_limits)
         self.elimination = Elimination(parameters, counters)
         self._gaps = OwnGaps(parameters)
         repeat_ivl = SECOND // parameters.ne_nak_rpt_rte
@@ -71,7 +71,7 @@ class AggregatorSession:
             Parents((*local, *setup.parents), parameters, counters, repeat_ivl) if local else self._upstream
             for local in repairers
         ]
-        self.acks = AckMerger(self.path, self._upstream, setup, parameters, rng, counters)
+        self.acks = AckMerger(self.state, self._upstream, setup, parameters, rng, counters)
         self._all_parents = list({id(one): one for one in (self._upstream, *self._routes)}.values())
         self._children = [
             Children(
@@ -91,12 +91,12 @@ class AggregatorSession:
         self._is_cut_off = False  # the parent has said that it cannot be heard
         self._redirects = LearntRepairers(setup, parameters, counters)
         self._null_naks = NullNaks(parameters)
-        self.history = AggregatorHistory(self.path, setup, self.brakes, parameters, counters)
+        self.history = AggregatorHistory(self.state, setup, self.nak_limits, parameters, counters)
         self._homes = {address: down for down, local in zip(setup.downs, repairers, strict=True) for address in local}
         self.parity = ParityElement(
-            self.path,
+            self.state,
             setup,
-            self.confirmer,
+            self.ncf_sender,
             self.elimination,
             self._upstream,
             self._routes,
@@ -114,8 +114,8 @@ class AggregatorSession:
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         return min(
-            self.confirmer.deadline_ns,
-            self.brakes.deadline_ns,
+            self.ncf_sender.deadline_ns,
+            self.nak_limits.deadline_ns,
             self.elimination.deadline_ns,
             self.parity.deadline_ns,
             self.relay.deadline_ns,
@@ -129,7 +129,7 @@ class AggregatorSession:
     @property
     def _polls(self) -> bool:
         """Whether this node is the one to poll those below: of a pair of relays the one that speaks."""
-        return self.relay.speaks or not self._setup.is_relay
+        return self.relay.is_active or not self._setup.is_relay
 
     def note_peer(self, item: Data | Packet, peer: Nla) -> None:
         """A sign of life of whoever sent this."""
@@ -141,15 +141,15 @@ class AggregatorSession:
     def status(self, now_ns: int) -> SessionStatus:
         """What operators see of it."""
         return SessionStatus(
-            tsi=tsi_text(self.path.tsi),
-            data_port=self.path.data_port,
+            tsi=tsi_text(self.state.tsi),
+            data_port=self.state.data_port,
             state=self.relay.voice.name.lower() if self._setup.is_relay else "on-lan",
-            trail=self.path.trail,
-            lead=self.path.lead,
+            trail=self.state.trail,
+            lead=self.state.lead,
             pending_sqns=self.elimination.repairs.sqns,
             parent=self._upstream.current or "",
-            silent_ns=now_ns - self.path.heard_at_ns,
-            askers=self.brakes.askers(),
+            silent_ns=now_ns - self.state.heard_at_ns,
+            askers=self.nak_limits.askers(),
             acked=self.acks.status,
             children=populations(*zip(self._setup.downs, self._children, strict=True)),
         )
@@ -158,7 +158,7 @@ class AggregatorSession:
 
     def on_spm(self, spm: Spm, now_ns: int) -> Effects:
         """An SPM from above: the path and the window's edges; it goes down with the path rewritten (NE-01, NE-02)."""
-        verdict = self.path.on_spm(spm, now_ns)
+        verdict = self.state.on_spm(spm, now_ns)
         if verdict is SpmVerdict.STALE:
             return NOTHING
         if verdict is SpmVerdict.UNREACHABLE:
@@ -172,8 +172,8 @@ class AggregatorSession:
         for children in self._children:
             children.begin(now_ns)
             children.on_regular_spm()
-        self._note_sent(self.path.lead + 1, self.path.lead + 1, now_ns)
-        passed = self.path.for_children(spm)
+        self._note_sent(self.state.lead + 1, self.state.lead + 1, now_ns)
+        passed = self.state.for_children(spm)
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
 
     def _cut_off(self, now_ns: int) -> Effects:
@@ -193,13 +193,13 @@ class AggregatorSession:
 
     def on_odata(self, data: Data, now_ns: int) -> Effects:
         """ODATA from above goes down as it came; it ends no repair (NE-04, NE-15)."""
-        first, trail = self.path.place(data.wire_sqn, data.wire_trail)
-        if self.path.is_jump(first):
+        first, trail = self.state.place(data.wire_sqn, data.wire_trail)
+        if self.state.is_jump(first):
             self._counters.jumps_rejected += data.count
             return NOTHING
-        if not self.path.has_edges:
-            self.path.begin_at(first + data.count - 1, trail)
-        self.path.saw(first + data.count - 1, trail)
+        if not self.state.has_edges:
+            self.state.begin_at(first + data.count - 1, trail)
+        self.state.saw(first + data.count - 1, trail)
         self.acks.came(first, first + data.count)
         self._note_sent(first, first + data.count, now_ns)
         return self.relay.on_data(data)
@@ -209,15 +209,15 @@ class AggregatorSession:
 
         With parity it cannot tell what was lost from what a short group leaves out, and leaves both to those below.
         """
-        if self.relay.speaks and not self.parity.size:
+        if self.relay.is_active and not self.parity.size:
             self._gaps.passed(first, end, now_ns)
-            self._gaps.drop_before(self.path.trail)
+            self._gaps.drop_before(self.state.trail)
         else:
             self._gaps.restart(end)
 
     def on_rdata(self, data: Data, now_ns: int) -> Effects:
         """Repairs from above go down to the segments that asked, once (NE-30); what never went down goes to all."""
-        first = self.path.unwrap(data.wire_sqn)
+        first = self.state.unwrap(data.wire_sqn)
         new = self._gaps.filled(first, first + data.count)
         if new:
             return [*self._first_sending(data, first, new), *self._ask_for_gaps(now_ns)]
@@ -249,7 +249,7 @@ class AggregatorSession:
             rows = build_first_sending(data.run(first).part(low, end))
             self._counters.late_sqns += end - low
             if self._counters.watch is not None:
-                self._counters.watch.mended(self.path.tsi, low, end)
+                self._counters.watch.mended(self.state.tsi, low, end)
             sends += self.relay.pass_down(rows.reshape(-1), data.stride, self._setup.downs)
         return sends
 
@@ -258,7 +258,7 @@ class AggregatorSession:
         effects: Effects = NOTHING
         about = unreachable_neighbour(ncf)
         if about is not None:
-            if about not in (self.path.path_nla, self._upstream.current):
+            if about not in (self.state.path_nla, self._upstream.current):
                 self._counters.strangers_unreachable += 1
                 return NOTHING
             effects = self._cut_off(now_ns)
@@ -274,8 +274,8 @@ class AggregatorSession:
         if ncf.parity:
             self.parity.on_ncf(ncf, now_ns, None if confirms_all else peer)
             return effects
-        parts = self.path.parts_of(ncf)
-        spans = [(low, end) for part in parts for low, end in self.path.spans_of(part) if self.path.reveals(end)]
+        parts = self.state.parts_of(ncf)
+        spans = [(low, end) for part in parts for low, end in self.state.spans_of(part) if self.state.reveals(end)]
         self.elimination.confirm(spans, now_ns, answers, anticipate=confirms_all)
         return effects
 
@@ -285,17 +285,17 @@ class AggregatorSession:
         """Confirm at once, note the segment, forward if anything in it is new (RFC 7.2 - 7.4)."""
         if nak.parity:
             return self._on_parity_nak(nak, segment, peer, now_ns)
-        spans = self.path.spans_of(nak)
+        spans = self.state.spans_of(nak)
         if isinstance(nak, Naks) and not (
-            self.elimination.are_alike(spans, now_ns) and not self.history.joiners.splits(peer, spans)
+            self.elimination.are_alike(spans, now_ns) and not self.history.history_server.splits(peer, spans)
         ):
             return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
-        if not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
+        if not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
-        is_history = self.history.joiners.is_history(nak, segment, peer, spans[-1][1], now_ns)
+        is_history = self.history.history_server.is_history(nak, segment, peer, spans[-1][1], now_ns)
         asked = 0 if nak.kind is PacketType.NNAK else nak.asked
-        if not self.brakes.admit_nak(peer, now_ns, asked, self.path.lead, nak.packets, is_watched=not is_history):
+        if not self.nak_limits.admit_nak(peer, now_ns, asked, self.state.lead, nak.packets, is_watched=not is_history):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self._on_null_nak(nak, spans, peer, now_ns)
@@ -303,16 +303,18 @@ class AggregatorSession:
         self._counters.nak_sqns_in += nak.asked
         index = self._setup.downs.index(segment)
         how = self._children[index].on_nak(spans, peer, now_ns)
-        joiner = self.history.joiners.alone(segment) if is_history else None
-        effects: list[Effect] = [*self.confirmer.confirm(nak, segment, now_ns, joiner or how.to, how.options)]
+        joiner = self.history.history_server.alone(segment) if is_history else None
+        effects: list[Effect] = [*self.ncf_sender.confirm(nak, segment, now_ns, joiner or how.to, how.options)]
         if self._is_cut_off:
             return [*effects, *self.relay.tell_unreachable(now_ns)]
         route, bit = (self.history.route, 1 << index) if is_history else self._route_for(spans, index, peer, now_ns)
         if route is None:
             return (
-                effects if self.history.seek(now_ns) else [*effects, *self.history.joiners.gone(spans, segment, now_ns)]
+                effects
+                if self.history.seek(now_ns)
+                else [*effects, *self.history.history_server.gone(spans, segment, now_ns)]
             )
-        if spans[-1][1] <= self.path.trail and route is self._upstream and not self._setup.asks_below_trail:
+        if spans[-1][1] <= self.state.trail and route is self._upstream and not self._setup.asks_below_trail:
             self._counters.nak_packets_late += nak.packets
             return effects
         target = self.elimination.admit(spans, bit, route, now_ns, joiner, is_history=is_history)
@@ -327,11 +329,11 @@ class AggregatorSession:
             self.acks.reports.sent(nak)
         self._counters.nak_packets += nak.packets
         self._counters.nak_sqns += nak.asked
-        return [*effects, passed_on(home, nak, self.path.path_nla or nak.source_nla, home.group, target)]
+        return [*effects, passed_on(home, nak, self.state.path_nla or nak.source_nla, home.group, target)]
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """A late joiner asks what there is: an aggregator keeps nothing, and asks those above who do."""
-        if not self.path.has_edges or not self.brakes.admit_nak(peer, now_ns):
+        if not self.state.has_edges or not self.nak_limits.admit_nak(peer, now_ns):
             return NOTHING
         return self.history.on_question(held, segment, peer, now_ns)
 
@@ -341,20 +343,20 @@ class AggregatorSession:
             return self.history.on_answer(held, peer, now_ns)
         if peer != self.history.keeper:
             return NOTHING
-        first = self.path.unwrap(held.amount)
+        first = self.state.unwrap(held.amount)
         effects: list[Effect] = []
         for one in self.elimination.repaired_from_above(first, first + held.number):
             for index, segment in enumerate(self._setup.downs):
                 if one.segments >> index & 1:
-                    effects += self.history.joiners.gone([(one.first, one.end)], segment, now_ns)
+                    effects += self.history.history_server.gone([(one.first, one.end)], segment, now_ns)
         return effects
 
     def _on_parity_nak(self, nak: Nak, segment: Segment, peer: Nla, now_ns: int) -> Effects:
-        if not self.path.has_edges or not self.parity.may_be(nak):
+        if not self.state.has_edges or not self.parity.may_be(nak):
             self._counters.nak_packets_foreign += 1
             return NOTHING
         asked = 0 if nak.kind is PacketType.NNAK else sum(count for _, count in counts_of(nak.sqns, self.parity.size))
-        if not self.brakes.admit_nak(peer, now_ns, asked, self.path.lead):
+        if not self.nak_limits.admit_nak(peer, now_ns, asked, self.state.lead):
             return NOTHING
         if nak.kind is PacketType.NNAK:
             return self.parity.on_null_nak(nak, peer)
@@ -404,12 +406,12 @@ class AggregatorSession:
             return NOTHING
         self._counters.nnak_packets += nak.packets
         up = self._setup.up
-        return (passed_on(up, nak, self.path.path_nla or nak.source_nla, up.group, to),)
+        return (passed_on(up, nak, self.state.path_nla or nak.source_nla, up.group, to),)
 
     def _asked(self, spans: Sequence[Span], home: Segment, target: Nla, options: Options = NO_OPTIONS) -> list[Send]:
         """NAKs of our own."""
         sends = []
-        for listed in nak_packets(self.path, home.group, spans, options=options):
+        for listed in nak_packets(self.state, home.group, spans, options=options):
             self._counters.nak_packets += listed.packets
             self._counters.nak_sqns += listed.sqns
             sends.append(listed.send(home, target))
@@ -421,18 +423,18 @@ class AggregatorSession:
         if nla is None:
             self._counters.redirects_ignored += 1
         else:
-            self._redirects.learn(nla, segment, is_upstream=True, path_nla=self.path.path_nla)
+            self._redirects.learn(nla, segment, is_upstream=True, path_nla=self.state.path_nla)
 
     def on_polr(self, polr: Polr, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """A child answers a poll; a repairer answers the search for it."""
         effects, found = self._children[self._setup.downs.index(segment)].on_polr(polr, now_ns)
         if found is not None and offered(polr, peer) is not None:
-            self._redirects.learn(peer, segment, is_upstream=False, path_nla=self.path.path_nla)
+            self._redirects.learn(peer, segment, is_upstream=False, path_nla=self.state.path_nla)
         return effects
 
     def on_rdata_below(self, data: Data, segment: Segment, peer: Nla) -> Effects:
         """A repair from below: a local repairer's has reached its segment, an off-tree one's goes to those that asked (DLR-37)."""
-        first = self.path.unwrap(data.wire_sqn)
+        first = self.state.unwrap(data.wire_sqn)
         end = first + data.count
         if not (self._redirects.is_off_tree(peer) and self.elimination.has_asked(peer, [(first, end)])):
             self.elimination.repaired_below(first, end, 1 << self._setup.downs.index(segment))
@@ -444,7 +446,7 @@ class AggregatorSession:
         for first, end in self._gaps.take_missing(now_ns):
             self._counters.missing_sqns += end - first
             if self._counters.watch is not None:
-                self._counters.watch.missing(self.path.tsi, first, end, now_ns)
+                self._counters.watch.missing(self.state.tsi, first, end, now_ns)
 
     def _ask_for_gaps(self, now_ns: int) -> list[Effect]:
         """Ask above for what this relay has lost, on behalf of everybody below, and tell them so."""
@@ -458,8 +460,8 @@ class AggregatorSession:
         effects: list[Effect] = []
         for down, children in zip(self._setup.downs, self._children, strict=True):
             options = children.back_off.options
-            for listed in nak_packets(self.path, down.group, gaps, PacketType.NCF, options):
-                if self.brakes.admit_ncf(now_ns, listed.packets):
+            for listed in nak_packets(self.state, down.group, gaps, PacketType.NCF, options):
+                if self.nak_limits.admit_ncf(now_ns, listed.packets):
                     self._counters.ncf_packets += listed.packets
                     effects.append(listed.send(down))
         return effects if target is None else [*effects, *self._asked(unasked, self._setup.up, target)]
@@ -468,10 +470,10 @@ class AggregatorSession:
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """NCFs that were put off, relaying, own gaps, polls, repeats."""
-        effects: list[Effect] = [*self.confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
-        effects += self.brakes.handle_deadline(now_ns)
+        effects: list[Effect] = [*self.ncf_sender.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
+        effects += self.nak_limits.handle_deadline(now_ns)
         for parents in self._all_parents:
-            effects += parents.take_change(self.path.tsi, now_ns)
+            effects += parents.take_change(self.state.tsi, now_ns)
         effects += self.acks.handle_deadline(now_ns)
         effects += self.history.handle_deadline(now_ns)
         if not self._is_cut_off and self._gaps.deadline_ns <= now_ns:

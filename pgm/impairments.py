@@ -104,6 +104,16 @@ class Injector:
         self._lost_ahead.extendleft([self.seen + place for place in reversed(places)])
         self._look_ahead()
 
+    def end_burst(self) -> None:
+        """Let the next packets pass, up to the first that would pass anyway."""
+        ahead, at = self._lost_ahead, self.seen
+        while ahead and ahead[0] == at:
+            ahead.popleft()
+            at += 1
+        if self._bad and at == self._drawn:  # the burst continues in what is not drawn yet
+            self._bad, self._run = False, 0
+        self._look_ahead()
+
     def _look_ahead(self) -> None:
         self._clear_end = self._lost_ahead[0] if self._lost_ahead else self._drawn
 

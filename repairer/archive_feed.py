@@ -15,9 +15,9 @@ from repairer.cache import SessionCache
 class ArchiveFeed:
     """The place up to which a session was handed on."""
 
-    def __init__(self, path: SessionState, arrivals: GapDetector, recovery: Recovery, cache: SessionCache) -> None:
-        self._path = path
-        self._arrivals = arrivals
+    def __init__(self, state: SessionState, gap_detector: GapDetector, recovery: Recovery, cache: SessionCache) -> None:
+        self._state = state
+        self._gap_detector = gap_detector
         self._recovery = recovery
         self._cache = cache
         self._at: int | None = None
@@ -26,17 +26,17 @@ class ArchiveFeed:
     def advance(self) -> Effects:
         """What has become certain since the last call."""
         if self._at is None:
-            if not self._arrivals.has_begun or self._path.spm is None:  # the SPM tells the session's epoch
+            if not self._gap_detector.has_begun or self._state.spm is None:  # the SPM tells the session's epoch
                 return NOTHING
-            self._at = self._arrivals.first
+            self._at = self._gap_detector.first
         missing = next(self._recovery.missing.reaching(self._at), None)
-        end = self._arrivals.end if missing is None else max(self._at, missing.first)
+        end = self._gap_detector.end if missing is None else max(self._at, missing.first)
         effects = self._up_to(self._at, end) if end > self._at else []
         self._at = max(self._at, end)
-        fin = self._path.fin_lead
+        fin = self._state.fin_lead
         if fin is not None and end > fin and not self._is_closed:
             self._is_closed = True
-            effects.append(Closed(self._path.tsi, end, CloseCause.FIN))
+            effects.append(Closed(self._state.tsi, end, CloseCause.FIN))
         return effects
 
     def end(self, cause: CloseCause) -> Effects:
@@ -44,15 +44,15 @@ class ArchiveFeed:
         if self._at is None or self._is_closed:
             return NOTHING
         self._is_closed = True
-        end = max(self._at, self._arrivals.end)
-        return [*self._up_to(self._at, end), Closed(self._path.tsi, end, cause)]
+        end = max(self._at, self._gap_detector.end)
+        return [*self._up_to(self._at, end), Closed(self._state.tsi, end, cause)]
 
     def _up_to(self, at: int, end: int) -> list[Effect]:
         effects: list[Effect] = []
         for part in self._cache.parts(at, end):
             if part.first > at:
                 effects.append(self._lost(at, part.first))
-            effects.append(Deliver(self._path.tsi, part))
+            effects.append(Deliver(self._state.tsi, part))
             at = part.end
         if at < end:
             effects.append(self._lost(at, end))
@@ -62,8 +62,8 @@ class ArchiveFeed:
         """Why something is not there, by where it lies."""
         if end <= self._cache.dropped_before:
             cause = LossCause.RECORDER  # the cache had to let it go before everything before it was certain
-        elif end <= self._arrivals.first:
+        elif end <= self._gap_detector.first:
             cause = LossCause.JUMP
         else:
-            cause = LossCause.WINDOW if end <= self._path.trail else LossCause.RETRIES
-        return Lost(self._path.tsi, first, end - first, cause)
+            cause = LossCause.WINDOW if end <= self._state.trail else LossCause.RETRIES
+        return Lost(self._state.tsi, first, end - first, cause)

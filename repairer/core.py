@@ -110,7 +110,7 @@ class RepairerCore(ElementCore[ParitySession]):
             if channel.segment.upstream and held.answers:
                 return known.on_answer(held, peer, now_ns)
         elif isinstance(item, Poll) and channel.segment.upstream:
-            known.guidance.on_poll(item, peer, now_ns)
+            known.nak_control.on_poll(item, peer, now_ns)
         elif isinstance(item, Polr) and channel.segment.downstream and not channel.is_group:
             return known.on_polr(item, channel.segment, now_ns)
         else:
@@ -123,7 +123,7 @@ class RepairerCore(ElementCore[ParitySession]):
         if not channel.segment.downstream:
             return NOTHING
         self.counters.spmr_packets_in += 1
-        if known.relay.speaks and known.brakes.admit_spmr(now_ns):
+        if known.relay.is_active and known.nak_limits.admit_spmr(now_ns):
             return known.relay.answer_spmr(channel.segment)
         return NOTHING
 
@@ -142,13 +142,13 @@ class RepairerCore(ElementCore[ParitySession]):
             self._node_id,
             self.counters,
         )
-        session.path.heard_at_ns = now_ns
+        session.state.heard_at_ns = now_ns
         self.counters.sessions_opened += 1
         evicted = self.sessions.add(item.tsi, session)
         return session, self._gone(evicted, "evicted") if evicted is not None else NOTHING
 
     def _gone(self, session: ParitySession, how: str) -> Effects:
-        journal = self._journals.pop(session.path.tsi, None) if self._journals is not None else None
+        journal = self._journals.pop(session.state.tsi, None) if self._journals is not None else None
         ending = journal.end(CloseCause(how)) if journal is not None else NOTHING
         self.cache.close_session(session.cache)
         return [*ending, *super()._gone(session, how)]
@@ -162,6 +162,6 @@ class RepairerCore(ElementCore[ParitySession]):
             effects += session.handle_deadline(now_ns)
             train = train or session.next_repair(now_ns)
             if self._journals is not None:
-                effects += self._advance_journal(self._journals, session.path.tsi)
+                effects += self._advance_journal(self._journals, session.state.tsi)
         effects += self._expire(now_ns)
         return effects if train is None else [*effects, train]

@@ -34,23 +34,23 @@ class RepairerHistory:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         cache: SessionCache,
         asker: NakSender,
         recovery: Recovery,
         setup: ElementSetup,
-        brakes: NakLimits,
+        nak_limits: NakLimits,
         parameters: Parameters,
         counters: Counters,
     ) -> None:
-        self._path = path
+        self._state = state
         self._cache = cache
-        self._asker = asker
+        self._nak_sender = asker
         self._recovery = recovery
         self._parameters = parameters
-        self.joiners = HistoryServer(path, parameters, brakes)
+        self.history_server = HistoryServer(state, parameters, nak_limits)
         self._above = UpstreamHistory(
-            path, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up), parameters, counters
+            state, setup.keepers, lambda keeper: asker.home_of(keeper, setup.up), parameters, counters
         )
         self._pacers: dict[int, Pacer] = {}
 
@@ -75,10 +75,10 @@ class RepairerHistory:
     def _adopt(self) -> None:
         """What lies before the cache is asked of whoever above keeps it."""
         oldest = self._cache.store.oldest
-        begins = self._path.lead + 1 if oldest is None else oldest.first
+        begins = self._state.lead + 1 if oldest is None else oldest.first
         if self._above.keeper is not None and self._above.first < begins:
-            self._asker.keeper, self._asker.history_end = self._above.keeper, begins
-            self._recovery.kept_before = begins
+            self._nak_sender.keeper, self._nak_sender.history_end = self._above.keeper, begins
+            self._recovery.cached_below_sqn = begins
 
     def _is_enough(self, held: HeldHistory, now_ns: int) -> bool:
         """Whether nothing above could reach further back than the cache does for this."""
@@ -88,7 +88,7 @@ class RepairerHistory:
         if held.by_time:
             return bool(self._cache.ages) and self._cache.ages[0][0] < now_ns - held.amount * MILLISECOND
         if held.by_sqn or held.by_count:
-            return begins_at(held, 0, self._path.lead) >= oldest.first
+            return begins_at(held, 0, self._state.lead) >= oldest.first
         return oldest.first == 0
 
     def _own(self, held: HeldHistory, now_ns: int) -> int | None:
@@ -101,18 +101,18 @@ class RepairerHistory:
             since_ns = now_ns - held.amount * MILLISECOND
             before = [end for at_ns, end in self._cache.ages if at_ns < since_ns]
             first = max(first, before[-1]) if before else first
-        return begins_at(held, first, self._path.lead)
+        return begins_at(held, first, self._state.lead)
 
     def _tell(self, asked: HistoryReply, now_ns: int) -> Effect:
         first = self._own(asked.held, now_ns)
         if asked.first is not None:
-            above = begins_at(asked.held, asked.first, self._path.lead)
+            above = begins_at(asked.held, asked.first, self._state.lead)
             if first is None or above < first:
                 first = above
                 self._adopt()
         if first is not None:
             self._cache.promise(first, now_ns)
-        return self.joiners.tell(asked.held, first, asked.segment, asked.peer, now_ns)
+        return self.history_server.tell(asked.held, first, asked.segment, asked.peer, now_ns)
 
     def split(self, lacking: list[Span], now_ns: int) -> tuple[list[Span], list[Span]]:
         """Of history that the cache lacks: what can still come, and what nobody holds."""
@@ -124,7 +124,7 @@ class RepairerHistory:
         gone: list[Span] = []
         for first, end in lacking:
             kept = min(max(first, self._above.first), end)
-            kept_end = max(kept, min(end, self._asker.history_end)) if self._above.keeper is not None else kept
+            kept_end = max(kept, min(end, self._nak_sender.history_end)) if self._above.keeper is not None else kept
             if kept < kept_end:
                 coming.append((kept, kept_end))
             else:
@@ -145,7 +145,7 @@ class RepairerHistory:
 
     def given_up(self, spans: Iterable[Span]) -> None:
         """What was asked for above did not come: if it was history, nothing more is promised."""
-        if any(first < self._asker.history_end for first, _ in spans):
+        if any(first < self._nak_sender.history_end for first, _ in spans):
             self._above.forget()
 
     def pacer(self, segment: Segment) -> Pacer:

@@ -38,10 +38,10 @@ class RepairerParity:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         setup: ElementSetup,
         cache: SessionCache,
-        arrivals: GapDetector,
+        gap_detector: GapDetector,
         recovery: Recovery,
         pacers: Mapping[int, Pacer],
         parameters: Parameters,
@@ -49,10 +49,10 @@ class RepairerParity:
         counters: Counters,
     ) -> None:
         self.receiver: ParityRecovery | None = None
-        self._path = path
+        self._state = state
         self._setup = setup
         self._cache = cache
-        self._arrivals = arrivals
+        self._gap_detector = gap_detector
         self._recovery = recovery
         self._pacers = pacers
         self._parameters = parameters
@@ -64,22 +64,23 @@ class RepairerParity:
     def on_spm(self, spm: Spm, now_ns: int) -> ParityRecovery | None:
         """Learn what is offered, once, and where groups end. Returns what the session asks with, when it is new."""
         new: ParityRecovery | None = None
-        offer = offer_of(spm) if self.receiver is None else None
+        offer = offer_of(spm, self._state) if self.receiver is None else None
         if offer is not None:
             new = self.receiver = ParityRecovery(
                 offer,
-                self._path,
-                self._arrivals,
+                self._state,
+                self._gap_detector,
                 self._recovery,
                 self._parameters,
                 self._rng,
                 self._counters,
                 store=self._cache,
                 kept=None,
+                regain=self._gap_detector.regain,
             )
             limit = code.parity_limit(offer.tgsize)
             start = self._rng.randrange(limit // _SOURCE_SHARE, limit)
-            form = ParityFormat(self._path.tsi, self._path.data_port, offer.tgsize, start, limit)
+            form = ParityFormat(self._state.tsi, self._state.data_port, offer.tgsize, start, limit)
             self._responders = {
                 down.index: ParityResponder(self._cache, down, form, self._parameters, self._counters)
                 for down in self._setup.downs
@@ -132,15 +133,15 @@ class RepairerParity:
 
     def asked(self, nak: Nak) -> list[tuple[int, int]] | None:
         """Groups and counts of a parity NAK; None if it is about none that were sent."""
-        if self.receiver is None or not self._path.has_edges:
+        if self.receiver is None or not self._state.has_edges:
             return None
-        asked = counts_of([self._path.unwrap(sqn) for sqn in nak.sqns], self.receiver.size)
-        return asked if all(group <= self._path.lead for group, _ in asked) else None
+        asked = counts_of([self._state.unwrap(sqn) for sqn in nak.sqns], self.receiver.size)
+        return asked if all(group <= self._state.lead for group, _ in asked) else None
 
     def answer_for_unused(self, nak: Nak, segment: Segment, now_ns: int) -> list[int]:
         """Single sqns that are left of a NAK when what short groups left out is answered by parity, which tells so."""
-        sqns = [self._path.unwrap(sqn) for sqn in nak.sqns]
-        if self.receiver is None or not self._path.has_edges:
+        sqns = [self._state.unwrap(sqn) for sqn in nak.sqns]
+        if self.receiver is None or not self._state.has_edges:
             return sqns
         left = []
         for sqn in sqns:
@@ -181,10 +182,10 @@ class RepairerParity:
         actual = self.receiver.ended_size(group)
         if actual is None:
             return
-        first = group if self._setup.asks_below_trail else max(group, self._path.trail)
+        first = group if self._setup.asks_below_trail else max(group, self._state.trail)
         for low, high in self._lacking(first, group + actual):
             self._counters.cache_misses += high - low
-            self._recovery.hurry(low, high, now_ns, is_relied_on=is_relied_on)
+            self._recovery.expedite(low, high, now_ns, is_relied_on=is_relied_on)
             self._recovery.detect(low, high, now_ns, at_once=True)
 
     def _lacking(self, first: int, end: int) -> list[Span]:
@@ -221,7 +222,7 @@ class RepairerParity:
                 continue
             pacer = self._pacers[index]
             room, packets = pacer.repair_room(now_ns), pacer.packet_room(now_ns)
-            send = responder.next_train(room, self._path.trail, now_ns, packets)
+            send = responder.next_train(room, self._state.trail, now_ns, packets)
             if send is not None:
                 pacer.repair_sent(len(send.octets), now_ns, len(send.octets) // send.stride)
                 return send

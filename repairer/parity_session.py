@@ -42,10 +42,10 @@ class ParitySession(RepairerSession):
     ) -> None:
         super().__init__(tsi, data_port, setup, cache, pacers, parameters, rng, node_id, counters)
         self.parity = RepairerParity(
-            self.path,
+            self.state,
             setup,
             cache,
-            self._arrivals,
+            self._gap_detector,
             self._recovery,
             self._pacers,
             parameters,
@@ -63,20 +63,22 @@ class ParitySession(RepairerSession):
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
         """An SPM from above; it may tell of parity."""
         effects = super().on_spm(spm, peer, now_ns)
-        if spm.options and self.path.spm is spm:
+        if spm.options and self.state.spm is spm:
             new = self.parity.on_spm(spm, now_ns)
             if new is not None:
-                self._asker.parity, self._offer.has_parity = new, True
+                self._nak_sender.parity, self._offer.has_parity = new, True
             self._forget_skipped()
+            self._keep_bounds()
         return effects
 
     def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """Data of any kind; with it a group may be complete."""
-        effects = super().on_data(data, channel, peer, now_ns)
         receiver = self.parity.receiver
-        if receiver is None or not self._arrivals.has_begun:
-            return effects
-        first = self.path.unwrap(data.wire_sqn)
+        if receiver is None or not self._gap_detector.has_begun:
+            return super().on_data(data, channel, peer, now_ns)
+        first = self.state.unwrap(data.wire_sqn)
+        receiver.sent(first, first + data.count, now_ns)
+        effects = super().on_data(data, channel, peer, now_ns)
         rebuilt = self._take_rebuilt(receiver.on_data(data, first, now_ns), first, first + data.count, peer, now_ns)
         self._keep_bounds()
         return [*effects, *rebuilt]
@@ -87,13 +89,13 @@ class ParitySession(RepairerSession):
         is_new = self.lines is None or self.lines.is_new_parity(data)
         if data.type is PacketType.ODATA and channel.segment.upstream and is_new:
             effects += self.relay.on_data(data)
-        first, _ = self.path.place(data.wire_sqn, data.wire_trail)
-        is_placed = self.parity.receiver is not None and self._arrivals.has_begun
-        if not is_placed or self.path.is_jump(first + data.count - 1):
+        first, _ = self.state.place(data.wire_sqn, data.wire_trail)
+        is_placed = self.parity.receiver is not None and self._gap_detector.has_begun
+        if not is_placed or self.state.is_jump(first + data.count - 1):
             self._counters.parity_packets_in += data.count
             self._counters.parity_packets_unused += data.count
             return effects
-        self.path.heard_at_ns = now_ns
+        self.state.heard_at_ns = now_ns
         (self._parents.answered if data.type is PacketType.RDATA else self._parents.heard)(peer)
         rebuilt = self.parity.on_parity(data, first, channel.segment, now_ns)
         effects += self._take_rebuilt(rebuilt, first, first + data.count, peer, now_ns)
@@ -112,13 +114,13 @@ class ParitySession(RepairerSession):
         self._forget_skipped()
         sends: list[Effect] = []
         for run in runs:
-            parts, filled = self._arrivals.accept(run, now_ns)
+            parts, filled = self._gap_detector.accept(run, now_ns)
             self._counters.repaired_sqns += filled
             if filled and self._counters.watch is not None:
                 self._counters.watch.filled(PacketType.RDATA, peer)
             for part in parts:
                 self.cache.add(part, now_ns)
-                if self.relay.speaks and part.first >= self._arrivals.first:
+                if self.relay.is_active and part.first >= self._gap_detector.first:
                     sends += self.relay.pass_down(part.rows.reshape(-1), part.stride, self._setup.downs)
             self._serve_wanted(parts, now_ns)
         self.parity.serve_whole(first, end, now_ns)
@@ -152,7 +154,7 @@ class ParitySession(RepairerSession):
                 return super().on_nak(nak, segment, peer, now_ns)
             rest = super().on_nak(_about(nak, left), segment, peer, now_ns) if left else NOTHING
             return [
-                *self._confirmer.confirm(nak, segment, now_ns, peer if self._parents.is_parent(peer) else None),
+                *self._ncf_sender.confirm(nak, segment, now_ns, peer if self._parents.is_parent(peer) else None),
                 *rest,
             ]
         asked = self.parity.asked(nak)
@@ -161,15 +163,15 @@ class ParitySession(RepairerSession):
             return NOTHING
         is_parent = self._parents.is_parent(peer)
         wanted = sum(count for _, count in asked)
-        if not self.brakes.admit_nak(peer, now_ns, wanted, self.path.lead, is_watched=not is_parent):
+        if not self.nak_limits.admit_nak(peer, now_ns, wanted, self.state.lead, is_watched=not is_parent):
             return NOTHING
         self._counters.nak_packets_in += 1
         self._counters.parity_naks_in += 1
         self._counters.nak_sqns_in += wanted
-        self.path.asked_at_ns = now_ns
+        self.state.asked_at_ns = now_ns
         self.parity.on_nak(asked, segment, peer, now_ns, is_relied_on=is_parent)
         self._keep_bounds()
-        return self._confirmer.confirm(nak, segment, now_ns, peer if is_parent else None)
+        return self._ncf_sender.confirm(nak, segment, now_ns, peer if is_parent else None)
 
     def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         """A repairer further down tells the source what it repairs."""
@@ -180,11 +182,11 @@ class ParitySession(RepairerSession):
             return NOTHING
         self._counters.nnak_packets_in += 1
         to = self._parents.current
-        if to in (None, peer) or not self.brakes.admit_nak(peer, now_ns):
+        if to in (None, peer) or not self.nak_limits.admit_nak(peer, now_ns):
             self._counters.nnak_packets_eliminated += 1
             return NOTHING
         self._counters.nnak_packets += 1
-        packet = with_addresses(nak, self.path.path_nla or nak.source_nla, self._setup.up.group)
+        packet = with_addresses(nak, self.state.path_nla or nak.source_nla, self._setup.up.group)
         return (control(self._setup.up, packet, to=to),)
 
     def next_repair(self, now_ns: int) -> Effect | None:

@@ -39,7 +39,7 @@ async def _run_recording(plan: NodePlan, directory: Path, log: Log, seed: str | 
         recorder.counters = core.counters
         return core
 
-    with recording(plan, directory, lambda tsi: None if core is None else core.sessions.path_of(tsi), log) as recorder:
+    with recording(plan, directory, lambda tsi: None if core is None else core.sessions.state_of(tsi), log) as recorder:
         snapshot = await run_element(plan, build_recorded, log, seed, recorder.take)
     assert core is not None
     return snapshot | {"counters": core.counters.snapshot()}  # with what was recorded at the end

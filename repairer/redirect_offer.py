@@ -34,13 +34,13 @@ class RedirectOffer:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         setup: ElementSetup,
         answers: PollResponder,
         parameters: Parameters,
         counters: Counters,
     ) -> None:
-        self._path = path
+        self._state = state
         self._segment = setup.up
         self._answers = answers
         self._parameters = parameters
@@ -61,8 +61,8 @@ class RedirectOffer:
         self._is_redirecting = True
         self._counters.redirects_sent += 1
         offer = Polr(
-            tsi=self._path.tsi,
-            data_port=self._path.data_port,
+            tsi=self._state.tsi,
+            data_port=self._state.data_port,
             poll_sqn=0,  # it answers no poll (E-17)
             poll_round=0,
             parity=self.has_parity,
@@ -86,7 +86,7 @@ class RedirectOffer:
 
     def _to_parent(self, spans: Iterable[Span], kind: PacketType, to: Nla) -> list[Effect]:
         naks: list[Effect] = []
-        for listed in nak_packets(self._path, self._segment.group, tuple(spans), kind):
+        for listed in nak_packets(self._state, self._segment.group, tuple(spans), kind):
             if kind is PacketType.NNAK:
                 self._counters.nnak_packets += listed.packets
             else:

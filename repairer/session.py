@@ -68,27 +68,27 @@ class RepairerSession:
         self._parameters = parameters
         self._counters = counters
         self.cache = cache
-        self.path = SessionState(tsi, data_port, parameters, counters)
+        self.state = SessionState(tsi, data_port, parameters, counters)
         self.relay = Relay(tsi, data_port, setup, parameters, counters)
-        self.brakes = NakLimits(parameters, counters, tsi)
-        self._confirmer = NcfSender(parameters, counters, self.brakes)
+        self.nak_limits = NakLimits(parameters, counters, tsi)
+        self._ncf_sender = NcfSender(parameters, counters, self.nak_limits)
         self._parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
-        self.acks = AckMerger(self.path, self._parents, setup, parameters, rng, counters)
-        self._recovery = Recovery(parameters, rng, counters, self._parents.patience, tsi=tsi)
-        self._arrivals = GapDetector(self._recovery)
-        self._asker = NakSender(self.path, self._parents, self._recovery, parameters, counters)
-        self._asker.more = self.acks.reports
+        self.acks = AckMerger(self.state, self._parents, setup, parameters, rng, counters)
+        self._recovery = Recovery(parameters, rng, counters, self._parents.response_timeout, tsi=tsi)
+        self._gap_detector = GapDetector(self._recovery)
+        self._nak_sender = NakSender(self.state, self._parents, self._recovery, parameters, counters)
+        self._nak_sender.more = self.acks.reports
         self.lines: RedundantLines | None = None  # above, where several bring the session
         if setup.lines:
             lines = (LineSetup(setup.up, setup.parents), *setup.lines)
-            self.lines = self._asker.routes = self.acks.routes = RedundantLines(
-                lines, self.path, self._recovery, parameters, counters
+            self.lines = self._nak_sender.routes = self.acks.routes = RedundantLines(
+                lines, self.state, self._recovery, parameters, counters
             )
         self._pacers = {segment.index: pacer for segment, pacer in zip(setup.downs, pacers, strict=True)}
         self._wanted = PendingRequests(setup.downs, parameters.repair_states)
         self._spm_request = SpmRequest(parameters, rng, counters)
-        self.guidance = NakControl(
-            self.path,
+        self.nak_control = NakControl(
+            self.state,
             self._parents,
             self._recovery,
             parameters,
@@ -97,10 +97,10 @@ class RepairerSession:
             counters,
             searches_answered(setup, parameters),
         )
-        self._offer = RedirectOffer(self.path, setup, self.guidance.answers, parameters, counters)
+        self._offer = RedirectOffer(self.state, setup, self.nak_control.answers, parameters, counters)
         self._null_naks = NullNaks(parameters)
         self.history = RepairerHistory(
-            self.path, cache, self._asker, self._recovery, setup, self.brakes, parameters, counters
+            self.state, cache, self._nak_sender, self._recovery, setup, self.nak_limits, parameters, counters
         )
         self._outlets = Outlets(cache, setup.downs, self._pacers, self.history.pacer, parameters, counters)
         lasts_ns = parameters.rdata_hold_ivl + parameters.rdata_ignore_ivl
@@ -113,7 +113,7 @@ class RepairerSession:
 
     def open_journal(self) -> ArchiveFeed:
         """What hands on, in order, all that the session keeps."""
-        return ArchiveFeed(self.path, self._arrivals, self._recovery, self.cache)
+        return ArchiveFeed(self.state, self._gap_detector, self._recovery, self.cache)
 
     @property
     def is_over(self) -> bool:
@@ -124,12 +124,12 @@ class RepairerSession:
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         at = min(
-            self._confirmer.deadline_ns,
-            self.brakes.deadline_ns,
+            self._ncf_sender.deadline_ns,
+            self.nak_limits.deadline_ns,
             self._recovery.deadline_ns,
             self.relay.deadline_ns,
             self._spm_request.deadline_ns,
-            self.guidance.answers.deadline_ns,
+            self.nak_control.answers.deadline_ns,
             self.acks.deadline_ns,
             self.history.deadline_ns,
             min(one.deadline_ns for one in self._children.values()) if self._polls else NEVER,
@@ -139,22 +139,22 @@ class RepairerSession:
     @property
     def _polls(self) -> bool:
         """Whether this node is the one to poll those below: of a pair of relays the one that speaks."""
-        return self.relay.speaks or not self._setup.is_relay
+        return self.relay.is_active or not self._setup.is_relay
 
     def status(self, now_ns: int) -> SessionStatus:
         """What operators see of it."""
         return SessionStatus(
-            tsi=tsi_text(self.path.tsi),
-            data_port=self.path.data_port,
+            tsi=tsi_text(self.state.tsi),
+            data_port=self.state.data_port,
             state=self.relay.voice.name.lower() if self._setup.is_relay else "on-lan",
-            trail=self.path.trail,
-            lead=self.path.lead,
+            trail=self.state.trail,
+            lead=self.state.lead,
             missing_sqns=self._recovery.missing.sqns,
             pending_sqns=self._outlets.pending_sqns,
             held_octets=self.cache.store.pinned_octets,
             parent=self._parents.current or "",
-            silent_ns=now_ns - self.path.heard_at_ns,
-            askers=self.brakes.askers(),
+            silent_ns=now_ns - self.state.heard_at_ns,
+            askers=self.nak_limits.askers(),
             acked=self.acks.status,
             lines=[] if self.lines is None else self.lines.status(now_ns),
             children=populations(*((down, self._children[down.index]) for down in self._setup.downs)),
@@ -164,21 +164,21 @@ class RepairerSession:
 
     def on_data(self, data: Data, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """ODATA and RDATA, from above or from another repairer of the segment: keep them, pass them down."""
-        first, trail = self.path.place(data.wire_sqn, data.wire_trail)
-        if self.path.is_jump(first + data.count - 1):
+        first, trail = self.state.place(data.wire_sqn, data.wire_trail)
+        if self.state.is_jump(first + data.count - 1):
             self._counters.jumps_rejected += data.count
             return NOTHING
-        self.path.heard_at_ns = now_ns
+        self.state.heard_at_ns = now_ns
         is_repair = data.type is PacketType.RDATA
         (self._parents.answered if is_repair else self._parents.heard)(peer)
-        if not self._arrivals.has_begun:
+        if not self._gap_detector.has_begun:
             if is_repair:
                 return NOTHING
             self._begin(first, data.count, trail, now_ns)
-            if self.path.spm is None:  # nothing can be asked for before one has come (RCV-22)
+            if self.state.spm is None:  # nothing can be asked for before one has come (RCV-22)
                 self._source = peer
                 self._spm_request.want(now_ns)
-        self.path.saw(first + data.count - 1, trail)
+        self.state.saw(first + data.count - 1, trail)
         self._follow_trail()
         parts = self._keep(data, first, peer, now_ns)
         is_from_above = channel.segment.upstream
@@ -188,7 +188,7 @@ class RepairerSession:
         if is_repair and channel.segment.downstream:
             self._responder(channel.segment).heard_repair(first, first + data.count, now_ns)
             self._wanted.came_on(first, first + data.count, channel.segment)
-        if is_from_above and self.relay.speaks:
+        if is_from_above and self.relay.is_active:
             effects += self._pass_down(data, parts, now_ns)
         self._serve_wanted(parts, now_ns)
         self._keep_bounds()
@@ -196,15 +196,15 @@ class RepairerSession:
 
     def _begin(self, first: int, count: int, trail: int, now_ns: int) -> None:
         """The first data define where keeping begins; what an SPM has told of behind that is missing, and perhaps asked for already."""
-        self._arrivals.begin(max(first, self.path.trail))
-        if self.path.has_edges:
-            self._arrivals.reveal(self.path.lead + 1, now_ns)
+        self._gap_detector.begin(max(first, self.state.trail))
+        if self.state.has_edges:
+            self._gap_detector.reveal(self.state.lead + 1, now_ns)
         else:
-            self.path.begin_at(first + count - 1, trail)
+            self.state.begin_at(first + count - 1, trail)
 
     def _keep(self, data: Data, first: int, peer: Nla, now_ns: int) -> list[Run]:
         run = data.run(first)
-        parts, filled = self._arrivals.accept(run, now_ns)
+        parts, filled = self._gap_detector.accept(run, now_ns)
         if filled and self._counters.watch is not None:
             self._counters.watch.filled(data.type, peer)
         for part in parts:
@@ -225,7 +225,7 @@ class RepairerSession:
             return list(self.relay.on_data(data))
         sends: list[Effect] = []
         for part in parts:
-            if part.first < self._arrivals.first:
+            if part.first < self._gap_detector.first:
                 continue  # older than this relay: fetched for a child, and only the child wants it
             rows = build_first_sending(part)
             sends += self.relay.pass_down(rows.reshape(-1), part.stride, self._setup.downs)
@@ -236,42 +236,44 @@ class RepairerSession:
 
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
         """An SPM from above."""
-        verdict = self.path.on_spm(spm, now_ns)
+        verdict = self.state.on_spm(spm, now_ns)
         if verdict is SpmVerdict.STALE:
             return NOTHING
-        self.path.heard_at_ns = now_ns
+        self.state.heard_at_ns = now_ns
         if verdict is SpmVerdict.UNREACHABLE:
-            self.guidance.on_unreachable(now_ns)
+            self.nak_control.on_unreachable(now_ns)
             return self.relay.tell_unreachable(now_ns)
         self._spm_request.heard_spm()
         self._parents.heard(peer)
         self._parents.learn_path(spm.path_nla)
-        self.guidance.on_spm(spm, now_ns)
+        self.nak_control.on_spm(spm, now_ns)
         self.acks.on_spm(spm, now_ns)
         for children in self._children.values():
             children.begin(now_ns)
             children.on_regular_spm()
         if verdict is SpmVerdict.JUMPED:
-            self._forget_given_up(self._recovery.give_up_before(self.path.trail))
-            if self.path.trail > self._arrivals.end:  # else it goes on where it stood: what is kept is not missing
-                self._arrivals.begin(self.path.trail)
-        if not self._arrivals.has_begun and self.path.join_at is not None:
-            self._arrivals.begin(self.path.join_at)
+            self._forget_given_up(self._recovery.give_up_before(self.state.trail))
+            if self.state.trail > self._gap_detector.end:  # else it goes on where it stood: what is kept is not missing
+                self._gap_detector.begin(self.state.trail)
+        if not self._gap_detector.has_begun and self.state.join_at is not None:
+            self._gap_detector.begin(self.state.join_at)
         self._follow_trail()
-        self._arrivals.reveal(self.path.lead + 1, now_ns)
-        if self.path.fin_lead is not None:
+        self._gap_detector.reveal(self.state.lead + 1, now_ns)
+        if self.state.fin_lead is not None:
             self._recovery.source_leaves(now_ns)
-        if self.path.reset is not None and self.path.reset.no_naks:
-            self._forget_given_up(self._recovery.give_up_before(self.path.lead + 1))
-        passed = self.path.for_children(spm)
+        if self.state.reset is not None and self.state.reset.no_naks:
+            self._forget_given_up(self._recovery.give_up_before(self.state.lead + 1))
+        passed = self.state.for_children(spm)
         return NOTHING if passed is None else self.relay.on_spm(passed, now_ns)
 
     def _follow_trail(self) -> None:
         if not self._setup.asks_below_trail:
             self._forget_given_up(
-                self._recovery.arrived(self._asker.history_end, max(self._asker.history_end, self.path.trail))
+                self._recovery.arrived(
+                    self._nak_sender.history_end, max(self._nak_sender.history_end, self.state.trail)
+                )
             )
-        self._arrivals.end = max(self._arrivals.end, self.path.trail)
+        self._gap_detector.end = max(self._gap_detector.end, self.state.trail)
 
     def on_ncf(self, ncf: Nak, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """An NCF: an answer from above, or a hint that somebody nearby has lost something (RFC 5.2).
@@ -280,22 +282,22 @@ class RepairerSession:
         any that comes on the segment above. One from below is our own children's business.
         """
         is_answer = channel.segment.upstream and (
-            self._setup.is_relay or self._parents.is_parent(peer) or peer == self._asker.keeper
+            self._setup.is_relay or self._parents.is_parent(peer) or peer == self._nak_sender.keeper
         )
         if not is_answer:
             self._counters.ncf_packets_below += ncf.packets
             return NOTHING
-        if not self.guidance.on_ncf(ncf, peer, now_ns):
+        if not self.nak_control.on_ncf(ncf, peer, now_ns):
             return NOTHING
         self._counters.ncf_packets_in += ncf.packets
-        self.path.heard_at_ns = now_ns
+        self.state.heard_at_ns = now_ns
         self._parents.answered(peer)
         if ncf.parity:
             return self._on_parity_ncf(ncf, channel, peer, now_ns)
-        spans = self.path.spans_of(ncf)
+        spans = self.state.spans_of(ncf)
         effects = self._offer.on_ncf(spans, self._recovery, now_ns) if channel.is_group else NOTHING
-        for part in self.path.parts_of(ncf):
-            self._reveal(self.path.spans_of(part)[-1][1], now_ns)
+        for part in self.state.parts_of(ncf):
+            self._reveal(self.state.spans_of(part)[-1][1], now_ns)
         self._recovery.confirmed(spans, now_ns, peer)
         if self._parameters.assist_on_ncf and channel.segment.downstream and channel.is_group:
             effects = [*effects, *self._assist(spans, channel.segment, now_ns)]
@@ -317,9 +319,9 @@ class RepairerSession:
 
     def _reveal(self, end: int, now_ns: int) -> None:
         """Somebody above speaks of packets that have not come: they exist, unless they lie too far ahead."""
-        if self.path.reveals(end):
-            self._arrivals.reveal(end, now_ns)
-            self.path.revealed(end)
+        if self.state.reveals(end):
+            self._gap_detector.reveal(end, now_ns)
+            self.state.revealed(end)
             self._keep_bounds()
 
     # Serving
@@ -330,29 +332,29 @@ class RepairerSession:
         A NAK of the own parent, an aggregator that asks us first, is confirmed to it alone: it has
         already confirmed on the segment.
         """
-        spans = self.path.spans_of(nak)
+        spans = self.state.spans_of(nak)
         newest = spans[-1][1]
-        is_ahead = newest > self.path.lead + 1 and not self._parents.is_parent(peer)  # not all of its lists may be
-        if isinstance(nak, Naks) and (is_ahead or self.history.joiners.splits(peer, spans)):
+        is_ahead = newest > self.state.lead + 1 and not self._parents.is_parent(peer)  # not all of its lists may be
+        if isinstance(nak, Naks) and (is_ahead or self.history.history_server.splits(peer, spans)):
             return [effect for one in nak.singles() for effect in self.on_nak(one, segment, peer, now_ns)]
         if self._parents.is_parent(peer):
             self._reveal(newest, now_ns)
-        if nak.parity or not self.path.has_edges or newest > self.path.lead + 1:
+        if nak.parity or not self.state.has_edges or newest > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         is_parent = self._parents.is_parent(peer)
-        is_history = self.history.joiners.is_history(nak, segment, peer, newest, now_ns)
+        is_history = self.history.history_server.is_history(nak, segment, peer, newest, now_ns)
         is_own = not (is_parent or is_history)  # a parent asks for a whole subnet
-        if not self.brakes.admit_nak(peer, now_ns, nak.asked, self.path.lead, nak.packets, is_watched=is_own):
+        if not self.nak_limits.admit_nak(peer, now_ns, nak.asked, self.state.lead, nak.packets, is_watched=is_own):
             return NOTHING
         self._counters.nak_packets_in += nak.packets
         self._counters.nak_sqns_in += nak.asked
-        self.path.asked_at_ns = now_ns
+        self.state.asked_at_ns = now_ns
         if is_parent and self._offer.is_off_tree_for(peer):
             return self._serve_off_tree(nak, spans, segment, peer, now_ns)
         # What a crying baby wants goes to it alone: the others need not hear it, nor wait for it.
-        joiner = self.history.joiners.alone(segment) if is_history else None
-        responder = self._responder(segment, peer if self.brakes.is_crying(peer) else TO_ALL)
+        joiner = self.history.history_server.alone(segment) if is_history else None
+        responder = self._responder(segment, peer if self.nak_limits.is_crying(peer) else TO_ALL)
         if is_history:
             responder = self._responder(segment, joiner or TO_JOINERS, is_history=True)
         owed = responder.pending_sqns
@@ -367,9 +369,9 @@ class RepairerSession:
             self._fetch(lacking, segment, now_ns, is_relied_on=is_parent, joiner=joiner)
         to = peer if is_parent else joiner
         how = self._children[segment.index].on_nak(spans, peer, now_ns)
-        ncfs = self._confirmer.confirm(nak, segment, now_ns, to or how.to, how.options)
-        is_in_vain = lacking and self.guidance.is_parent_unreachable
-        told = self.history.joiners.gone(gone, segment, now_ns)
+        ncfs = self._ncf_sender.confirm(nak, segment, now_ns, to or how.to, how.options)
+        is_in_vain = lacking and self.nak_control.is_parent_unreachable
+        told = self.history.history_server.gone(gone, segment, now_ns)
         return [*ncfs, *null_naks, *told, *(self.relay.tell_unreachable(now_ns) if is_in_vain else NOTHING)]
 
     def _serve_off_tree(self, nak: Nak, spans: list[Span], segment: Segment, parent: Nla, now_ns: int) -> Effects:
@@ -377,7 +379,7 @@ class RepairerSession:
         responder = self._responder(segment, parent)
         owed = responder.pending_sqns
         lacking = responder.request(spans, now_ns)
-        effects: list[Effect] = [*self._confirmer.confirm(nak, segment, now_ns, parent)]
+        effects: list[Effect] = [*self._ncf_sender.confirm(nak, segment, now_ns, parent)]
         if responder.pending_sqns > owed:
             effects += self._offer.null_naks(without(spans, lacking), parent)
         self._counters.cache_misses += sum(end - first for first, end in lacking)
@@ -385,9 +387,9 @@ class RepairerSession:
 
     def on_question(self, held: HeldHistory, segment: Segment, peer: Nla, now_ns: int) -> Effects:
         """A late joiner asks what there is."""
-        if not self.path.has_edges or not self.brakes.admit_nak(peer, now_ns):
+        if not self.state.has_edges or not self.nak_limits.admit_nak(peer, now_ns):
             return NOTHING
-        self.path.asked_at_ns = now_ns
+        self.state.asked_at_ns = now_ns
         may_ask = not self._parents.is_parent(peer)  # who asks us is not asked for it
         return self.history.on_question(held, segment, peer, now_ns, may_ask=may_ask)
 
@@ -395,42 +397,46 @@ class RepairerSession:
         """Somebody above says what there is for a late joiner, or that some of it is gone."""
         if not (held.nothing and held.by_sqn):
             return self.history.on_answer(held, peer, now_ns)
-        if peer != self._asker.keeper:
+        if peer != self._nak_sender.keeper:
             return NOTHING
-        first = self.path.unwrap(held.amount)
-        spans = self._recovery.arrived(first, min(first + held.number, self._asker.history_end))
+        first = self.state.unwrap(held.amount)
+        spans = self._recovery.arrived(first, min(first + held.number, self._nak_sender.history_end))
         effects: list[Effect] = []
         for segment in self._setup.downs:
-            effects += self.history.joiners.gone(spans, segment, now_ns)
+            effects += self.history.history_server.gone(spans, segment, now_ns)
         self._forget_given_up(spans)
         return effects
 
     def on_null_nak(self, nak: Nak, peer: Nla, now_ns: int) -> Effects:
         """A repairer further down tells the source what it repairs: pass it on, once (DLR-07, DLR-39)."""
-        spans = self.path.spans_of(nak)
-        if nak.parity or not self.path.has_edges or spans[-1][1] > self.path.lead + 1:
+        spans = self.state.spans_of(nak)
+        if nak.parity or not self.state.has_edges or spans[-1][1] > self.state.lead + 1:
             self._counters.nak_packets_foreign += nak.packets
             return NOTHING
         self._counters.nnak_packets_in += nak.packets
         to = self._parents.current
-        if to in (None, peer) or not self.brakes.admit_nak(peer, now_ns) or not self._null_naks.admit(spans, now_ns):
+        if (
+            to in (None, peer)
+            or not self.nak_limits.admit_nak(peer, now_ns)
+            or not self._null_naks.admit(spans, now_ns)
+        ):
             self._counters.nnak_packets_eliminated += nak.packets
             return NOTHING
         self._counters.nnak_packets += nak.packets
         up = self._setup.up
-        return (passed_on(up, nak, self.path.path_nla or nak.source_nla, up.group, to),)
+        return (passed_on(up, nak, self.state.path_nla or nak.source_nla, up.group, to),)
 
     def _fetch(
         self, lacking: list[Span], segment: Segment, now_ns: int, *, is_relied_on: bool, joiner: Nla | None
     ) -> None:
         for first, end in lacking:
             self._counters.cache_misses += end - first
-            if not self._setup.asks_below_trail and first >= self._asker.history_end:
-                first = max(first, self.path.trail)  # nobody above has what the source has left behind
+            if not self._setup.asks_below_trail and first >= self._nak_sender.history_end:
+                first = max(first, self.state.trail)  # nobody above has what the source has left behind
             if first >= end:
                 continue
             self._wanted.add(first, end, segment, joiner)
-            self._recovery.hurry(first, end, now_ns, is_relied_on=is_relied_on)
+            self._recovery.expedite(first, end, now_ns, is_relied_on=is_relied_on)
             self._recovery.detect(first, end, now_ns, at_once=True)
         self._keep_bounds()
 
@@ -456,18 +462,18 @@ class RepairerSession:
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """NCFs that were put off, own NAKs, relaying. Repairs are asked for by `next_repair`."""
-        effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
-        effects += self.brakes.handle_deadline(now_ns)
+        effects: list[Effect] = [*self._ncf_sender.handle_deadline(now_ns), *self.relay.handle_deadline(now_ns)]
+        effects += self.nak_limits.handle_deadline(now_ns)
         if self._recovery.deadline_ns <= now_ns:
-            naks, step = self._asker.ask(self._setup.up, now_ns)
+            naks, step = self._nak_sender.ask(self._setup.up, now_ns)
             effects += naks
             self.history.given_up(step.given_up)
             self._forget_given_up([*step.given_up, *step.crowded_out])
         effects += self._spm_request.handle_deadline(
-            self.path.tsi, self.path.data_port, self._setup.up, self._source, now_ns
+            self.state.tsi, self.state.data_port, self._setup.up, self._source, now_ns
         )
-        if self.guidance.answers.deadline_ns <= now_ns:
-            effects += self.guidance.answers.handle_deadline(self._setup.up, now_ns)
+        if self.nak_control.answers.deadline_ns <= now_ns:
+            effects += self.nak_control.answers.handle_deadline(self._setup.up, now_ns)
         effects += self.acks.handle_deadline(now_ns)
         effects += self.history.handle_deadline(now_ns)
         if self._polls:
@@ -486,7 +492,7 @@ class RepairerSession:
 
     def next_repair(self, now_ns: int) -> Effect | None:
         """One train of RDATA, if one is due and the rate allows it: each segment has its own, since each is a line of its own."""
-        return self._outlets.next_train(self.path.trail, now_ns)
+        return self._outlets.next_train(self.state.trail, now_ns)
 
     def _responder(self, segment: Segment, to: Nla | None = TO_ALL, *, is_history: bool = False) -> Responder:
         return self._outlets.responder(segment, to, is_history=is_history)

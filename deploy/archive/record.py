@@ -101,7 +101,7 @@ async def record_node(
         stack.callback(close_links, links)
         generator = random.Random(random.SystemRandom().random())
         core = receiver_core(plan, streams, [link.segment for link in links], generator)
-        recorder = stack.enter_context(recording(plan, directory, core.sessions.path_of, events.log))
+        recorder = stack.enter_context(recording(plan, directory, core.sessions.state_of, events.log))
         recorder.counters = core.counters
         application = _Recording(core, recorder, until_closed, events)
         driver = receiving_driver(core, links, application, plan.parameters)

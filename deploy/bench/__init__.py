@@ -1,1 +1,1 @@
-"""`pgm bench`: how fast this is on this machine, beside what others do on the same path in the same run."""
+"""`pgm bench`: speed of pgm beside other transports on the same path."""

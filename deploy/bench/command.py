@@ -1,4 +1,4 @@
-"""`pgm bench`: how fast this is on this machine, beside what others do on the same path in the same run."""
+"""`pgm bench`: speed of pgm beside other transports on the same path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import attrs
 import click
 import trio
 
-from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, chosen_for_files
+from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, select_file_contenders
 from deploy.bench.benchmarks.files import files
 from deploy.bench.benchmarks.idle import idle
 from deploy.bench.benchmarks.latency import latency
@@ -24,15 +24,15 @@ from deploy.bench.benchmarks.relay import relay
 from deploy.bench.benchmarks.repair import repair
 from deploy.bench.benchmarks.scale import scale
 from deploy.bench.benchmarks.throughput import throughput
-from deploy.bench.contenders.registry import CONTENDERS, chosen, require_known
+from deploy.bench.contenders.registry import CONTENDERS, require_known, select_contenders
 from deploy.bench.lan import MOST_RECEIVERS
-from deploy.bench.machine import complaint, describe
+from deploy.bench.machine import describe, load_warning
 from deploy.bench.peers.messages import NUMBER_OCTETS
 from deploy.bench.plot import plot, require_kind, require_matplotlib
 from deploy.bench.ratios import Ratios, ratios_of
 from deploy.bench.settings import SIZES, BenchSettings, Row, allowed_buffer
 from deploy.bench.tree import MOST_SIMULATED
-from deploy.bench.view import compared, remarks, shown
+from deploy.bench.view import ratios_table, remarks, rows_table
 from deploy.node.supervisor import heed_signals
 from deploy.terminal.output import command, print_json
 from deploy.terminal.tables import console
@@ -61,22 +61,23 @@ _RATIO_OF = {
     "messages": ("messages_per_s", "mtu"),
     "files": ("seconds", "size"),
 }
-# --contenders decides who takes part.
+# --contenders applies to these benchmarks, and to files.
 _CONTENDED = ("throughput", "latency", "repair", "relay", "pacing", "scale", "messages")
-_ONLY_ON = {"idle": "loopback", "record": "loopback", "files": "namespaces"}  # whatever others are measured on
-_MOVES = "absolute figures move between machines and with what else runs on them; the ratios are what to keep"
+# Benchmarks with a fixed network; --path applies to the others.
+_ONLY_ON = {"idle": "loopback", "record": "loopback", "files": "namespaces"}
+_MOVES = "absolute figures move between machines and with their load; compare the ratios"
 
 
 def _numbers(_: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part) for part in value.split(",")) if value else ()
+        numbers = tuple(int(part) for part in value.split(",")) if value else ()
     except ValueError:
         raise click.BadParameter(
-            f"{value!r} is no list of numbers; write them with commas between", param=param
+            f"{value!r} is not a list of numbers; separate numbers by commas", param=param
         ) from None
-    if any(number < 1 for number in found):
-        raise click.BadParameter("numbers from 1 on", param=param)
-    return found
+    if any(number < 1 for number in numbers):
+        raise click.BadParameter("numbers must be 1 or more", param=param)
+    return numbers
 
 
 def _names(_: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -97,81 +98,83 @@ def _read_all(
 
 
 def _rates(context: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    found = _read_all(parse_rate, context, param, value)
+    rates = _read_all(parse_rate, context, param, value)
     row = ROWS["txw_max_rte"]
-    if any(not row.low <= rate <= row.high for rate in found):
+    if any(not row.low <= rate <= row.high for rate in rates):
         raise click.BadParameter(f"rates from {row.spell(row.low)} to {row.spell(row.high)}", param=param)
-    return found
+    return rates
 
 
 def _check(names: tuple[str, ...], picture: Path | None, options: dict[str, Any]) -> None:
-    """Raise `UsageError` before anything is measured."""
+    """Raise `UsageError` for options that cannot work, before any measurement."""
     if picture is not None:
         require_matplotlib()
         require_kind(picture)
         if not picture.absolute().parent.is_dir():
-            raise UsageError(f"{picture.parent} is no folder", remedy="make it, or draw to another place")
+            raise UsageError(
+                f"{picture.parent} is not a folder", remedy="make the folder, or choose another --plot file"
+            )
     if any(size < NUMBER_OCTETS for size in options["sizes"]):
-        raise UsageError(f"messages carry a number of {NUMBER_OCTETS} octets", remedy="raise --sizes")
+        raise UsageError(f"a message needs {NUMBER_OCTETS} octets for its number", remedy="raise --sizes")
     if any(count > MOST_SIMULATED for count in options["simulated"]):
-        raise UsageError(f"at most {MOST_SIMULATED:,} receivers are simulated", remedy="lower --simulated")
+        raise UsageError(f"the simulator takes at most {MOST_SIMULATED:,} receivers", remedy="lower --simulated")
     _check_path(names, options["path"])
     require_known(options["contenders"])
     if options["contenders"] and not {*_CONTENDED, "files"}.intersection(names):
-        raise UsageError(f"nobody contends in {' or '.join(names)}", remedy="leave --contenders away")
+        raise UsageError(f"--contenders does not apply to {' or '.join(names)}", remedy="omit --contenders")
     for name in names:
         if name == "files":
-            chosen_for_files(options["contenders"])
+            select_file_contenders(options["contenders"])
         elif name in _CONTENDED:
-            chosen(name, options["contenders"])
+            select_contenders(name, options["contenders"])
 
 
 def _check_path(names: tuple[str, ...], path: str) -> None:
     for name in names:
         only = _ONLY_ON.get(name, path)
         if path not in ("auto", only):
-            raise UsageError(f"{name} is not measured on --path {path}", remedy=f"use --path {only}, or leave it away")
+            raise UsageError(f"{name} is not measured on --path {path}", remedy=f"use --path {only}, or omit --path")
 
 
 @click.command()
 @click.argument("benchmarks", nargs=-1, type=click.Choice(list(BENCHMARKS)), metavar="[BENCHMARK]...")
-@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Length of one run.")
-@click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Good runs that make a result.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Duration of one run.")
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Good runs for one result.")
 @click.option(
-    "--sizes", callback=_numbers, default=",".join(map(str, SIZES)), show_default=True, help="Octets of a message, in throughput."
+    "--sizes", callback=_numbers, default=",".join(map(str, SIZES)), show_default=True, help="Octets of a message, in throughput; several separated by commas."
 )  # fmt: skip
 @click.option(
     "--contenders",
     callback=_names,
-    help=f"Only these, with commas between: {', '.join([one.name for one in CONTENDERS] + [one.name for one in FILE_CONTENDERS])}.",
+    help=f"Run only these, separated by commas: {', '.join([one.name for one in CONTENDERS] + [one.name for one in FILE_CONTENDERS])}.",
 )
 @click.option(
     "--path",
     type=click.Choice(["auto", "namespaces", "loopback"]),
     default="auto",
     show_default=True,
-    help="Two network namespaces made for it (auto, where they can be had), or the loopback interface. idle and record are on that alone, files in namespaces.",
+    help="Network of the measurement: network namespaces, or the loopback interface. auto chooses namespaces if available. idle and record always use loopback, files namespaces.",
 )
 @click.option(
     "--precision",
     callback=partial(_read, parse_fraction),
     default="5%",
     show_default=True,
-    help="How closely a lossless rate is searched for; with 100% the first that is found will do.",
+    help="Precision of a lossless rate; with 100% the first lossless rate is enough.",
 )
 @click.option(
     "--rcvbuf",
     callback=partial(_read, parse_octets),
     default=format_octets(Parameters().so_rcvbuf),
     show_default=True,
-    help="Socket buffers of all contenders, pgm's default; never more than the kernel grants to all.",
+    help="Socket buffers of all contenders; at most the buffer that the kernel grants without privileges.",
 )
 @click.option(
     "--window",
     callback=partial(_read, parse_octets),
     default="256MiB",
     show_default=True,
-    help="What a sender keeps for repairs.",
+    help="Octets that a sender keeps for repairs.",
 )
 @click.option(
     "--loss",
@@ -181,24 +184,28 @@ def _check_path(names: tuple[str, ...], path: str) -> None:
     help="Random loss on the path, in repair.",
 )
 @click.option(
-    "--burst", type=click.IntRange(10), default=10_000, show_default=True, help="Packets lost in a row, in repair."
+    "--burst", type=click.IntRange(10), default=10_000, show_default=True, help="Consecutive packets lost, in repair."
 )
 @click.option(
-    "--receivers", callback=_numbers, default="1,2,4,8", show_default=True, help="How many processes receive, in scale."
+    "--receivers",
+    callback=_numbers,
+    default="1,2,4,8",
+    show_default=True,
+    help="Number of receiving processes, in scale.",
 )
 @click.option(
     "--simulated",
     callback=_numbers,
     default="100,1000,10000",
     show_default=True,
-    help="How many receivers are simulated, in scale.",
+    help="Number of simulated receivers, in scale.",
 )
 @click.option(
     "--rates",
     callback=_rates,
     default="1Mbit/s,100Mbit/s,1Gbit/s,4Gbit/s",
     show_default=True,
-    help="What a source is told to keep, in pacing.",
+    help="Rates set for a source, in pacing.",
 )
 @click.option(
     "--file-size",
@@ -206,40 +213,45 @@ def _check_path(names: tuple[str, ...], path: str) -> None:
     callback=partial(_read_all, parse_octets),
     default="1GB",
     show_default=True,
-    help="Octets of the file, in files; several with commas between.",
+    help="Octets of the file, in files; several separated by commas.",
 )
 @click.option(
     "--file-receivers",
     type=click.IntRange(1, MOST_RECEIVERS),
     default=4,
     show_default=True,
-    help="How many receive it, in files.",
+    help="Number of receivers, in files.",
 )
 @click.option(
     "--uftp-rates",
     callback=_rates,
     default="800Mbit/s,1600Mbit/s,3200Mbit/s",
     show_default=True,
-    help="What uftp is tried with, in files; the best counts.",
+    help="Rates for uftp, in files; the best result counts.",
 )
 @click.option(
-    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw the results: out.png, out.svg."
+    "--plot",
+    "picture",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the results to a file, such as out.png or out.svg.",
 )
 @command
 def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **options: Any) -> None:
-    """Measure throughput, latency, repair, relay, pacing, idle, scale, messages, record or files: throughput, latency and repair if none is named.
+    """Measure BENCHMARKs on this machine; without any name, throughput, latency and repair.
 
-    Contenders take turns, trial by trial, on the same path with the same socket buffers, sender and receiver in a process
-    each: pgm on its drivers, plain sockets as the limit and as the naive bound, and OpenPGM and ZeroMQ where they are
-    installed. A lossless rate is the highest at which several runs in a row lost nothing, found by bisection. A full
-    run takes about an hour.
+    The benchmarks are throughput, latency, repair, relay, pacing, idle, scale, messages, record and files. Contenders run
+    interleaved, trial by trial, on the same path with the same socket buffers. Sender and receiver are processes of their
+    own. pgm runs on its drivers. Plain sockets give the upper limit and the naive bound. OpenPGM and ZeroMQ run if they
+    are installed. A lossless rate is the highest rate at which several consecutive runs lost nothing. Bisection finds
+    this rate. A full run takes about an hour.
 
     \b
-    pgm bench                                  # everything that matters
+    pgm bench                                  # throughput, latency and repair
     pgm bench throughput --sizes 1400 --seconds 1 --runs 1
     pgm bench latency --contenders ours-busy-poll,raw-busy-poll
     pgm bench throughput latency --json --plot out.png
-    pgm bench files --file-size 1GB            # beside uftp, if that is installed
+    pgm bench files --file-size 1GB            # beside uftp, if it is installed
     """  # fmt: skip
     names = tuple(dict.fromkeys(benchmarks or _BY_DEFAULT))
     _check(names, picture, options)
@@ -253,12 +265,12 @@ def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **op
         _say(f"{machine['cpu']}, {machine['cpus']} processors; socket buffers of {settings.rcvbuf:,} octets")
         show = (lambda _name, _rows: None) if as_json else _show
         trio.run(_run, names, settings, rows, show)
-    notes = [_MOVES, *filter(None, [complaint(machine)])]
+    notes = [_MOVES, *filter(None, [load_warning(machine)])]
     if as_json:
-        ratios = {name: _ratios(name, found) for name, found in rows.items()}
+        ratios = {name: _ratios(name, benchmark_rows) for name, benchmark_rows in rows.items()}
         print_json({"ratios": ratios, "machine": machine, "socket_buffer": options["rcvbuf"], "notes": notes})
     else:
-        _say("; ".join([f"load {machine['load']} when it began", *notes]))
+        _say("; ".join([f"load {machine['load']} at the start", *notes]))
     if picture is not None:
         plot(picture, rows, machine)
 
@@ -266,7 +278,10 @@ def bench(benchmarks: tuple[str, ...], picture: Path | None, as_json: bool, **op
 async def _run(
     names: tuple[str, ...], settings: BenchSettings, rows: dict[str, list[Row]], show: Callable[[str, list[Row]], None]
 ) -> None:
-    """One benchmark after the other. A signal ends all their processes first."""
+    """Run the benchmarks one after the other.
+
+    A signal ends all processes of the benchmark first.
+    """
     async with open_plain_nursery() as nursery:
         await nursery.start(heed_signals, trio.Event(), trio.Event())
         for name in names:
@@ -286,11 +301,11 @@ def _ratios(name: str, rows: list[Row]) -> Ratios:
 def _show(name: str, rows: list[Row]) -> None:
     terminal = console()
     terminal.print()
-    terminal.print(shown(name, rows, terminal.width))
+    terminal.print(rows_table(name, rows, terminal.width))
     ratios = _ratios(name, rows)
     if ratios:
         terminal.print()
-        terminal.print(compared(name, rows, ratios, _RATIO_OF[name][1], terminal.width))
+        terminal.print(ratios_table(name, rows, ratios, _RATIO_OF[name][1], terminal.width))
     terminal.print()
     for remark in remarks(rows):
         terminal.print(remark)

@@ -1,9 +1,14 @@
-"""What a benchmark asks of a contender: command lines for the two ends of a path, and whether it can take part at all."""
+"""Contenders and the jobs that benchmarks give them.
+
+A contender gives the command lines for the two ends of a path, and tells whether it can run here.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Protocol
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
 
 import attrs
 
@@ -13,41 +18,44 @@ from pgm.parameters import Parameters
 
 @attrs.frozen
 class Job:
-    """One trial: what is sent, how fast, for how long, and where. `rate` is messages a second, 0 as fast as it goes."""
+    """Settings of one trial: payload, rate, duration and network.
+
+    `rate` is in messages a second. A rate of 0 sends as fast as the contender can.
+    """
 
     place: BenchNetwork
     size: int
     rate: float = 0.0
     seconds: float = 5.0
-    messages: int = 0  # if not 0, this many instead of `seconds`
+    messages: int = 0  # number of messages to send; 0 sends for `seconds`
     rcvbuf: int = Parameters().so_rcvbuf
     sndbuf: int = Parameters().so_rcvbuf
     window: int = 256 << 20  # octets that a sender keeps for repairs
-    quiet_s: float = 2.0  # without anything new until a receiver says what it has: several times what a repair takes
-    parameters: dict[str, int | float | str] = attrs.field(factory=dict)  # of our sources
+    quiet_s: float = 2.0  # silence after which a receiver reports its result: several times the duration of a repair
+    parameters: dict[str, int | float | str] = attrs.field(factory=dict)  # of pgm's sources
     receiver_parameters: dict[str, int | float | str] = attrs.field(factory=dict)
-    file: str = ""  # a topology whose nodes "source" and "receiver" ours are, instead of the place's own group
-    watch: bool = False  # whether ours take the times of repairs
-    loss: float = 0.0  # share of packets that our sources leave out of the trains they send
-    flow: str = "rate"  # of our sources
+    file: str = ""  # topology with nodes "source" and "receiver" for pgm; if empty, pgm uses the group of `place`
+    watch: bool = False  # whether pgm's ends record the times of repairs
+    loss: float = 0.0  # share of packets that pgm's sources drop from the trains they send
+    flow: str = "rate"  # flow control of pgm's sources
 
     @property
     def sender(self) -> NetworkEnd:
-        """Where the sender, or whoever asks first, sits."""
+        """Return the network end of the sender, or of the end that sends requests."""
         return self.place.seat(0, 0)
 
     @property
     def receiver(self) -> NetworkEnd:
-        """Where the receiver, or whoever answers, sits."""
+        """Return the network end of the receiver, or of the end that sends answers."""
         return self.place.seat(self.place.hosts - 1, self.place.hosts - 2)
 
     @property
     def max_datagram(self) -> int:
-        """Octets of the largest datagram that needs no fragments of IP."""
+        """Return the octets of the largest datagram that needs no IP fragments."""
         return self.place.mtu - IP_AND_UDP_OCTETS
 
     def as_json(self, **more: object) -> str:
-        """What a program in Python is told."""
+        """Return the job as the JSON argument of a Python peer; `more` adds keys."""
         facts = {
             "size": self.size,
             "rate": self.rate,
@@ -72,17 +80,35 @@ class Job:
         return json.dumps({**facts, **more})
 
 
-class Contender(Protocol):
-    """Somebody who can carry messages along a path."""
+Program: TypeAlias = Callable[[str, Job, bool], list[str]]  # end, job, whether to busy-poll -> command line
 
-    name: str  # short and stable: the JSON and --contenders say it
-    title: str  # for people
-    benchmarks: frozenset[str]  # in which it takes part
-    is_ours: bool
-    spins: bool  # whether its processes use a core whole, whatever they do
 
-    def why_not(self, job: Job) -> str:
-        """Why it cannot do this job here, or empty."""
+def python_peer(module: str, **keys: object) -> Program:
+    """Return the program of a module of `deploy.bench.peers`; `keys` go into its JSON job."""
+
+    def command(end: str, job: Job, is_busy_poll: bool) -> list[str]:
+        facts = job.as_json(busy_poll=is_busy_poll, **keys)
+        return [sys.executable, "-m", f"deploy.bench.peers.{module}", end, facts]
+
+    return command
+
+
+def _always(_: Job) -> str:
+    return ""
+
+
+@attrs.frozen
+class Contender:
+    """Transport with its settings, whose two ends carry messages along a path."""
+
+    name: str  # short and stable: the JSON output and --contenders use it
+    title: str  # for tables and pictures
+    benchmarks: tuple[str, ...]  # in which the contender runs
+    program: Program
+    why_not: Callable[[Job], str] = _always  # the reason why the contender cannot run a job here, or ""
+    is_ours: bool = attrs.field(default=False, kw_only=True)
+    is_busy_poll: bool = attrs.field(default=False, kw_only=True)  # its processes use a whole core at any rate
 
     def command(self, end: str, job: Job) -> list[str]:
-        """The program of one end: "send" and "recv", or "ping" and "pong"."""
+        """Return the command of one end: "send", "recv", "ping" or "pong"."""
+        return self.program(end, job, self.is_busy_poll)

@@ -1,4 +1,7 @@
-"""A network of one host that sends and several that receive, around a switch: each a network namespace."""
+"""Network of one sending host and several receiving hosts around a switch.
+
+Each host is a network namespace.
+"""
 
 from __future__ import annotations
 
@@ -16,39 +19,47 @@ from pgm.errors import ProcessError
 NET = "10.98.0"
 SOURCE_ADDRESS = f"{NET}.1"
 MOST_RECEIVERS = 100
-_FIRST_RECEIVER = 11  # of the addresses
+_FIRST_RECEIVER = 11  # last octet of the first receiver's address
 _BRIDGE = "br0"
 
 
 def receiver_address(number: int) -> str:
-    """Of receiver `number`, counted from 0."""
+    """Return the address of receiver `number`, counted from 0."""
     return f"{NET}.{_FIRST_RECEIVER + number}"
 
 
 @attrs.frozen
 class Lan:
-    """The hosts of a network."""
+    """Hosts of a network around one switch."""
 
     hosts: Hosts
     source: int
     receivers: tuple[int, ...]
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` on a host, for as long as this process lives."""
-        # Without the death signal a daemon would outlive a benchmark that is killed.
+        """Return the command line that runs `command` on a host.
+
+        The command is killed when this process ends.
+        """
+        # Without the death signal, a daemon would outlive a benchmark that is killed.
         return self.hosts.wrap(host, ["setpriv", "--pdeathsig", "KILL", *command])
 
 
 @contextmanager
 def open_lan(receivers: int) -> Iterator[Lan]:
-    """A network for the length of a block. Raises `ProcessError` where there are no namespaces."""
+    """Open a network for the length of a block.
+
+    Raises `ProcessError` if network namespaces are not available.
+    """
     why_not = why_no_namespaces()
     if why_not:
-        raise ProcessError(f"files are sent between network namespaces, and {why_not}", remedy="allow or install them")
+        raise ProcessError(
+            f"the files benchmark needs network namespaces: {why_not}", remedy="allow or install network namespaces"
+        )
     hosts = Hosts()
     try:
         switch = hosts.make_host()
-        # Snooping would ask who is in a group, and nobody here answers before it has given up.
+        # With snooping, the bridge would query for members, and no answer would come in time.
         hosts.run(switch, *f"ip link add {_BRIDGE} type bridge mcast_snooping 0".split())
         hosts.run(switch, *f"ip link set {_BRIDGE} up".split())
         addresses = [SOURCE_ADDRESS, *map(receiver_address, range(receivers))]
@@ -70,8 +81,8 @@ def _join(hosts: Hosts, switch: int, address: str) -> int:
 
 
 def has_joined(pid: int, group: str) -> bool:
-    """Whether somebody on the host of a process is in a group."""
-    # The kernel writes the address as the number that its octets are in memory.
+    """Return whether any socket on the host of a process has joined a group."""
+    # The kernel prints the address as the native integer of its octets in memory.
     wanted = f"{int.from_bytes(ipaddress.ip_address(group).packed, sys.byteorder):08X}"
     try:
         return wanted in Path(f"/proc/{pid}/net/igmp").read_text()

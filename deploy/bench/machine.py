@@ -1,4 +1,4 @@
-"""What this machine is: figures mean nothing without it."""
+"""Description of the machine, without which no figure can be compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-_BUSY_LOAD = 0.5  # processes a processor that were running before the benchmark began
+_BUSY_LOAD = 0.5  # load average for each processor, above which the machine counts as busy
 
 
 def _model() -> str:
@@ -21,7 +21,7 @@ def _model() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """Processor, kernel, interpreter, buffers, and how busy it was."""
+    """Return the processor, kernel, interpreter, buffer limit and load average."""
     return {
         "cpu": _model(),
         "cpus": len(os.sched_getaffinity(0)),
@@ -34,10 +34,10 @@ def describe() -> dict[str, Any]:
     }
 
 
-def complaint(machine: dict[str, Any]) -> str:
-    """Why its figures should not be believed too far, or empty."""
+def load_warning(machine: dict[str, Any]) -> str:
+    """Return a warning about the reliability of figures from this machine, or ""."""
     if machine["load"] > _BUSY_LOAD * machine["cpus"]:
-        return f"this machine is busy with other things (load {machine['load']} on {machine['cpus']} processors): these figures are lower than they could be, and lossless rates most of all"
+        return f"this machine is busy (load {machine['load']} on {machine['cpus']} processors), which lowers all figures, and lossless rates most of all"
     if machine["cpus"] < 2:
-        return "this machine has one processor: sender and receiver share it"
+        return "sender and receiver share the only processor of this machine"
     return ""

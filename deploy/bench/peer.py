@@ -1,4 +1,7 @@
-"""One process of a contender: started, talked to, measured, and ended by closing its standard input."""
+"""Process of a contender, controlled by words on its standard input.
+
+The process ends when its standard input is closed.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,26 @@ from pgm.errors import ProcessError
 from pgm.net.driver.nurseries import open_plain_nursery
 from pgm.units import KIB
 
-_TAIL_LINES = 20  # of what it said on standard error, kept for when it fails
-# CPUCLOCK_SCHED of the kernel: with a process's number, negated, the clock of its CPU time, in ns and not in ticks.
+_TAIL_LINES = 20  # lines of standard error kept for a failure message
+# CPUCLOCK_SCHED of the kernel. Combined with the complement of a process id, CPUCLOCK_SCHED names the clock of that
+# process's CPU time, in ns.
 _SCHEDULED = 2
-_END_S = 5.0  # a process that was told to end and does not is killed
+_END_S = 5.0  # until a process that was told to end is killed
 
 
 @attrs.frozen
 class ProcessUsage:
-    """What a process has used so far."""
+    """CPU time and peak memory that a process has used so far."""
 
     cpu_s: float
     peak_octets: int
 
     @classmethod
     def of(cls, pid: int) -> ProcessUsage:
-        """Of a running process, all its threads together, those that have ended too. Raises `OSError` where it is gone."""
+        """Measure a running process with all its threads, ended threads included.
+
+        Raises `OSError` if the process has ended.
+        """
         cpu_ns = time.clock_gettime_ns(~pid << 3 | _SCHEDULED)
         status = Path(f"/proc/{pid}/status").read_text()
         peak = next((line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")), "0")
@@ -41,7 +48,7 @@ class ProcessUsage:
 
 
 class Peer:
-    """A running process."""
+    """Running process of a contender."""
 
     def __init__(self, name: str, process: trio.Process) -> None:
         self.name = name
@@ -51,13 +58,16 @@ class Peer:
 
     @property
     def usage(self) -> ProcessUsage:
-        """What it has used so far. Raises `ProcessError` if it has ended, since it did not do all that it was to do."""
+        """Return the resources used so far.
+
+        Raises `ProcessError` if the process has ended, because an ended process did not finish its work.
+        """
         if self.process.returncode is not None:
             raise self._failure(f"ended with code {self.process.returncode}")
         return ProcessUsage.of(self.process.pid)
 
     async def tell(self, word: str) -> None:
-        """Say a word. Raises `ProcessError` if nobody listens any more."""
+        """Write a word to the process. Raises `ProcessError` if the process has ended."""
         assert self.process.stdin is not None
         try:
             await self.process.stdin.send_all(f"{word}\n".encode())
@@ -66,32 +76,35 @@ class Peer:
             raise self._failure(f"ended with code {self.process.returncode}") from None
 
     async def until(self, event: str, patience_s: float) -> dict[str, Any]:
-        """Wait until it says this. Raises `ProcessError` when it ends or says nothing for so long."""
+        """Wait for an event of the process and return it.
+
+        Raises `ProcessError` if the process ends first, or after `patience_s` seconds.
+        """
         with trio.move_on_after(patience_s):
-            async for said in self._events:
-                if said["event"] == event:
-                    return said
+            async for message in self._events:
+                if message["event"] == event:
+                    return message
             await self.process.wait()
             raise self._failure(f"ended with code {self.process.returncode}")
         raise self._failure(f"did not say {event!r} within {patience_s:.0f} s")
 
-    def _failure(self, what: str) -> ProcessError:
-        said = "".join(f"\n  {line}" for line in self._tail)
-        return ProcessError(f"{self.name} {what}{said}")
+    def _failure(self, event: str) -> ProcessError:
+        output = "".join(f"\n  {line}" for line in self._tail)
+        return ProcessError(f"{self.name} {event}{output}")
 
     async def watch(self) -> None:
-        """Read what it says until it ends."""
+        """Read the events and error lines of the process until it ends."""
         async with open_plain_nursery() as nursery:
             nursery.start_soon(self._read_errors)
             async with self._send_event:
                 assert self.process.stdout is not None
                 async for line in lines_of(self.process.stdout):
-                    said = object_in(line)
-                    if said is None or "event" not in said:
+                    message = object_in(line)
+                    if message is None or "event" not in message:
                         self._tail.append(line)
                         continue
                     try:
-                        self._send_event.send_nowait(said)
+                        self._send_event.send_nowait(message)
                     except trio.WouldBlock:
                         self._tail.append(line)
 
@@ -101,7 +114,10 @@ class Peer:
             self._tail.append(line)
 
     async def end(self) -> None:
-        """Close its standard input, which ends it, and wait; insist if need be."""
+        """Close the standard input of the process and wait for its end.
+
+        After `_END_S` seconds the process is killed.
+        """
         assert self.process.stdin is not None
         with trio.CancelScope(shield=True):
             await self.process.stdin.aclose()
@@ -114,14 +130,14 @@ class Peer:
 
 @asynccontextmanager
 async def running(name: str, command: Sequence[str], environment: dict[str, str]) -> AsyncIterator[Peer]:
-    """A process for the length of a block."""
+    """Run a process for the length of a block."""
     process = await trio.lowlevel.open_process(
         list(command),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
-        start_new_session=True,  # Ctrl-C is for the benchmark, which ends its processes in order
+        start_new_session=True,  # Ctrl-C reaches the benchmark alone, which ends its processes in order
     )
     peer = Peer(name, process)
     async with open_plain_nursery() as nursery:

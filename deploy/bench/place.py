@@ -1,7 +1,7 @@
-"""Where a benchmark runs: the loopback interface, or hosts that are network namespaces in a row, joined by veth pairs.
+"""Networks for benchmarks: the loopback interface, or network namespaces in a row.
 
-Namespaces are made without privileges, inside one user namespace of our own. Each is held open by a process that ends when
-its standard input does, so nothing is left behind even if this process is killed.
+Veth pairs join the namespaces. All namespaces lie inside one unprivileged user namespace. A process holds each
+namespace open and ends when its standard input closes. No namespace remains even if this process is killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NETS = 200
 
 @attrs.frozen
 class NetworkEnd:
-    """A host's end of a segment."""
+    """One host's address and interface on a segment."""
 
     address: str
     interface: str
@@ -44,33 +44,33 @@ class BenchNetwork(Protocol):
     """Hosts in a row; segment n joins host n and host n + 1."""
 
     kind: str
-    mtu: int  # of the path as the benchmark uses it
+    mtu: int  # of the path, as the benchmark uses it
     hosts: int
 
     def seat(self, host: int, segment: int) -> NetworkEnd:
-        """Where a host sits on a segment that it is on."""
+        """Return the address and interface of a host on one of its segments."""
 
     def network(self, segment: int) -> str:
-        """The CIDR of a segment."""
+        """Return the CIDR network of a segment."""
 
     def group(self, number: int) -> str:
-        """A multicast group of this benchmark's own."""
+        """Return multicast group `number` of this benchmark."""
 
     @property
     def port(self) -> int:
-        """A UDP port of this benchmark's own."""
+        """Return the UDP port of this benchmark."""
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` on a host."""
+        """Return the command line that runs `command` on a host."""
 
     def why_no_losses(self) -> str:
-        """Why the path itself cannot be made to lose packets, or empty."""
+        """Return the reason why this network cannot drop packets, or ""."""
 
     def lose(self, segment: int, share: float, *, whole_trains: bool) -> None:
-        """Lose a share of what goes along a segment: single packets, or trains as a whole."""
+        """Drop a share of the packets on a segment: single packets, or whole trains."""
 
     def udp_statistics(self, host: int) -> dict[str, int]:
-        """The kernel's UDP counters of a host, by name."""
+        """Return the kernel's UDP counters of a host, by name."""
 
 
 def _own_number() -> int:
@@ -84,7 +84,7 @@ def _parse_udp(text: str) -> dict[str, int]:
 
 @attrs.define
 class Loopback:
-    """All hosts are this one; every node has a 127.x address of its own."""
+    """Network inside this machine; each node has a 127.x address of its own."""
 
     mtu: int
     hosts: int = 2
@@ -92,61 +92,65 @@ class Loopback:
     _number: int = attrs.field(factory=_own_number)
 
     def seat(self, host: int, segment: int) -> NetworkEnd:
-        """Where a host sits on a segment that it is on."""
+        """Return the address and interface of a host on one of its segments."""
         return NetworkEnd(f"{self._net(segment)}.{host + 1}", "lo", host)
 
     def network(self, segment: int) -> str:
-        """The CIDR of a segment."""
+        """Return the CIDR network of a segment."""
         return f"{self._net(segment)}.0/24"
 
     def _net(self, segment: int) -> str:
         return f"127.{20 + self._number % _NETS}.{(self._number // _NETS + segment) % 250}"
 
     def group(self, number: int) -> str:
-        """A multicast group of this benchmark's own."""
+        """Return multicast group `number` of this benchmark."""
         return f"239.{196 + number % 50}.{self._number % 250}.{self._number // 250 % 250}"
 
     @property
     def port(self) -> int:
-        """A UDP port of this benchmark's own."""
-        return ports.OF_BENCHMARKS.of(self._number // _NETS)  # another one for the next process with such a net
+        """Return the UDP port of this benchmark."""
+        # Processes with the same 127.x network get different ports.
+        return ports.OF_BENCHMARKS.of(self._number // _NETS)
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` on a host."""
+        """Return `command` unchanged."""
         return list(command)
 
     def why_no_losses(self) -> str:
-        """Why the path itself cannot be made to lose packets, or empty."""
-        return "the loopback interface of this machine is not ours to make lossy; use --path namespaces"
+        """Return the reason why this network cannot drop packets."""
+        return "a benchmark does not drop packets on this machine's loopback interface; use --path namespaces"
 
     def lose(self, segment: int, share: float, *, whole_trains: bool) -> None:
-        """Lose a share of what goes along a segment: single packets, or trains as a whole."""
+        """Raise `ProcessError`: the loopback interface cannot drop packets."""
         raise ProcessError(self.why_no_losses())
 
     def udp_statistics(self, host: int) -> dict[str, int]:
-        """The kernel's UDP counters of a host, by name. Those of everybody on this machine."""
+        """Return the UDP counters of this whole machine, by name."""
         return _parse_udp(Path("/proc/net/snmp").read_text())
 
 
 @functools.cache
 def why_no_namespaces() -> str:
-    """Why namespaces cannot be had here, or empty."""
+    """Return the reason why network namespaces are not available, or ""."""
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         return f"{', '.join(missing)} not found: apt-get install util-linux iproute2"
     script = "ip link add probe0 type veth peer name probe1"
-    made = subprocess.run(["unshare", "-rUn", "sh", "-c", script], capture_output=True, text=True, check=False)
-    return "" if made.returncode == 0 else f"no unprivileged network namespaces here: {made.stderr.strip()}"
+    completed = subprocess.run(["unshare", "-rUn", "sh", "-c", script], capture_output=True, text=True, check=False)
+    return "" if completed.returncode == 0 else f"no unprivileged network namespaces here: {completed.stderr.strip()}"
 
 
 class Hosts:
-    """Network namespaces, each held open by a process of its own."""
+    """Network namespaces, each held open by a process."""
 
     def __init__(self) -> None:
         self._holders: list[subprocess.Popen[bytes]] = []
 
     def make_host(self) -> int:
-        """One more, with nothing but its loopback interface; returns its number."""
+        """Make one more host, with a loopback interface only, and return its number.
+
+        Raises `ProcessError` if the kernel refuses the namespace.
+        """
         host = len(self._holders)
         holding = ["sh", "-c", "echo up; exec cat"]
         command = self.wrap(0, ["unshare", "-n", *holding]) if host else ["unshare", "-rUn", *holding]
@@ -154,26 +158,26 @@ class Hosts:
         self._holders.append(holder)
         assert holder.stdout is not None
         if holder.stdout.readline() != b"up\n":
-            raise ProcessError("no network namespace could be made", remedy="use --path loopback")
+            raise ProcessError("the kernel refused a network namespace", remedy="use --path loopback")
         self.run(host, "ip", "link", "set", "lo", "up")
         return host
 
-    def pair(self, one: int, one_name: str, other: int, other_name: str) -> None:
-        """Join two hosts by a pair of interfaces, which are down and have no addresses yet."""
-        peer = str(self._holders[other].pid)
-        self.run(one, *f"ip link add {one_name} type veth peer name {other_name} netns {peer}".split())
+    def pair(self, first: int, first_name: str, second: int, second_name: str) -> None:
+        """Join two hosts by a veth pair, which is down and has no addresses yet."""
+        peer = str(self._holders[second].pid)
+        self.run(first, *f"ip link add {first_name} type veth peer name {second_name} netns {peer}".split())
 
     def wrap(self, host: int, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` on a host."""
+        """Return the command line that runs `command` on a host."""
         pid = str(self._holders[host].pid)
         return ["nsenter", "-t", pid, "-U", "-n", "--preserve-credentials", *command]
 
     def run(self, host: int, *command: str) -> str:
-        """Run a command on a host; returns what it printed. Raises `ProcessError`."""
-        done = subprocess.run(self.wrap(host, command), capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ProcessError(f"{' '.join(command)}: {done.stderr.strip()}", remedy="use --path loopback")
-        return done.stdout
+        """Run a command on a host and return its output. Raises `ProcessError`."""
+        completed = subprocess.run(self.wrap(host, command), capture_output=True, text=True, check=False)
+        if completed.returncode:
+            raise ProcessError(f"{' '.join(command)}: {completed.stderr.strip()}", remedy="use --path loopback")
+        return completed.stdout
 
     def close(self) -> None:
         """End every namespace."""
@@ -186,7 +190,7 @@ class Hosts:
 
 
 class Namespaces(Hosts):
-    """Hosts in a row, each a network namespace."""
+    """Hosts in a row, each in a network namespace."""
 
     kind = "namespaces"
 
@@ -211,37 +215,38 @@ class Namespaces(Hosts):
             seat = self.seat(host, segment)
             self.run(host, *f"ip address add {seat.address}/24 dev {seat.interface}".split())
             self.run(host, *f"ip link set {seat.interface} mtu {self.mtu} up".split())
-            # Groups without a route of their own go to the host's first segment; our sockets name their interface anyway.
+            # Groups without a route of their own leave through the host's first segment. Sockets of pgm choose their
+            # interface without these routes.
             self.run(host, *f"ip route add 224.0.0.0/4 dev {seat.interface} metric {segment + 1}".split())
             for key in ("all", seat.interface):
                 self.run(host, "sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/{key}/rp_filter")
 
     def seat(self, host: int, segment: int) -> NetworkEnd:
-        """Where a host sits on a segment that it is on."""
+        """Return the address and interface of a host on one of its segments."""
         return NetworkEnd(f"10.99.{segment}.{host + 1}", f"s{segment}h{host}", host)
 
     def network(self, segment: int) -> str:
-        """The CIDR of a segment."""
+        """Return the CIDR network of a segment."""
         return f"10.99.{segment}.0/24"
 
     def group(self, number: int) -> str:
-        """A multicast group of this benchmark's own."""
+        """Return multicast group `number` of this benchmark."""
         return f"239.192.99.{1 + number}"
 
     @property
     def port(self) -> int:
-        """A UDP port of this benchmark's own."""
+        """Return the UDP port of this benchmark."""
         return 23_456
 
     def why_no_losses(self) -> str:
-        """Why the path itself cannot be made to lose packets, or empty."""
+        """Return the reason why this network cannot drop packets, or ""."""
         missing = [tool for tool in _LOSS_TOOLS if shutil.which(tool) is None]
         return f"{', '.join(missing)} not found: apt-get install nftables ethtool" if missing else ""
 
     def lose(self, segment: int, share: float, *, whole_trains: bool) -> None:
-        """Lose a share of what goes along a segment: single packets, or trains as a whole.
+        """Drop a share of the packets on a segment: single packets, or whole trains.
 
-        A rule of the kernel's sees a train as one packet, unless the sender's device takes none.
+        A kernel rule sees a train as one packet, unless segmentation offload of the sender's device is off.
         """
         sender, receiver = self.seat(segment, segment), self.seat(segment + 1, segment)
         state = "on" if whole_trains else "off"
@@ -257,27 +262,34 @@ class Namespaces(Hosts):
             self.run(segment + 1, "nft", rule)
 
     def udp_statistics(self, host: int) -> dict[str, int]:
-        """The kernel's UDP counters of a host, by name."""
+        """Return the kernel's UDP counters of a host, by name."""
         return _parse_udp(Path(f"/proc/{self._holders[host].pid}/net/snmp").read_text())
 
 
 def loss_rule(interface: str, share: float) -> str:
-    """What tells the kernel to lose a share of the datagrams that come in, as finely as shares are read."""
+    """Return the nftables rule that drops a share of incoming datagrams.
+
+    The rule has the resolution of `FRACTIONS`, the resolution of fractions in options.
+    """
     drawn = f"numgen random mod {FRACTIONS} < {round(share * FRACTIONS)}"
     return f"add rule inet loss in iifname {interface} meta l4proto udp {drawn} drop"
 
 
 @contextmanager
 def open_place(path: str, mtu: int, hosts: int = 2) -> Iterator[BenchNetwork]:
-    """A place for the length of a block: "loopback", "namespaces", or "auto", which is namespaces where they can be had."""
-    why_not = why_no_namespaces() if path != "loopback" else "loopback was asked for"
+    """Open a network for the length of a block.
+
+    `path` is "loopback", "namespaces", or "auto". "auto" means namespaces where available, else loopback. Raises
+    `ProcessError` if namespaces are requested and not available.
+    """
+    why_not = why_no_namespaces() if path != "loopback" else "loopback was requested"
     if path == "namespaces" and why_not:
         raise ProcessError(why_not, remedy="use --path loopback")
     if why_not:
         yield Loopback(mtu, hosts)
         return
-    made = Namespaces(mtu, hosts)
+    namespaces = Namespaces(mtu, hosts)
     try:
-        yield made
+        yield namespaces
     finally:
-        made.close()
+        namespaces.close()

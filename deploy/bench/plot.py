@@ -1,4 +1,4 @@
-"""Pictures of the rows, with matplotlib, which is in the extra `bench`."""
+"""Pictures of benchmark rows, drawn with matplotlib from the extra `bench`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from deploy.bench.settings import Row
 from pgm.errors import UsageError
 
-# benchmark -> what is drawn: the figure, its name, what groups the bars
+# benchmark -> key of the drawn figure, label of its axis, key that groups the bars
 DRAWN = {
     "throughput": ("mb_per_s", "MB/s without loss", "size"),
-    "latency": ("p50_us", "round trip, us (p50; the line reaches to p99)", "size"),
+    "latency": ("p50_us", "round trip, us (p50; the line ends at p99)", "size"),
     "repair": ("mb_per_s", "MB/s", "part"),
     "relay": ("mb_per_s", "MB/s without loss", "layout"),
     "messages": ("messages_per_s", "messages/s without loss", "mtu"),
@@ -22,16 +22,17 @@ DRAWN = {
     "idle": ("cpu_share", "share of a core", "contender"),
     "scale": ("cpu_s", "CPU seconds", "receivers"),
 }
-_FAMILIES = {"pgm": "Blues", "raw": "Greys", "openpgm": "Oranges", "zeromq": "Greens", "": "Purples"}  # by title
-# Texts of a vector picture stay texts, and the same figures give the same file.
+# prefix of a title -> colour map
+_FAMILIES = {"pgm": "Blues", "raw": "Greys", "openpgm": "Oranges", "zeromq": "Greens", "": "Purples"}
+# Text in a vector picture stays text, and equal figures give an identical file.
 _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pgm bench"}
 _BEHIND_TEXT = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-_WIDTH, _HEIGHT = 10.0, 4.5  # inches of one picture
-_FILLED = 0.8  # of the room of a group
+_WIDTH, _HEIGHT = 10.0, 4.5  # inches of one benchmark's picture
+_FILLED = 0.8  # share of a group's width that bars fill
 
 
 def require_matplotlib() -> None:
-    """Raise `UsageError` with the remedy where it is missing."""
+    """Raise `UsageError` with the install command if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -41,15 +42,17 @@ def require_matplotlib() -> None:
 
 
 def require_kind(file: Path) -> None:
-    """Raise `UsageError` for a kind of file that cannot be drawn."""
+    """Raise `UsageError` if matplotlib cannot write the file's suffix."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     if file.suffix.removeprefix(".").lower() not in FigureCanvasBase.get_supported_filetypes():
-        raise UsageError(f"{file}: no kind of picture that can be drawn", remedy="name it .png, .svg or .pdf")
+        raise UsageError(
+            f"{file}: matplotlib cannot write this kind of file", remedy="use the suffix .png, .svg or .pdf"
+        )
 
 
 def plot(file: Path, rows: Mapping[str, Sequence[Row]], machine: Mapping[str, Any]) -> None:
-    """Draw a picture for each benchmark, one below the other. Raises `OSError`."""
+    """Draw one picture for each benchmark, one below the other. Raises `OSError`."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -73,14 +76,18 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
     titles = list(dict.fromkeys(row["title"] for row in rows))
     width = _FILLED / max(1, len(titles))
     for number, title in enumerate(titles):
-        found = {row[by]: row for row in rows if row["title"] == title}
-        places = [at + (number - (len(titles) - 1) / 2) * width for at, group in enumerate(groups) if group in found]
-        values = [found[group].get(key) or 0 for group in groups if group in found]
+        row_of_group = {row[by]: row for row in rows if row["title"] == title}
+        places = [
+            at + (number - (len(titles) - 1) / 2) * width for at, group in enumerate(groups) if group in row_of_group
+        ]
+        values = [row_of_group[group].get(key) or 0 for group in groups if group in row_of_group]
         bars = axis.bar(places, values, width, label=title, color=_colour(title, titles))
         axis.bar_label(bars, [_value(value) for value in values], fontsize=7, padding=1, bbox=_BEHIND_TEXT)
-        for place, group in zip(places, [group for group in groups if group in found], strict=True):
+        for place, group in zip(places, [group for group in groups if group in row_of_group], strict=True):
             if benchmark == "latency":
-                axis.plot([place, place], [found[group]["p50_us"], found[group]["p99_us"]], color="black", lw=1)
+                axis.plot(
+                    [place, place], [row_of_group[group]["p50_us"], row_of_group[group]["p99_us"]], color="black", lw=1
+                )
     axis.set_xticks(range(len(groups)), [label(group, by) for group in groups])
     axis.set_ylabel(name)
     axis.set_title(benchmark, loc="left")
@@ -93,25 +100,27 @@ def _bars(axis: Any, benchmark: str, rows: Sequence[Row]) -> None:
 
 
 def _colour(title: str, titles: Sequence[str]) -> Any:
-    """A shade of its family's colour, so that ours are told from the others at a glance."""
+    """Return the title's shade of its family's colour map."""
     import matplotlib
 
     def is_of(prefix: str, other: str) -> bool:
         return other.lower().startswith(prefix)
 
     prefix = next(prefix for prefix in _FAMILIES if is_of(prefix, title))
-    family = [other for other in titles if next(one for one in _FAMILIES if is_of(one, other)) == prefix]
+    family = [
+        other for other in titles if next(candidate for candidate in _FAMILIES if is_of(candidate, other)) == prefix
+    ]
     shade = 0.85 - 0.5 * family.index(title) / max(1, len(family) - 1)
     return matplotlib.colormaps[_FAMILIES[prefix]](shade)
 
 
 def _value(value: float) -> str:
-    """Three digits of it."""
+    """Format a value with three significant digits, or as an integer from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def label(group: object, by: str) -> str:
-    """What stands below the bars of a group: of what `by` says that it is."""
+    """Return the label below a group of bars; `by` is the key that groups the bars."""
     if not isinstance(group, int):
         return str(group)
     return f"{group:,} octets" if by in ("size", "mtu") else f"{group:,}"

@@ -1,4 +1,7 @@
-"""Rows beside each other: the figures that do not move between machines."""
+"""Ratios between contenders.
+
+Ratios vary less between machines than absolute figures.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,26 @@ _OURS = {one.name for one in CONTENDERS if one.is_ours} | {one.name for one in F
 
 
 def ratios_of(rows: Iterable[Row], key: str, by: str = "size") -> Ratios:
-    """For each size, what each of ours is as a multiple of each of the others: `{"1400": {"ours-trio/openpgm": 6.1}}`."""
+    """Return the ratio of each of pgm's rows to each other row, by group.
+
+    Rows are grouped by the value of `by`. Example: `{"1400": {"ours-trio/openpgm": 6.1}}`.
+    """
     groups: dict[str, list[Row]] = {}
     for row in rows:
         if row.get(key):
             groups.setdefault(str(row[by]), []).append(row)
-    return {group: found for group, members in groups.items() if (found := _of_group(members, key))}
+    return {group: group_ratios for group, members in groups.items() if (group_ratios := _group_ratios(members, key))}
 
 
-def part_of(one: float, other: float) -> float | None:
-    """One figure as a share of another; None where there is nothing of the other."""
-    return round(one / other, 3) if other else None
+def part_of(figure: float, reference: float) -> float | None:
+    """Return `one` as a share of `other`, or None if `other` is 0."""
+    return round(figure / reference, 3) if reference else None
 
 
-def _of_group(rows: Sequence[Row], key: str) -> dict[str, float]:
-    found = {}
+def _group_ratios(rows: Sequence[Row], key: str) -> dict[str, float]:
+    ratios = {}
     for ours in rows:
         for other in rows:
             if ours["contender"] in _OURS and other["contender"] not in _OURS:
-                found[f"{ours['contender']}/{other['contender']}"] = round(ours[key] / other[key], 3)
-    return found
+                ratios[f"{ours['contender']}/{other['contender']}"] = round(ours[key] / other[key], 3)
+    return ratios

@@ -1,4 +1,7 @@
-"""The lossless maximum: the highest rate at which nothing is lost, found by bisection and confirmed."""
+"""Search for the lossless maximum: the highest rate without loss.
+
+The search bisects, then confirms the rate by consecutive runs.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +13,46 @@ import trio
 
 from deploy.bench.trial import TrialResult
 
-_MOST_STEPS = 12  # of the bisection: from a rate ten times too high to a hundredth of it
-_MOST_RETREATS = 12  # rates that were found and then not confirmed
-REACHED = 0.97  # of a rate: below it the sender did not send that fast
+_MOST_STEPS = 12  # of the bisection: enough from a rate ten times too high to a hundredth of that rate
+_MOST_RETREATS = 12  # rates that bisection accepted and confirmation rejected
+REACHED = 0.97  # share of the requested rate that the sender must reach
 _MOST_MISSES = 2
 _STEP_BACK = 0.93
 _STEP_ON = 1.5
-_LEAST_SHARE = 1 / 4096  # of what a sender can send: a contender that loses even there has no lossless rate
-_PLAIN = 0.1  # of all messages: who loses more was not stalled once by the machine, but is too slow
+_LEAST_SHARE = 1 / 4096  # of the sender's fastest rate; a contender that loses even at this share has no lossless rate
+_HEAVY_LOSS = 0.1  # share of lost messages above which a stall of the machine cannot be the reason
 
-Run = Callable[[float], Awaitable[TrialResult]]  # a trial at so many messages a second, 0 for as fast as it goes
+# Runs one trial at a rate in messages a second. A rate of 0 means as fast as possible.
+Run = Callable[[float], Awaitable[TrialResult]]
 
 
 @attrs.frozen
 class Maximum:
-    """What the search found."""
+    """Result of a search."""
 
-    runs: list[TrialResult]  # in a row, at the highest lossless rate; empty if there was none
-    too_fast: TrialResult | None  # at the lowest rate that was too much
+    runs: list[TrialResult]  # consecutive, at the highest lossless rate; empty if no rate was lossless
+    too_fast: TrialResult | None  # the trial with the lowest rate that caused loss
     trials: int
-    stumbles: int = 0  # trials at the highest lossless rate that were not whole, before those in a row
+    stumbles: int = 0  # failed trials at the highest lossless rate before the consecutive good runs
 
     @property
     def median(self) -> TrialResult | None:
-        """The run with the median rate."""
+        """Return the run with the median rate."""
         if not self.runs:
             return None
-        middle = statistics.median_low(one.messages_per_s for one in self.runs)
-        return next(one for one in self.runs if one.messages_per_s == middle)
+        middle = statistics.median_low(run.messages_per_s for run in self.runs)
+        return next(run for run in self.runs if run.messages_per_s == middle)
 
 
 @attrs.define
 class RateSearch:
-    """One contender's search. `precision` is the width of the last interval as a share of the rate; with 1 any rate will do.
+    """Rate search of one contender.
 
-    A rate is too fast when a second trial at it is not whole either, or when the first lost more than a stall explains:
-    machines are stopped for milliseconds now and then, and one such stop must not decide about a contender.
+    `precision` is the width of the last interval as a share of the rate. With a precision of 1 the first lossless rate
+    is enough.
+
+    A rate is too fast if two trials at this rate fail. One trial decides alone if it lost more than a stall explains.
+    Machines stall for milliseconds now and then, and one stall must not decide the result.
     """
 
     run: Run
@@ -53,11 +60,14 @@ class RateSearch:
     precision: float
     before_confirming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     trials: int = 0
-    _flawed: list[TrialResult] = attrs.field(factory=list)
+    _failures: list[TrialResult] = attrs.field(factory=list)
     _too_fast: TrialResult | None = None
 
     async def maximum(self) -> Maximum:
-        """Find it: flat out, then by rates, then above what was sent flat out, which is not always the most that can be sent."""
+        """Search the maximum: without pacing first, then paced rates by bisection.
+
+        The search continues above the unpaced rate, because pacing can allow more than an unpaced sender reaches.
+        """
         first = await self._try(0.0)
         high, low = first.offered_per_s, 0.0
         guess = min(first.messages_per_s, high) * 0.9
@@ -65,11 +75,9 @@ class RateSearch:
         if first.is_whole:
             low, good = high, first
         else:
-            self._note(first)
+            self._note_too_fast(first)
         steps = missed = 0
-        is_limit = (
-            False  # of what is sent flat out: a source that adapts sends less then than by a rate that all can bear
-        )
+        is_limit = False  # a source that adapts can send less without pacing than at a paced rate
         while steps < _MOST_STEPS:
             is_beyond = low > 0 and high - low <= self.precision * high
             if is_beyond and (is_limit or self.precision >= 1):
@@ -80,12 +88,12 @@ class RateSearch:
             if steps == 0 and low < guess < high:
                 rate = guess
             steps += 1
-            outcome = await self._judged(rate)
+            outcome = await self._try_twice(rate)
             if outcome.is_whole:
                 good = outcome if good is None or outcome.messages_per_s > good.messages_per_s else good
                 if outcome.offered_per_s >= REACHED * rate:
                     low = rate
-                else:  # the sender was held up, so nothing is known of this rate
+                else:  # the sender was too slow, so the trial says nothing about this rate
                     low, missed = max(low, outcome.offered_per_s), missed + 1
                     if is_beyond or missed == _MOST_MISSES:
                         break
@@ -93,68 +101,74 @@ class RateSearch:
                 break
             else:
                 high, is_limit = rate, True
-        return await self._settle(good)
+        return await self._confirm_at_or_below(good)
 
-    async def _settle(self, good: TrialResult | None) -> Maximum:
-        """Confirm a rate that was good once, or a lower one."""
+    async def _confirm_at_or_below(self, good: TrialResult | None) -> Maximum:
+        """Confirm a rate that was lossless once, or a lower rate."""
         await self.before_confirming()
         for _ in range(_MOST_RETREATS if good is not None else 0):
             assert good is not None
             confirmed = await self._confirm(good)
             if confirmed:
-                stumbles = sum(one.rate == good.rate for one in self._flawed)
+                stumbles = sum(failure.rate == good.rate for failure in self._failures)
                 return Maximum(confirmed, self._limit_above(good), self.trials, stumbles)
             least = (good.rate or good.offered_per_s) * _LEAST_SHARE
             rate = (good.rate or good.offered_per_s) * _STEP_BACK
-            good = await self._judged(rate)
+            good = await self._try_twice(rate)
             while not good.is_whole and rate > least and self.trials < 10 * _MOST_STEPS:
                 rate *= _STEP_BACK
-                good = await self._judged(rate)
+                good = await self._try_twice(rate)
         return Maximum([], self._too_fast, self.trials)
 
     async def _confirm(self, good: TrialResult) -> list[TrialResult]:
-        """As many good runs in a row as are wanted, or none. Once they may begin anew."""
-        found = [good]
-        while len(found) < self.runs:
+        """Return `runs` consecutive lossless trials, or none.
+
+        One failed trial is forgiven, and the count starts again.
+        """
+        runs = [good]
+        while len(runs) < self.runs:
             outcome = await self._try(good.rate)
             if outcome.is_whole:
-                found.append(outcome)
-            elif _is_plain(outcome) or sum(one.rate == good.rate for one in self._flawed) > 1:
-                self._note(outcome)
+                runs.append(outcome)
+            elif _is_heavy_loss(outcome) or sum(failure.rate == good.rate for failure in self._failures) > 1:
+                self._note_too_fast(outcome)
                 return []
             else:
-                found = []
-        return found
+                runs = []
+        return runs
 
-    async def _judged(self, rate: float) -> TrialResult:
-        """A trial; a second one where the first was not whole and that may have been the machine."""
+    async def _try_twice(self, rate: float) -> TrialResult:
+        """Run a trial, and repeat it if a stall may explain its failure."""
         outcome = await self._try(rate)
-        if not outcome.is_whole and not _is_plain(outcome):
+        if not outcome.is_whole and not _is_heavy_loss(outcome):
             outcome = await self._try(rate)
         if not outcome.is_whole:
-            self._note(outcome)
+            self._note_too_fast(outcome)
         return outcome
 
     async def _try(self, rate: float) -> TrialResult:
         self.trials += 1
         outcome = await self.run(rate)
         if not outcome.is_whole:
-            self._flawed.append(outcome)
+            self._failures.append(outcome)
         return outcome
 
     def _limit_above(self, good: TrialResult) -> TrialResult | None:
-        """What was too fast, if that was more than this."""
-        known = self._too_fast
-        is_above = known is not None and (known.rate or known.offered_per_s) > good.offered_per_s
-        return known if good.rate and is_above else None
+        """Return the lowest rate that was too fast, if it is above the good rate."""
+        too_fast = self._too_fast
+        is_above = too_fast is not None and (too_fast.rate or too_fast.offered_per_s) > good.offered_per_s
+        return too_fast if good.rate and is_above else None
 
-    def _note(self, outcome: TrialResult) -> None:
-        """A rate that is too fast: the lowest is told of."""
-        known = self._too_fast
-        if known is None or not known.rate or 0 < outcome.rate < known.rate:
+    def _note_too_fast(self, outcome: TrialResult) -> None:
+        """Record a failed trial; the one with the lowest rate is kept."""
+        too_fast = self._too_fast
+        if too_fast is None or not too_fast.rate or 0 < outcome.rate < too_fast.rate:
             self._too_fast = outcome
 
 
-def _is_plain(outcome: TrialResult) -> bool:
-    """Whether so much was lost that no second trial is needed."""
-    return outcome.lost > _PLAIN * outcome.sent
+def _is_heavy_loss(outcome: TrialResult) -> bool:
+    """Return whether the loss is too large for a stall of the machine.
+
+    A loss of this size needs no second trial.
+    """
+    return outcome.lost > _HEAVY_LOSS * outcome.sent

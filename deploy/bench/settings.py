@@ -1,4 +1,4 @@
-"""What a run of `pgm bench` was asked to do, and where its progress and its rows go."""
+"""Options of one `pgm bench` run, with the outputs for progress and rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import attrs
 
 from deploy.bench.contender import Contender, Job
-from deploy.bench.contenders.registry import chosen
+from deploy.bench.contenders.registry import select_contenders
 from deploy.bench.place import ETHERNET_MTU, JUMBO_MTU, BenchNetwork
 from pgm.parameters import Parameters
 
 Row = dict[str, Any]
 
 SIZES = (70, 1400, 8192, 1_000_000)
-_LARGEST_ON_ETHERNET = 1472 - 24  # octets of a message that fits a packet there
+_LARGEST_ON_ETHERNET = 1472 - 24  # largest message, in octets, that fits one packet with an MTU of 1500
 
 
 @attrs.frozen
 class BenchSettings:
-    """The options of the command."""
+    """Options of the command."""
 
     seconds: float = 5.0
     runs: int = 3
@@ -40,26 +40,29 @@ class BenchSettings:
     rates: tuple[int, ...] = (125_000, 12_500_000, 125_000_000, 500_000_000)  # octets a second
     uftp_rates: tuple[int, ...] = (10**8, 2 * 10**8, 4 * 10**8)  # octets a second
     folder: Path = Path("/tmp")  # for files of this run
-    say: Callable[[str], None] = print  # a line of progress
-    emit: Callable[[Row], None] = lambda _row: None  # a row that is complete
+    say: Callable[[str], None] = print  # prints a line of progress
+    emit: Callable[[Row], None] = lambda _row: None  # prints a complete row
 
     def contenders_of(self, benchmark: str) -> list[Contender]:
-        """Who takes part. Raises `UsageError`."""
-        return chosen(benchmark, self.contenders)
+        """Return the contenders of a benchmark. Raises `UsageError`."""
+        return select_contenders(benchmark, self.contenders)
 
     def job(self, place: BenchNetwork, size: int, **more: Any) -> Job:
-        """A job with the buffers and the window of this run."""
+        """Return a job with the buffers and the window of this run."""
         return Job(
             place, size, seconds=self.seconds, rcvbuf=self.rcvbuf, sndbuf=self.rcvbuf, window=self.window, **more
         )
 
 
 def mtu_of(size: int) -> int:
-    """The MTU of the path on which messages of a size are measured."""
+    """Return the MTU of the path for messages of `size` octets."""
     return ETHERNET_MTU if size <= _LARGEST_ON_ETHERNET else JUMBO_MTU
 
 
 def allowed_buffer(asked: int) -> int:
-    """What the kernel grants everybody of a socket buffer, so that all contenders get the same."""
+    """Return the socket buffer that any process gets, at most `asked`.
+
+    All contenders get the same buffer.
+    """
     limits = [int(Path(f"/proc/sys/net/core/{name}").read_text()) for name in ("rmem_max", "wmem_max")]
     return min(asked, *limits)

@@ -1,4 +1,4 @@
-"""Topology files that benchmarks make for themselves."""
+"""Topology files that benchmarks write."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from deploy.bench.place import BenchNetwork
 from pgm.units import format_rate
 
-_RATE = 125_000_000  # octets a second; senders are told another when they open
+_RATE = 125_000_000  # octets a second; benchmarks set the actual rate when they open a source
 _RECEIVERS_OF_SUBNET = 50
 _SUBNETS_OF_REGION = 10
-MOST_SIMULATED = 100_000  # receivers: relays of more regions would outgrow the network of the source
+MOST_SIMULATED = 100_000  # receivers; relays of more regions would exceed the source's network
 
 _HEAD = """\
 version = 1
@@ -67,13 +67,16 @@ def _segments(place: BenchNetwork, count: int) -> str:
 
 
 def chain(folder: Path, place: BenchNetwork, role: str, buffer: int) -> Path:
-    """A source, a relay of a role (or none, if empty) and a receiver in a row; on two hosts, or three with a relay."""
+    """Write a source, an optional relay and a receiver in a row, and return the file.
+
+    `role` is the relay's role; an empty role means no relay. The row needs two hosts, or three with a relay.
+    """
     last = place.hosts - 2
     parent = "relay" if role else "source"
     text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, place.hosts - 1)
     text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
     if role:
-        # The path is measured with its memory in use, as the source's is.
+        # The repairer fills its memory before the measurement, as the source does.
         warm = 'warm_bytes = "256MiB", ' if role == "repairer" else ""
         text += _RELAY.format(
             name="relay",
@@ -87,11 +90,14 @@ def chain(folder: Path, place: BenchNetwork, role: str, buffer: int) -> Path:
         )
     address = f'address = "{place.seat(place.hosts - 1, last).address}"\n'
     text += _RECEIVER.format(name="receiver", segment=f"segment-{last}", parent=parent, more=address)
-    return _written(folder / f"chain-{role or 'direct'}.toml", text)
+    return _write(folder / f"chain-{role or 'direct'}.toml", text)
 
 
 def one_of_each(folder: Path, place: BenchNetwork) -> Path:
-    """A source, an aggregator, a repairer and a receiver on two segments; on four hosts of the loopback interface."""
+    """Write a source, an aggregator, a repairer and a receiver, and return the file.
+
+    The two segments need four hosts of the loopback interface.
+    """
     text = _HEAD.format(rate=format_rate(_RATE), window="1s") + _segments(place, 2)
     text += _SOURCE.format(segment="segment-0", address=place.seat(0, 0).address)
     text += _RELAY.format(
@@ -107,11 +113,14 @@ def one_of_each(folder: Path, place: BenchNetwork) -> Path:
     text += _ON_LAN.format(segment="segment-1", address=place.seat(2, 1).address, parent="aggregator")
     address = f'address = "{place.seat(3, 1).address}"\n'
     text += _RECEIVER.format(name="receiver", segment="segment-1", parent="aggregator", more=address)
-    return _written(folder / "one-of-each.toml", text)
+    return _write(folder / "one-of-each.toml", text)
 
 
 def three_tiers(folder: Path, receivers: int) -> Path:
-    """A source, regions behind relays, subnets of fifty receivers behind relays of theirs. For the simulator only."""
+    """Write a source, regions and subnets, each behind a relay, and return the file.
+
+    A subnet has up to fifty receivers. The topology is for the simulator only.
+    """
     subnets = -(-receivers // _RECEIVERS_OF_SUBNET)
     regions = -(-subnets // _SUBNETS_OF_REGION)
     parts = [_HEAD.format(rate="80Mbit/s", window="30s")]
@@ -133,11 +142,11 @@ def three_tiers(folder: Path, receivers: int) -> Path:
         more = f'count = {count}\naddresses = "{net}.100-{net}.{99 + count}"\n'
         receiver = _RECEIVER.format(name=f'"receiver-{subnet}-*"', segment=name, parent=f"relay-{name}", more=more)
         parts.append(receiver)
-    return _written(folder / f"three-tiers-{receivers}.toml", "".join(parts))
+    return _write(folder / f"three-tiers-{receivers}.toml", "".join(parts))
 
 
 def _tier(name: str, group: str, net: str, up: str, up_address: str, parent: str) -> str:
-    """A segment and the repairer that relays to it."""
+    """Return a segment and the repairer that relays to it."""
     segment = _SEGMENT.format(name=name, group=group, port=3056, network=f"{net}.0/24")
     return segment + _RELAY.format(
         name=f"relay-{name}",
@@ -151,6 +160,6 @@ def _tier(name: str, group: str, net: str, up: str, up_address: str, parent: str
     )
 
 
-def _written(file: Path, text: str) -> Path:
+def _write(file: Path, text: str) -> Path:
     file.write_text(text)
     return file

@@ -1,4 +1,4 @@
-"""One trial: a sender's and a receiver's process on a path, and what came of it."""
+"""One trial: a sender process and a receiver process on a path, and their result."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import attrs
 from deploy.bench.contender import Contender, Job
 from deploy.bench.peer import Peer, ProcessUsage, running
 
-_START_S = 30.0  # an interpreter with numpy and trio on a busy machine
-_SPARE_S = 30.0  # beyond the time that sending or receiving should take
-_KEPT_UP = 0.95  # of the rate offered must reach the receiver as it is sent
+_START_S = 30.0  # start of an interpreter with numpy and trio on a busy machine
+_SPARE_S = 30.0  # beyond the expected duration of sending or receiving
+_KEPT_UP = 0.95  # share of the offered rate that the receiver must reach
 _SLACK_S = 0.05
 
 
 @attrs.frozen
 class PeerResult:
-    """What one process did and used during a trial."""
+    """Report and resources of one process in a trial."""
 
-    said: dict[str, Any]
+    report: dict[str, Any]
     cpu_s: float
     peak_octets: int
 
 
 @attrs.frozen
 class TrialResult:
-    """One trial. The figures are the receiver's."""
+    """Result of one trial, as the receiver saw it."""
 
     size: int
-    rate: float  # messages a second asked for, 0 for as fast as it goes
+    rate: float  # requested messages a second; 0 means as fast as possible
     sent: int
     received: int
     disordered: int
@@ -43,48 +43,48 @@ class TrialResult:
     sender: PeerResult
     receiver: PeerResult
     kernel_drops: int
-    datagrams: int  # that the receiver's host took in, 0 where others share it
+    datagrams: int  # received by the receiver's host; 0 if other programs share the host's counter
 
     @property
     def lost(self) -> int:
-        """Messages that never came."""
+        """Return the number of messages that did not arrive."""
         return self.sent - self.received
 
     @property
     def messages_per_s(self) -> float:
-        """At the receiver."""
+        """Return the rate at the receiver."""
         return self.received / self.seconds if self.seconds else 0.0
 
     @property
     def offered_per_s(self) -> float:
-        """At the sender."""
+        """Return the rate at the sender."""
         return self.sent / self.send_s if self.send_s else 0.0
 
     @property
     def mb_per_s(self) -> float:
-        """Payload at the receiver, in units of 10^6 octets."""
+        """Return the payload rate at the receiver, in units of 10^6 octets."""
         return self.messages_per_s * self.size / 1e6
 
     @property
     def packets(self) -> int:
-        """Packets that carried it, 0 if nobody knows."""
-        return int(self.receiver.said.get("packets", self.datagrams))
+        """Return the packets that carried the messages, or 0 if unknown."""
+        return int(self.receiver.report.get("packets", self.datagrams))
 
     @property
     def repaired(self) -> int | None:
-        """Packets that were lost on the way and came all the same; None if nobody knows."""
-        found: int | None = self.receiver.said.get("repaired")
-        return found
+        """Return the lost packets that were repaired, or None if unknown."""
+        repaired: int | None = self.receiver.report.get("repaired")
+        return repaired
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything came, in order and unharmed, while it was sent."""
+        """Return whether all messages arrived in order, undamaged, and at the rate sent."""
         is_right = not (self.lost or self.disordered or self.damaged)
         return is_right and self.seconds <= self.send_s / _KEPT_UP + _SLACK_S
 
     @property
     def flaw(self) -> str:
-        """What was wrong with it, or empty."""
+        """Return the reason why the trial failed, or ""."""
         if self.lost:
             return f"{self.lost:,} of {self.sent:,} messages lost"
         if self.disordered or self.damaged:
@@ -93,7 +93,10 @@ class TrialResult:
 
 
 def environment() -> dict[str, str]:
-    """Of the processes: they find this package wherever it was started from."""
+    """Return the environment of peer processes.
+
+    The processes can import this package from any working folder.
+    """
     root = str(Path(__file__).resolve().parents[2])
     known = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{root}:{known}" if known else root}
@@ -101,7 +104,11 @@ def environment() -> dict[str, str]:
 
 @asynccontextmanager
 async def pair(contender: Contender, job: Job, ends: tuple[str, str]) -> AsyncIterator[tuple[Peer, Peer]]:
-    """The two processes of a contender, both ready: whoever sends or asks, and whoever receives or answers."""
+    """Run both processes of a contender for the length of a block.
+
+    `ends` names the sending end first ("send" or "ping"), then the receiving end. Both processes are ready when the
+    block begins. Raises `ProcessError`.
+    """
     first, second = ends
     far = job.place.wrap(job.receiver.host, contender.command(second, job))
     near = job.place.wrap(job.sender.host, contender.command(first, job))
@@ -113,7 +120,7 @@ async def pair(contender: Contender, job: Job, ends: tuple[str, str]) -> AsyncIt
 
 
 async def transfer(contender: Contender, job: Job) -> TrialResult:
-    """Send from one process to another. Raises `ProcessError`."""
+    """Send from one process to another and return the result. Raises `ProcessError`."""
     async with pair(contender, job, ("send", "recv")) as (sender, receiver):
         await receiver.until("hears", _START_S)
         before = [sender.usage, receiver.usage]
@@ -122,25 +129,25 @@ async def transfer(contender: Contender, job: Job) -> TrialResult:
         sent = await sender.until("sent", job.seconds * 2 + _SPARE_S)
         after_sending = sender.usage
         await receiver.tell(f"expect {sent['messages']}")
-        got = await receiver.until("result", job.seconds * 4 + job.quiet_s + _SPARE_S)
+        result = await receiver.until("result", job.seconds * 4 + job.quiet_s + _SPARE_S)
         after = receiver.usage
         udp = job.place.udp_statistics(job.receiver.host)
-        seen = {key: udp[key] - udp_before[key] for key in ("InDatagrams", "RcvbufErrors")}
+        counts = {key: udp[key] - udp_before[key] for key in ("InDatagrams", "RcvbufErrors")}
         return TrialResult(
             size=job.size,
             rate=job.rate,
             sent=sent["messages"],
-            received=got["messages"],
-            disordered=got.get("disordered", 0),
-            damaged=got.get("damaged", 0),
-            seconds=max(0, got["last_ns"] - got["first_ns"]) / 1e9,
+            received=result["messages"],
+            disordered=result.get("disordered", 0),
+            damaged=result.get("damaged", 0),
+            seconds=max(0, result["last_ns"] - result["first_ns"]) / 1e9,
             send_s=sent["seconds"],
-            sender=_role(sent, before[0], after_sending),
-            receiver=_role(got, before[1], after),
-            kernel_drops=got.get("kernel_drops") or seen["RcvbufErrors"],
-            datagrams=0 if job.place.kind == "loopback" else seen["InDatagrams"],
+            sender=_peer_result(sent, before[0], after_sending),
+            receiver=_peer_result(result, before[1], after),
+            kernel_drops=result.get("kernel_drops") or counts["RcvbufErrors"],
+            datagrams=0 if job.place.kind == "loopback" else counts["InDatagrams"],
         )
 
 
-def _role(said: dict[str, Any], before: ProcessUsage, after: ProcessUsage) -> PeerResult:
-    return PeerResult(said, after.cpu_s - before.cpu_s, after.peak_octets)
+def _peer_result(report: dict[str, Any], before: ProcessUsage, after: ProcessUsage) -> PeerResult:
+    return PeerResult(report, after.cpu_s - before.cpu_s, after.peak_octets)

@@ -1,7 +1,7 @@
-"""Searches that take turns, so that what a machine does to one of them it does to all.
+"""Interleaved rate searches.
 
-A machine shares its processors with others and is faster now than in two minutes. Contenders that are measured one behind
-the other may each be measured on another machine, as it were, and a ratio of the two says nothing.
+Contenders alternate trial by trial, so that a slow period of the machine affects all of them. The speed of a shared
+machine changes within minutes. Consecutive searches would compare contenders under different conditions.
 """
 
 from __future__ import annotations
@@ -19,60 +19,66 @@ T = TypeVar("T")
 
 
 @attrs.define
-class _Turns:
-    """Who searches, and whose turn it is."""
+class _SharedTurns:
+    """State shared by interleaved searches."""
 
     searching: int
-    turn: trio.Lock = attrs.field(factory=trio.Lock)  # first come, first served: so all come by turns
-    _found: trio.Event = attrs.field(factory=trio.Event)
+    turn: trio.Lock = attrs.field(factory=trio.Lock)  # fair: searches get the lock in the order of their requests
+    _all_done: trio.Event = attrs.field(factory=trio.Event)
 
     def leave(self) -> None:
-        """One searches no more."""
+        """Mark one search as complete."""
         self.searching -= 1
         if not self.searching:
-            self._found.set()
+            self._all_done.set()
 
-    async def all_found(self) -> None:
-        """Wait until nobody searches."""
-        await self._found.wait()
+    async def all_complete(self) -> None:
+        """Wait until all searches are complete."""
+        await self._all_done.wait()
 
 
 @attrs.define
 class Searcher:
-    """One of those who take turns."""
+    """One of the interleaved searches."""
 
-    _turns: _Turns
+    _turns: _SharedTurns
     _is_searching: bool = True
 
     def trial(self) -> AbstractAsyncContextManager[None]:
-        """The time of one trial."""
+        """Return the lock that one trial holds."""
         return self._turns.turn
 
-    async def found(self) -> None:
-        """Called with a rate that is to be confirmed: waits for the others, so that all are confirmed side by side."""
+    async def on_rate_found(self) -> None:
+        """Wait for the other searches before a rate is confirmed.
+
+        All rates are then confirmed in the same period.
+        """
         self.leave()
-        await self._turns.all_found()
+        await self._turns.all_complete()
 
     def leave(self) -> None:
-        """The others need not wait any more. Leaving twice is leaving once."""
+        """Stop making the other searches wait. A second call does nothing."""
         if self._is_searching:
             self._is_searching = False
             self._turns.leave()
 
 
-async def by_turns(searches: Sequence[Callable[[Searcher], Awaitable[T]]]) -> list[T]:
-    """What each of them returns, in their order. Trials run one at a time, by turns; an error of one ends all."""
-    turns = _Turns(len(searches))
-    found: dict[int, T] = {}
+async def run_interleaved(searches: Sequence[Callable[[Searcher], Awaitable[T]]]) -> list[T]:
+    """Run searches interleaved and return their results in order.
 
-    async def one(number: int) -> None:
+    One trial runs at a time. An error of one search cancels all.
+    """
+    turns = _SharedTurns(len(searches))
+    results: dict[int, T] = {}
+
+    async def run_search(number: int) -> None:
         searcher = Searcher(turns)
         try:
-            found[number] = await searches[number](searcher)
+            results[number] = await searches[number](searcher)
         finally:
             searcher.leave()
 
     async with open_plain_nursery() as nursery:
         for number in range(len(searches)):
-            nursery.start_soon(one, number)
-    return [found[number] for number in range(len(searches))]
+            nursery.start_soon(run_search, number)
+    return [results[number] for number in range(len(searches))]

@@ -1,4 +1,4 @@
-"""The rows of a benchmark as a table, with what each contender is beside ours."""
+"""Tables of a benchmark's rows and of the ratios to other contenders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deploy.terminal.tables import TableColumn, table
 
 @attrs.frozen
 class Field:
-    """A column and how its cells are written."""
+    """Column with the function that writes its cells."""
 
     heading: str
     write: Callable[[Row], str]
@@ -22,7 +22,10 @@ class Field:
 
 
 def number(key: str, form: str = ",.0f") -> Callable[[Row], str]:
-    """A figure of the row, empty where it has none."""
+    """Return a writer for the figure `key`.
+
+    The cell of a row without this figure is empty.
+    """
 
     def write(row: Row) -> str:
         value = row.get(key)
@@ -32,7 +35,7 @@ def number(key: str, form: str = ",.0f") -> Callable[[Row], str]:
 
 
 def of_roles(key: str, form: str, scale: float = 1.0) -> Callable[[Row], str]:
-    """A figure of each role, with slashes between them."""
+    """Return a writer for the figures of each role, separated by slashes."""
 
     def write(row: Row) -> str:
         return " / ".join(format(value * scale, form) for value in row.get(key, {}).values())
@@ -41,13 +44,13 @@ def of_roles(key: str, form: str, scale: float = 1.0) -> Callable[[Row], str]:
 
 
 def _cpu_of_element(row: Row) -> str:
-    """What it takes beside others, and the most that it may."""
+    """Return the relative CPU time of an element, and its limit."""
     limits = row.get("cpu_limit", {})
-    return ", ".join(f"{row[key]:.2f} {_CPU_OF[key]}, {most:g} at most" for key, most in limits.items())
+    return ", ".join(f"{row[key]:.2f} {_CPU_OF[key]}, {most:g} allowed" for key, most in limits.items())
 
 
 _CPU_OF = {"cpu_of_ends": "of both ends", "cpu_of_receiver": "of the receiver"}
-_GROUPED = {"size": "octets", "part": "with", "mtu": "MTU"}  # what the rows of a comparison differ by
+_GROUPED = {"size": "octets", "part": "with", "mtu": "MTU"}  # headings for the keys that group the rows
 _BY_SIZE = Field("octets", number("size"))
 _CPU = Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f"), 2)
 _MEMORY = Field("MB of memory", of_roles("peak_bytes", ".0f", 1e-6), 3)
@@ -75,8 +78,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("p50", number("p50_us", ",.1f")),
         Field("p99", number("p99_us", ",.1f")),
         Field("p99.9", number("p999_us", ",.1f")),
-        Field("least", number("min_us", ",.1f"), 1),
-        Field("most", number("max_us", ",.1f"), 2),
+        Field("min", number("min_us", ",.1f"), 1),
+        Field("max", number("max_us", ",.1f"), 2),
         Field("lost", number("lost"), 3),
     ),
     "repair": (
@@ -84,11 +87,11 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("MB/s", number("mb_per_s", ",.1f")),
         Field("of lossless", number("goodput", ".0%")),
         Field("held", number("held", ".0%")),
-        Field("lost then", number("held_lost")),
+        Field("lost at held", number("held_lost")),
         Field("lost", number("lost")),
         Field("repaired", number("repaired")),
         Field("p50 ms", number("repair_p50_ms", ".2f"), 1),
-        Field("wanted", number("repair_wanted_ms", ".1f"), 1),
+        Field("p50 bound", number("repair_wanted_ms", ".1f"), 1),
         Field("p99 ms", number("repair_p99_ms", ".2f"), 2),
         Field("ms", number("ms", ",.3f")),
         Field("octets each", number("octets_each", ".2f"), 3),
@@ -97,10 +100,10 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("path", lambda row: str(row["layout"])),
         Field("MB/s", number("mb_per_s", ",.1f")),
         Field("of direct", number("of_direct", ".0%")),
-        Field("wanted", number("wanted", ".0%")),
+        Field("bound", number("wanted", ".0%")),
         Field("CPU allows, x 0.8", number("cpu_allows", ".0%")),
         Field("us of CPU a packet", of_roles("cpu_us_per_packet", ".2f"), 2),
-        Field("the element's", _cpu_of_element, 1),
+        Field("element CPU", _cpu_of_element, 1),
         _MEMORY,
     ),
     "pacing": (
@@ -137,7 +140,7 @@ FIELDS: dict[str, tuple[Field, ...]] = {
         Field("failed", number("failed"), 4),
     ),
     "scale": (
-        Field("how", lambda row: str(row["part"])),
+        Field("kind", lambda row: str(row["part"])),
         Field("receivers", number("receivers")),
         Field("us of CPU a packet", number("cpu_us_per_packet_each", ".2f")),
         Field("NAKed sqns at the source", number("source_nak_sqns")),
@@ -148,8 +151,8 @@ FIELDS: dict[str, tuple[Field, ...]] = {
 }
 
 
-def shown(benchmark: str, rows: Sequence[Row], width: int) -> Table:
-    """A table at most `width` wide."""
+def rows_table(benchmark: str, rows: Sequence[Row], width: int) -> Table:
+    """Return the rows as a table of at most `width` characters."""
     measured = [row for row in rows if "why_not" not in row]
     fields = FIELDS[benchmark]
     columns = [TableColumn("contender"), *(TableColumn(field.heading, field.rank) for field in fields)]
@@ -157,37 +160,40 @@ def shown(benchmark: str, rows: Sequence[Row], width: int) -> Table:
     return table(benchmark, columns, cells, width)
 
 
-def compared(benchmark: str, rows: Sequence[Row], ratios: Ratios, key: str, width: int) -> Table:
-    """The ratios of a benchmark as a table: a row for each of ours, a column for each of the others."""
+def ratios_table(benchmark: str, rows: Sequence[Row], ratios: Ratios, key: str, width: int) -> Table:
+    """Return the ratios as a table: rows for pgm's contenders, columns for the others."""
     titles = {row["contender"]: str(row["title"]) for row in rows}
-    pairs = {group: {tuple(pair.split("/")): value for pair, value in found.items()} for group, found in ratios.items()}
-    others = list(dict.fromkeys(pair[1] for found in pairs.values() for pair in found))
+    pairs = {
+        group: {tuple(pair.split("/")): value for pair, value in group_pairs.items()}
+        for group, group_pairs in ratios.items()
+    }
+    others = list(dict.fromkeys(pair[1] for group_pairs in pairs.values() for pair in group_pairs))
     cells = []
-    for group, found in pairs.items():
-        for ours in dict.fromkeys(pair[0] for pair in found):
-            values = (found.get((ours, other)) for other in others)
-            of = f"{int(group):,}" if group.isdigit() else group
-            cells.append([titles[ours], of, *("" if value is None else format(value, ",.2f") for value in values)])
+    for group, group_pairs in pairs.items():
+        for ours in dict.fromkeys(pair[0] for pair in group_pairs):
+            values = (group_pairs.get((ours, other)) for other in others)
+            heading = f"{int(group):,}" if group.isdigit() else group
+            cells.append([titles[ours], heading, *("" if value is None else format(value, ",.2f") for value in values)])
     columns = [
-        TableColumn("ours"),
+        TableColumn("pgm"),
         TableColumn(_GROUPED.get(key, key)),
         *(TableColumn(titles[other]) for other in others),
     ]
-    return table(f"{benchmark}: ours divided by what others have", columns, cells, width)
+    return table(f"{benchmark}: pgm divided by others", columns, cells, width)
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """What limited whom, and who took no part."""
-    said = []
+    """Return remarks: the limit of each contender, and the reason if one did not run."""
+    lines = []
     for row in rows:
-        what = f"{row['title']}, {row['size']:,} octets" if "size" in row else str(row["title"])
-        what += "".join(f", {row[key]}" for key in ("part", "layout", "rate") if key in row)
-        if row.get("benchmark") == "messages":  # whose rows differ by nothing else
-            what += f", MTU {row['mtu']:,}"
+        subject = f"{row['title']}, {row['size']:,} octets" if "size" in row else str(row["title"])
+        subject += "".join(f", {row[key]}" for key in ("part", "layout", "rate") if key in row)
+        if row.get("benchmark") == "messages":  # the MTU is the only difference between these rows
+            subject += f", MTU {row['mtu']:,}"
         if "why_not" in row:
             first, *more = row["why_not"].splitlines()
-            last = f": {more[-1].strip()}" if more else ""  # of what a process said, which is why it ended
-            said.append(f"{what}: took no part: {first}{last}")
+            last = f": {more[-1].strip()}" if more else ""  # the last line of a process's output says why it ended
+            lines.append(f"{subject}: did not run: {first}{last}")
         elif row.get("limited_by"):
-            said.append(f"{what}: {row['limited_by']}")
-    return said
+            lines.append(f"{subject}: {row['limited_by']}")
+    return lines

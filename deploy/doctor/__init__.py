@@ -1,1 +1,1 @@
-"""`pgm doctor`: what of this machine helps or hinders the nodes of a topology."""
+"""`pgm doctor`: checks of this machine for the nodes of a topology."""

@@ -1,4 +1,4 @@
-"""What a check found, and how findings of many nodes become few lines."""
+"""Findings of checks, merged for several subjects into one line."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Iterable
 
 import attrs
 
-_MOST_SUBJECTS = 4  # that are named
+_MOST_SUBJECTS = 4  # named in a line
 
 
 class Level(enum.Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
-    ADVICE = "advice"  # it works, and could be better
+    ADVICE = "advice"  # the node works, and could work better
     FAULT = "fault"  # a node will not start, or will lose packets
 
 
 @attrs.frozen
 class HostFinding:
-    """One check of one subject: a node, a segment, an interface, or this machine. All values are for people to read."""
+    """Result of one check of a node, a segment, an interface or this machine.
+
+    All values are text for people.
+    """
 
     check: str
     subject: str
@@ -32,37 +35,40 @@ class HostFinding:
 
 @attrs.frozen
 class FindingLine:
-    """The same finding for one or several subjects."""
+    """One finding for one or several subjects."""
 
     finding: HostFinding
     subjects: tuple[str, ...]
 
     @property
     def about(self) -> str:
-        """The subjects in a few words."""
+        """Return the names of some subjects, and the number of the others."""
         more = len(self.subjects) - _MOST_SUBJECTS
         named = ", ".join(self.subjects[:_MOST_SUBJECTS])
         return f"{named} and {more} more" if more > 0 else named
 
 
 def lines_of(findings: Iterable[HostFinding]) -> list[FindingLine]:
-    """Findings that differ in their subject alone are one line, where the first of them stood."""
-    found: dict[HostFinding, dict[str, None]] = {}
-    for one in findings:
-        found.setdefault(attrs.evolve(one, subject=""), {})[one.subject] = None
-    return [FindingLine(one, tuple(subjects)) for one, subjects in found.items()]
+    """Merge findings that differ in their subject alone.
+
+    A merged line stands in the place of its first finding.
+    """
+    subjects_of: dict[HostFinding, dict[str, None]] = {}
+    for finding in findings:
+        subjects_of.setdefault(attrs.evolve(finding, subject=""), {})[finding.subject] = None
+    return [FindingLine(finding, tuple(subjects)) for finding, subjects in subjects_of.items()]
 
 
 def ok(check: str, subject: str, found: str, wanted: str = "") -> HostFinding:
-    """All is well."""
+    """Return a finding without fault."""
     return HostFinding(check, subject, Level.OK, found, wanted)
 
 
 def advice(check: str, subject: str, found: str, wanted: str, remedy: str) -> HostFinding:
-    """It works, and could be better."""
+    """Return a finding for which the node works, and could work better."""
     return HostFinding(check, subject, Level.ADVICE, found, wanted, remedy)
 
 
 def fault(check: str, subject: str, found: str, wanted: str, remedy: str) -> HostFinding:
-    """A node will not start, or will lose packets."""
+    """Return a finding for which a node will not start, or will lose packets."""
     return HostFinding(check, subject, Level.FAULT, found, wanted, remedy)

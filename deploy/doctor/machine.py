@@ -1,4 +1,4 @@
-"""Checks of the machine as a whole: what the kernel grants, memory, clocks, processors, what is installed."""
+"""Checks of the machine: kernel limits, memory, clocks, processors and packages."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from pathlib import Path
 from deploy.doctor import readings
 from deploy.doctor.findings import HostFinding, advice, fault, ok
 from deploy.topology.render import memory_of
-from pgm.errors import TransportError
+from pgm.errors import ProcessError, TransportError
 from pgm.net.control.control_socket import control_path
 from pgm.net.control.status_socket import runtime_dir
 from pgm.net.sockets.open import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from pgm.net.sockets.raw_ip import PROTOCOL, open_raw
+from pgm.net.sockets.trusted_folders import check_folder
 from pgm.parameters import Parameters
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MIB, MILLISECOND, SECOND, format_octets
 
 HERE = "this machine"
-# A process may be kept from its socket for so long by others: a buffer that holds less loses packets now and then.
+# Other processes may keep a node from its socket for this long. A smaller buffer loses packets now and then.
 _AWAY_NS = 10 * MILLISECOND
-_DESCRIPTORS = 64  # of a node beside its links: standard streams, the driver's, answers, files that it writes
+_DESCRIPTORS = 64  # of a node without its links: standard streams, the driver, answers and files
 _DESCRIPTORS_PER_LINK = 4
 _LONGEST_PATH = 107  # octets of a Unix socket's path
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})  # a reading is a system call, and more
+# Each reading of these clocks is a slow system call.
+_SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
 
 
 def check_machine(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
-    """All of them, for these nodes; without any for one with default parameters."""
+    """Run all checks for these nodes, or for default parameters without any node."""
     limits = [plan.parameters for plan in plans] or [Parameters()]
     yield from _buffers(limits)
     yield from _kernel(plans, limits)
@@ -49,16 +51,19 @@ def check_machine(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
 
 
 def _buffers(limits: Sequence[Parameters]) -> Iterator[HostFinding]:
-    wanted = max(one.so_rcvbuf for one in limits)
-    rate = max(one.txw_max_rte for one in limits)
+    wanted = max(parameters.so_rcvbuf for parameters in limits)
+    rate = max(parameters.txw_max_rte for parameters in limits)
     granted = _granted(SO_RCVBUFFORCE, socket.SO_RCVBUF, wanted)
     yield _buffer("receive buffer", "rmem_max", wanted, granted, rate)
-    wanted = max(one.so_sndbuf for one in limits)
+    wanted = max(parameters.so_sndbuf for parameters in limits)
     yield _buffer("send buffer", "wmem_max", wanted, _granted(SO_SNDBUFFORCE, socket.SO_SNDBUF, wanted), 0)
 
 
 def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> HostFinding:
-    """Of one direction; with a rate in octets a second, how long what is granted holds the stream."""
+    """Check one direction's buffer.
+
+    `rate`, in octets a second, gives the duration that the buffer covers; 0 gives none.
+    """
     most = readings.sysctl(f"net.core.{key}")
     most = granted if most is None else most
     by_force = " by privilege" if granted > most else ""
@@ -67,13 +72,16 @@ def _buffer(check: str, key: str, wanted: int, granted: int, rate: int) -> HostF
     found = f"{key} {format_octets(most)}, this user gets {format_octets(granted)}{by_force}{held}"
     if most >= wanted:
         return ok(check, HERE, found, format_octets(wanted))
-    judged = fault if granted * SECOND < rate * _AWAY_NS else advice
+    make_finding = fault if granted * SECOND < rate * _AWAY_NS else advice
     remedy = f"sysctl -w net.core.{key}={wanted}; pgm render writes a file for it"
-    return judged(check, HERE, found, format_octets(wanted), remedy)
+    return make_finding(check, HERE, found, format_octets(wanted), remedy)
 
 
 def _granted(by_force: int, option: int, wanted: int) -> int:
-    """What a socket of this user gets, asked for as a node asks; the kernel doubles it for its own use."""
+    """Return the buffer that a node's socket gets for this user.
+
+    The kernel doubles a requested buffer for overhead, so half of the reported size counts.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.setsockopt(socket.SOL_SOCKET, by_force, wanted)
@@ -83,12 +91,12 @@ def _granted(by_force: int, option: int, wanted: int) -> int:
 
 
 def _kernel(plans: Sequence[NodePlan], limits: Sequence[Parameters]) -> Iterator[HostFinding]:
-    sockets = sum(1 if one.peers is not None else 2 for plan in plans for one in plan.segments) or 2
-    wanted = sockets * max(one.so_rcvbuf for one in limits)
+    sockets = sum(1 if segment.peers is not None else 2 for plan in plans for segment in plan.segments) or 2
+    wanted = sockets * max(parameters.so_rcvbuf for parameters in limits)
     pages = readings.read("/proc/sys/net/ipv4/udp_mem")
     if pages is not None:
         most = int(pages.split()[2]) * _PAGE
-        found = f"udp_mem lets all sockets hold {most // MIB} MiB"
+        found = f"udp_mem allows all sockets together {most // MIB} MiB"
         text = f"{wanted // MIB} MiB for {sockets} full ones"
         low = max(1, wanted // _PAGE)
         remedy = f'sysctl -w net.ipv4.udp_mem="{low} {low + low // 3} {2 * low}"'
@@ -104,14 +112,12 @@ def _kernel(plans: Sequence[NodePlan], limits: Sequence[Parameters]) -> Iterator
         yield ok("memberships", HERE, found, text) if members else fault("memberships", HERE, found, text, remedy)
     dropped = readings.udp_counter("RcvbufErrors")
     if dropped is not None:
-        found = f"{dropped:,} packets dropped since a socket was full, since the machine began"
-        remedy = (
-            "pgm status --detail tells of which node (socket_drops); give it a larger so_rcvbuf, or more of a processor"
-        )
+        found = f"{dropped:,} packets dropped at full sockets since boot"
+        remedy = "find the node by socket_drops in pgm status --detail; give the node a larger so_rcvbuf, or more processor time"
         yield ok("full sockets", HERE, found, "0") if not dropped else advice("full sockets", HERE, found, "0", remedy)
     dropped = readings.backlog_drops()
     if dropped is not None:
-        found = f"{dropped:,} packets dropped before they came to a socket"
+        found = f"{dropped:,} packets dropped before they reached a socket"
         remedy = f"sysctl -w net.core.netdev_max_backlog={4 * (readings.sysctl('net.core.netdev_max_backlog') or 1000)}"
         yield ok("backlog", HERE, found, "0") if not dropped else advice("backlog", HERE, found, "0", remedy)
 
@@ -139,16 +145,19 @@ def _memory(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
 
 
 def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> HostFinding:
-    """Whether receivers wait for memory just when much has to wait for a repair."""
-    wanted = "memory from the start for what comes while a lost repair is waited for"
+    """Check whether receivers have their memory ready when a repair is late.
+
+    Memory that the host has taken back is slow at the next access.
+    """
+    wanted = "memory reserved at the start for packets that arrive during a late repair"
     if not is_given_back:
-        return ok("free memory", HERE, "stays with this machine", wanted)
-    found = "given back to the host: whoever touches it next waits, some ms for each MiB"
+        return ok("free memory", HERE, "this machine keeps it", wanted)
+    found = "given back to the host; the next access waits some ms for each MiB"
     for plan in plans:
         limits = plan.parameters
         needed = min(limits.rxw_bytes, limits.txw_max_rte * limits.nak_rdata_ivl // SECOND)
         if plan.role is Role.RECEIVER and needed > limits.rxw_warm_bytes:
-            remedy = f"rxw_warm_bytes = {needed} of {plan.name}, or a host that lets this machine keep it"
+            remedy = f"rxw_warm_bytes = {needed} of {plan.name}, or a host that leaves free memory to this machine"
             return advice("free memory", plan.name, found, wanted, remedy)
     return ok("free memory", HERE, found, wanted)
 
@@ -156,22 +165,37 @@ def free_memory(plans: Sequence[NodePlan], *, is_given_back: bool) -> HostFindin
 def _folders(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     topology = plans[0].topology
     longest = max((control_path(topology, plan.name) for plan in plans), key=lambda path: len(os.fsencode(path)))
-    length = len(os.fsencode(longest)) + 1  # the status socket's is one longer
+    length = len(os.fsencode(longest)) + 1  # the path of the status socket is one octet longer
     folder, remedy = (
         runtime_dir(topology),
-        "set PGM_RUNTIME_DIR to a folder with a short path in which this user may write",
+        "set PGM_RUNTIME_DIR to a writable folder with a short path",
     )
     if length > _LONGEST_PATH:
         yield fault("status sockets", HERE, f"{length} octets of path under {folder}", f"{_LONGEST_PATH}", remedy)
     elif not _may_write(folder):
         yield fault(
-            "status sockets", HERE, f"nobody but others may write in {folder}", "a folder of this user's", remedy
+            "status sockets",
+            HERE,
+            f"this user may not write in {folder}",
+            "a folder that this user may write in",
+            remedy,
         )
     else:
-        yield ok("status sockets", HERE, str(folder))
+        yield _trust(folder)
     for plan in plans:
         if plan.record_directory is not None:
             yield _room(plan, Path(plan.record_directory))
+
+
+def _trust(folder: Path) -> HostFinding:
+    """Whether another user could put sockets of their own in the place of the nodes' sockets."""
+    try:
+        check_folder(folder)
+    except FileNotFoundError:
+        pass  # the first node makes it, and what exists above it has been checked
+    except ProcessError as error:
+        return fault("status sockets", HERE, error.message, "changed by this user and root alone", error.remedy)
+    return ok("status sockets", HERE, str(folder))
 
 
 def _room(plan: NodePlan, folder: Path) -> HostFinding:
@@ -194,7 +218,7 @@ def _room(plan: NodePlan, folder: Path) -> HostFinding:
 
 
 def _existing(folder: Path) -> Path:
-    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    return next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
 
 
 def _may_write(folder: Path) -> bool:
@@ -204,7 +228,9 @@ def _may_write(folder: Path) -> bool:
 def _clocks() -> Iterator[HostFinding]:
     name = readings.read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     if name is not None:
-        remedy = "boot with clocksource=tsc, or choose another clock for the virtual machine: every packet reads it"
+        remedy = (
+            "boot with clocksource=tsc, or choose another clock for the virtual machine; every packet reads the clock"
+        )
         yield (
             ok("clock source", HERE, name)
             if name not in _SLOW_CLOCKS
@@ -212,43 +238,41 @@ def _clocks() -> Iterator[HostFinding]:
         )
     is_kept = readings.is_clock_kept()
     if is_kept is not None:
-        found = "kept right" if is_kept else "nobody keeps it right"
-        remedy = (
-            "run chrony or another NTP client: telemetry and archives of several machines are laid side by side by it"
-        )
+        found = "synchronised" if is_kept else "not synchronised"
+        remedy = "run chrony or another NTP client; telemetry and archives of several machines are compared by time"
         yield ok("clock", HERE, found) if is_kept else advice("clock", HERE, found, "synchronised", remedy)
 
 
 def _governor() -> HostFinding:
     paths = sorted(Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    found = sorted({text for path in paths if (text := readings.read(path))})
-    if not found or found == ["performance"]:
-        return ok("processors", HERE, ", ".join(found) or "no governor to choose here")
-    remedy = "cpupower frequency-set -g performance: one that sleeps deep wakes late, and packets wait meanwhile"
-    return advice("processors", HERE, f"governor {', '.join(found)}", "performance", remedy)
+    governors = sorted({text for path in paths if (text := readings.read(path))})
+    if not governors or governors == ["performance"]:
+        return ok("processors", HERE, ", ".join(governors) or "this machine has no governor")
+    remedy = "cpupower frequency-set -g performance; a processor in deep sleep wakes late, and packets wait meanwhile"
+    return advice("processors", HERE, f"governor {', '.join(governors)}", "performance", remedy)
 
 
 def _packages(plans: Sequence[NodePlan]) -> Iterator[HostFinding]:
     records = any(plan.record_directory or plan.telemetry for plan in plans)
-    has_parity = any(plan.parameters_of(one).fec_group for plan in plans for one in plan.streams)
-    for name, extra, is_needed, what in (
+    has_parity = any(plan.parameters_of(stream).fec_group for plan in plans for stream in plan.streams)
+    for name, extra, is_needed, purpose in (
         ("zfec", "fec", has_parity, "parity"),
         ("pyarrow", "arrow", records, "archives, telemetry and columns of messages"),
         ("pyspark", "spark", False, "Spark"),
     ):
         remedy = f"pip install 'pgm-repair-network[{extra}]'"
         if find_spec(name) is not None:
-            yield ok(name, HERE, f"installed, for {what}")
+            yield ok(name, HERE, f"installed, for {purpose}")
         elif is_needed:
-            yield fault(name, HERE, "not installed", f"these nodes need it for {what}", remedy)
+            yield fault(name, HERE, "not installed", f"these nodes need it for {purpose}", remedy)
         else:
-            yield ok(name, HERE, f"not installed; only {what} would need it")
+            yield ok(name, HERE, f"not installed; only needed for {purpose}")
     if find_spec("pyspark") is not None and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         yield advice("java", HERE, "not found", "17 or later, for Spark", "apt-get install openjdk-17-jre-headless")
 
 
 def _raw(plans: Sequence[NodePlan]) -> HostFinding:
-    is_needed = any(one.transport == "ip" for plan in plans for one in plan.segments)
+    is_needed = any(segment.transport == "ip" for plan in plans for segment in plan.segments)
     check, text = f"IP protocol {PROTOCOL}", 'for transport = "ip"'
     try:
         open_raw(socket.AF_INET, "any").close()

@@ -1,4 +1,7 @@
-"""Checks of each node's segments, by opening its sockets as the node would, and of the interfaces that they use."""
+"""Checks of nodes' segments and of the interfaces below them.
+
+The checks open each node's sockets as the node would.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,18 @@ from pgm.net.sockets.open import SegmentSockets, open_sockets
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
 from pgm.units import format_rate
 
-_OVERHEAD = {
-    (4, "udp"): 28,
-    (6, "udp"): 48,
-    (4, "ip"): 24,
-    (6, "ip"): 48,
-}  # octets of the headers below PGM's, options too
+# octets of the headers below PGM's, with IP options
+_OVERHEAD = {(4, "udp"): 28, (6, "udp"): 48, (4, "ip"): 24, (6, "ip"): 48}
 _STRICT = 1  # rp_filter
-_BUSY_SHARE = 0.8  # of a link, above which repairs and others have too little
+_BUSY_SHARE = 0.8  # share of a link's speed, above which repairs and other traffic have too little room
 
 
 @attrs.frozen
 class SegmentUse:
-    """What nodes of the whole tree want of one segment. Rates are octets a second."""
+    """Use of one segment by all nodes of the tree.
+
+    `packet` is in octets, and `rate` in octets a second.
+    """
 
     packet: int
     rate: int
@@ -37,35 +39,38 @@ class SegmentUse:
 
 
 def uses_of(plans: Mapping[str, NodePlan]) -> dict[str, SegmentUse]:
-    """By segment, from the plans of all nodes, wherever they run."""
+    """Return the use of each segment by all nodes, on any machine."""
     packets: dict[str, int] = {}
     for plan in plans.values():
         if plan.role is Role.SOURCE:
             for stream in plan.streams:
                 octets = plan.parameters_of(stream).max_tpdu
                 packets[stream.name] = max(packets.get(stream.name, 0), octets)
-    found: dict[str, SegmentUse] = {}
+    uses: dict[str, SegmentUse] = {}
     for plan in plans.values():
         packet = max((packets.get(stream.name, 0) for stream in plan.streams), default=0)
-        for one in plan.segments:
-            known = found.get(one.name, SegmentUse(0, 0, ()))
-            own = () if one.address is None else (one.address,)
-            found[one.name] = SegmentUse(
+        for segment in plan.segments:
+            known = uses.get(segment.name, SegmentUse(0, 0, ()))
+            own = () if segment.address is None else (segment.address,)
+            uses[segment.name] = SegmentUse(
                 max(known.packet, packet), max(known.rate, plan.parameters.txw_max_rte), (*known.addresses, *own)
             )
-    return found
+    return uses
 
 
 def runs_here(plan: NodePlan) -> bool:
-    """Whether a node's addresses are this machine's, or, where it has none, its interface."""
-    addresses = [one.address for one in plan.segments if one.address is not None]
+    """Return whether this machine has the node's addresses.
+
+    For a node without addresses, its interface decides.
+    """
+    addresses = [segment.address for segment in plan.segments if segment.address is not None]
     if addresses:
         return all(map(is_own_address, addresses))
     return has_interface(plan.segments[0])
 
 
 def has_interface(segment: SegmentPlan) -> bool:
-    """Whether this machine has the interface of a segment, and it can be used."""
+    """Return whether this machine has a usable interface for a segment."""
     try:
         _interface_of(segment)
     except TransportError:
@@ -74,23 +79,29 @@ def has_interface(segment: SegmentPlan) -> bool:
 
 
 def check_nodes(plans: Sequence[NodePlan], uses: Mapping[str, SegmentUse]) -> Iterator[HostFinding]:
-    """Open every node's sockets and look at the interfaces."""
+    """Open the sockets of every node and check the interfaces."""
     seen: dict[tuple[str, str], SegmentPlan] = {}
     for plan in plans:
-        for one in plan.segments:
+        for segment_plan in plan.segments:
             try:
-                interface = _interface_of(one)
+                interface = _interface_of(segment_plan)
             except TransportError as error:
-                yield fault("interface", f"{plan.name} on {one.name}", error.message, one.interface, error.remedy)
+                yield fault(
+                    "interface",
+                    f"{plan.name} on {segment_plan.name}",
+                    error.message,
+                    segment_plan.interface,
+                    error.remedy,
+                )
                 continue
-            yield from _opened(plan, one, interface)
-            seen.setdefault((interface.name, one.name), one)
-    for (name, segment), one in seen.items():
-        yield from _interface(name, _interface_of(one), one, uses[segment])
+            yield from _check_sockets(plan, segment_plan, interface)
+            seen.setdefault((interface.name, segment_plan.name), segment_plan)
+    for (name, segment), segment_plan in seen.items():
+        yield from _interface(name, _interface_of(segment_plan), segment_plan, uses[segment])
 
 
 def check_interfaces(names: Sequence[str]) -> Iterator[HostFinding]:
-    """What can be said of interfaces without a topology."""
+    """Check interfaces without a topology."""
     for name in names:
         yield ok("interface", name, f"up, MTU {readings.mtu_of(name)}")
         yield from _card(name)
@@ -101,12 +112,12 @@ def _interface_of(plan: SegmentPlan) -> Interface:
     return find_interface(plan.interface, family, plan.address, is_unicast=plan.peers is not None)
 
 
-def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[HostFinding]:
+def _check_sockets(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Iterator[HostFinding]:
     subject = f"{plan.name} on {segment.name}"
     try:
         sockets = open_sockets(segment, plan.parameters)
     except TransportError as error:
-        yield _not_opened(plan, segment, interface, error)
+        yield _socket_finding(plan, segment, interface, error)
         return
     try:
         yield ok("sockets", subject, f"{interface.name}: {segment.where}")
@@ -115,7 +126,7 @@ def _opened(plan: NodePlan, segment: SegmentPlan, interface: Interface) -> Itera
         sockets.close()
 
 
-def _not_opened(plan: NodePlan, segment: SegmentPlan, interface: Interface, error: TransportError) -> HostFinding:
+def _socket_finding(plan: NodePlan, segment: SegmentPlan, interface: Interface, error: TransportError) -> HostFinding:
     cause, subject = error.__cause__, f"{plan.name} on {segment.name}"
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         try:
@@ -123,8 +134,8 @@ def _not_opened(plan: NodePlan, segment: SegmentPlan, interface: Interface, erro
         except ProcessError:
             family = 10 if ":" in interface.address else 2
             holder = readings.holder_of(family, interface.address, segment.unicast_port)
-            who = "" if holder is None else f": process {holder.pid}, {holder.command[:60]}"
-            return fault("sockets", subject, f"{error.message}{who}", "free for this node", error.remedy)
+            holder_text = "" if holder is None else f": process {holder.pid}, {holder.command[:60]}"
+            return fault("sockets", subject, f"{error.message}{holder_text}", "free for this node", error.remedy)
         return ok("sockets", subject, f"the node runs already, as process {pid}")
     return fault("sockets", subject, error.message, segment.where, error.remedy)
 
@@ -134,10 +145,10 @@ def _offload(plan: NodePlan, segment: SegmentPlan, sockets: SegmentSockets) -> I
         return
     for name, has, wanted in (("GSO", sockets.gso, plan.parameters.gso), ("GRO", sockets.gro, plan.parameters.gro)):
         if has:
-            yield ok(name, "UDP", "the kernel has it")
+            yield ok(name, "UDP", "the kernel supports it")
         elif wanted:
-            remedy = "Linux 4.18 or later has GSO, 5.0 GRO: without them every packet is a system call"
-            yield advice(name, "UDP", "the kernel does not have it", "trains in one call", remedy)
+            remedy = "use Linux 4.18 or later for GSO, 5.0 or later for GRO; without them every packet is a system call"
+            yield advice(name, "UDP", "the kernel does not support it", "trains in one call", remedy)
 
 
 def _interface(name: str, interface: Interface, segment: SegmentPlan, use: SegmentUse) -> Iterator[HostFinding]:
@@ -156,7 +167,7 @@ def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Segme
         if use.rate > speed:
             yield fault("speed", subject, found, text, remedy)
         elif use.rate > _BUSY_SHARE * speed:
-            yield advice("speed", subject, found, f"{text}, and room for others", remedy)
+            yield advice("speed", subject, found, f"{text}, and room for other traffic", remedy)
         else:
             yield ok("speed", subject, found, text)
     if version == 4 and segment.peers is None:
@@ -167,18 +178,18 @@ def _interface(name: str, interface: Interface, segment: SegmentPlan, use: Segme
 
 
 def _reverse_path(name: str, interface: Interface, segment: SegmentPlan, use: SegmentUse) -> Iterator[HostFinding]:
-    modes = [readings.sysctl(f"net.ipv4.conf.{one}.rp_filter") for one in ("all", name)]
-    mode = max((one for one in modes if one is not None), default=0)
+    modes = [readings.sysctl(f"net.ipv4.conf.{key}.rp_filter") for key in ("all", name)]
+    mode = max((value for value in modes if value is not None), default=0)
     network = ipaddress.ip_network(interface.network) if interface.network is not None else None
-    strange = [one for one in use.addresses if network is not None and ipaddress.ip_address(one) not in network]
+    strange = [own for own in use.addresses if network is not None and ipaddress.ip_address(own) not in network]
     found = f"rp_filter {mode}"
     if mode == _STRICT and strange:
-        remedy = f"sysctl -w net.ipv4.conf.{name}.rp_filter=2, or a route to them by {name}"
+        remedy = f"sysctl -w net.ipv4.conf.{name}.rp_filter=2, or a route to the senders by {name}"
         yield fault(
             "reverse path",
             f"{segment.name} by {name}",
-            f"{found}: what comes from {strange[0]} may be dropped",
-            "2, or senders of the interface's own network",
+            f"{found}: packets from {strange[0]} may be dropped",
+            "2, or senders in the interface's own network",
             remedy,
         )
     else:
@@ -192,9 +203,9 @@ def _bridge(name: str) -> Iterator[HostFinding]:
     snoops, asks = readings.read(folder / "multicast_snooping"), readings.read(folder / "multicast_querier")
     bridge = folder.resolve().parent.name
     if snoops == "1" and asks == "0":
-        remedy = f"ip link set {bridge} type bridge mcast_querier 1, unless another one on the network asks; or mcast_snooping 0"
+        remedy = f"ip link set {bridge} type bridge mcast_querier 1, unless the network has another querier; or mcast_snooping 0"
         yield advice(
-            "IGMP snooping", name, f"bridge {bridge} snoops and does not ask", "a querier on every network", remedy
+            "IGMP snooping", name, f"bridge {bridge} snoops without a querier", "a querier on every network", remedy
         )
     else:
         yield ok("IGMP snooping", name, f"bridge {bridge}: snooping {snoops}, querier {asks}")
@@ -203,12 +214,12 @@ def _bridge(name: str) -> Iterator[HostFinding]:
 def _card(name: str) -> Iterator[HostFinding]:
     pause = readings.pause_of(name)
     if pause is not None:
-        found = f"obeys {'them' if pause[0] else 'none'}, sends {'some' if pause[1] else 'none'}"
-        remedy = f"ethtool -A {name} rx off tx off, here and at the switch: one slow host would stop all"
+        found = f"obeyed: {'yes' if pause[0] else 'no'}, sent: {'yes' if pause[1] else 'no'}"
+        remedy = f"ethtool -A {name} rx off tx off, here and at the switch; one slow host would stop all hosts"
         yield advice("pause frames", name, found, "none", remedy) if any(pause) else ok("pause frames", name, found)
     ring = readings.ring_of(name)
     if ring is not None:
-        found, text = f"{ring[0]} packets", f"{ring[1]}, the most it has"
+        found, text = f"{ring[0]} packets", f"{ring[1]}, the largest"
         remedy = f"ethtool -G {name} rx {ring[1]}"
         yield (
             ok("receive ring", name, found) if ring[0] >= ring[1] else advice("receive ring", name, found, text, remedy)

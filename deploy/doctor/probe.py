@@ -1,4 +1,4 @@
-"""Multicast that is sent and heard: by this machine itself, and by others that probe at the same time."""
+"""Multicast probes: this machine and others send, and hear each other."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pgm.parameters import Parameters
 from pgm.topology.node_plan import SegmentPlan
 
 PACKETS = 5
-_PATIENCE_S = 0.5  # for the own packets, which the kernel gives back at once
-_AGAIN_S = 0.25  # between two rounds while others are listened for
-_MOST_HOSTS = 64  # that are remembered
-_MARK = b"pgm-doctor"  # no PGM packet: nodes that run count it as rejected
-_SAID = re.compile(rb"pgm-doctor ([\w.-]{1,63}) ([0-9a-f]{16}) ")
+_PATIENCE_S = 0.5  # until own packets return; the kernel returns them at once
+_AGAIN_S = 0.25  # between two rounds of probes during --listen
+_MOST_HOSTS = 64  # remembered for a segment
+_MARK = b"pgm-doctor"  # not a PGM packet: running nodes count it as rejected
+_PACKET_TEXT = re.compile(rb"pgm-doctor ([\w.-]{1,63}) ([0-9a-f]{16}) ")
 _LARGEST = 65_536
-OnHeard = Callable[[str, str], None]  # is told the segment and the host, once for each
+OnHeard = Callable[[str, str], None]  # called with segment and host, once for each pair
 
 
 @attrs.define(eq=False)
 class _Probe:
-    """One segment, and what came of it."""
+    """Probe of one segment, with its results."""
 
     segment: SegmentPlan
     sockets: SegmentSockets
@@ -45,7 +45,7 @@ class _Probe:
     hosts: set[str] = attrs.field(factory=set)
 
     def send(self, count: int) -> None:
-        """Send some packets to the group."""
+        """Send packets to the group."""
         is_raw = self.segment.transport == "ip"
         to = socket_name(
             self.segment.group, 0 if is_raw else self.segment.port, self.sockets.interface, self.sockets.family
@@ -58,45 +58,49 @@ class _Probe:
                 self.refused = error.strerror or str(error)
 
     def hear(self, sock: socket.socket) -> None:
-        """Read all that waits."""
+        """Read all packets that are waiting."""
         while True:
             try:
                 octets = sock.recv(_LARGEST)
             except OSError:
                 return
-            found = _SAID.search(octets)
-            if found is None:
+            match = _PACKET_TEXT.search(octets)
+            if match is None:
                 continue
-            if found[2] == self.nonce:
+            if match[2] == self.nonce:
                 self.back += 1
-            elif (host := found[1].decode()) not in self.hosts and len(self.hosts) < _MOST_HOSTS:
+            elif (host := match[1].decode()) not in self.hosts and len(self.hosts) < _MOST_HOSTS:
                 self.hosts.add(host)
                 self.on_heard(self.segment.name, host)
 
 
 def probe(segments: Mapping[SegmentPlan, int], listen_s: float, on_heard: OnHeard) -> Iterator[HostFinding]:
-    """Send packets of so many octets on each segment and say what came back; hear others for so many seconds, or until Ctrl-C."""
+    """Send packets on each segment and report the packets that returned.
+
+    `segments` gives the octets of a packet for each segment. For `listen_s` seconds, or until Ctrl-C, packets of other
+    machines are reported as well.
+    """
     probes: list[_Probe] = []
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         for segment, packet in segments.items():
             try:
-                one = _open(segment, packet, on_heard)
+                segment_probe = _open(segment, packet, on_heard)
             except TransportError as error:
                 yield fault("multicast", segment.name, f"not probed: {error.message}", segment.where, error.remedy)
                 continue
-            stack.callback(one.sockets.close)
-            assert one.sockets.group is not None
-            selector.register(one.sockets.group, selectors.EVENT_READ, one)
-            probes.append(one)
-        with contextlib.suppress(KeyboardInterrupt):  # enough listened
+            stack.callback(segment_probe.sockets.close)
+            assert segment_probe.sockets.group is not None
+            selector.register(segment_probe.sockets.group, selectors.EVENT_READ, segment_probe)
+            probes.append(segment_probe)
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends the listening early
             _exchange(selector, probes, listen_s)
-    for one in probes:
-        yield from _judged(one, is_listening=listen_s > 0)
+    for segment_probe in probes:
+        yield from _findings_of(segment_probe, is_listening=listen_s > 0)
 
 
 def _open(segment: SegmentPlan, packet: int, on_heard: OnHeard) -> _Probe:
-    """Sockets like those of a receiver that nobody addresses: beside whichever nodes run."""
+    """Open sockets like a receiver's, which work beside running nodes."""
     heard = attrs.evolve(segment, address=None, upstream=True, downstream=False)
     nonce = os.urandom(8).hex().encode()
     host = re.sub(rb"[^\w.-]", b"-", socket.gethostname().encode())[:63] or b"-"
@@ -106,41 +110,41 @@ def _open(segment: SegmentPlan, packet: int, on_heard: OnHeard) -> _Probe:
 
 def _exchange(selector: selectors.BaseSelector, probes: Sequence[_Probe], listen_s: float) -> None:
     begun = time.monotonic()
-    for one in probes:
-        one.send(PACKETS)
+    for segment_probe in probes:
+        segment_probe.send(PACKETS)
     again, until = begun + _AGAIN_S, begun + (listen_s or _PATIENCE_S)
     while (now := time.monotonic()) < until:
-        if not listen_s and all(one.back >= one.sent for one in probes):
+        if not listen_s and all(segment_probe.back >= segment_probe.sent for segment_probe in probes):
             return
         if listen_s and now >= again:
             again = now + _AGAIN_S
-            for one in probes:
-                one.send(1)
+            for segment_probe in probes:
+                segment_probe.send(1)
         for key, _ in selector.select(max(0.0, min(again if listen_s else until, until) - now)):
             key.data.hear(key.fileobj)
 
 
-def _judged(one: _Probe, *, is_listening: bool) -> Iterator[HostFinding]:
-    segment = one.segment
-    name, text = segment.name, f"all that was sent to {segment.where}"
-    found = f"{one.back} of {one.sent} packets of {len(one.packet)} octets came back"
+def _findings_of(segment_probe: _Probe, *, is_listening: bool) -> Iterator[HostFinding]:
+    segment = segment_probe.segment
+    name, text = segment.name, f"all packets sent to {segment.where}"
+    found = f"{segment_probe.back} of {segment_probe.sent} packets of {len(segment_probe.packet)} octets came back"
     port = "ip protocol 113" if segment.transport == "ip" else f"udp dport {segment.port}"
     family = "ip6" if needs_scope(segment.group) or ":" in segment.group else "ip"
-    remedy = f"allow it in the firewall: nft list ruleset; nft add rule inet filter input {family} daddr {segment.group} {port} accept"
-    if one.refused:
+    remedy = f"allow the packets in the firewall: nft list ruleset; nft add rule inet filter input {family} daddr {segment.group} {port} accept"
+    if segment_probe.refused:
         yield fault(
             "multicast",
             name,
-            f"not sent: {one.refused}",
+            f"not sent: {segment_probe.refused}",
             text,
-            "look at the MTU, and at the firewall: nft list ruleset",
+            "check the MTU and the firewall: nft list ruleset",
         )
-    elif one.back < one.sent:
+    elif segment_probe.back < segment_probe.sent:
         yield fault("multicast", name, found, text, remedy)
     else:
         yield ok("multicast", name, found, text)
-    if is_listening and one.hosts:
-        yield ok("other machines", name, f"heard {', '.join(sorted(one.hosts))}")
+    if is_listening and segment_probe.hosts:
+        yield ok("other machines", name, f"heard {', '.join(sorted(segment_probe.hosts))}")
     elif is_listening:
-        remedy = "run the same there at the same time; else look at VLANs, at IGMP snooping without a querier, at multicast_hops"
-        yield advice("other machines", name, "heard none", "those of the segment", remedy)
+        remedy = "run the same command there at the same time; else check VLANs, IGMP snooping without a querier, and multicast_hops"
+        yield advice("other machines", name, "none heard", "the machines of the segment", remedy)

@@ -1,4 +1,7 @@
-"""What the kernel says: /proc, /sys, ioctl and sockets. Each reading is None where this machine has no such thing."""
+"""Readings of the kernel, from /proc, /sys, ioctl and sockets.
+
+Each reading is None if this machine does not provide it.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ _ETHTOOL_GRINGPARAM = 0x10
 _ETHTOOL_GPAUSEPARAM = 0x12
 _IFREQ = struct.Struct("16si20x")
 _IFREQ_POINTER = struct.Struct("16sP16x")
-_BALLOON = "0x0005"  # the kind of device (virtio 1.2, 5.5) ...
-_REPORTING = 5  # ... and the feature, VIRTIO_BALLOON_F_PAGE_REPORTING
-_TIME_ERROR = 5  # of adjtimex: nobody keeps the clock right
-_TIMEX_OCTETS = 256  # more than struct timex has
+_BALLOON = "0x0005"  # device type of a memory balloon (virtio 1.2, 5.5)
+_REPORTING = 5  # feature bit VIRTIO_BALLOON_F_PAGE_REPORTING
+_TIME_ERROR = 5  # of adjtimex: the clock is not synchronised
+_TIMEX_OCTETS = 256  # larger than struct timex
 _LISTED = {socket.AF_INET: ("udp", "raw"), socket.AF_INET6: ("udp6", "raw6")}  # in /proc/net
 
 
 def read(path: str | Path) -> str | None:
-    """The text of a small file of the kernel's."""
+    """Return the text of a small kernel file."""
     try:
         return Path(path).read_text().strip()
     except OSError:
@@ -35,7 +38,7 @@ def read(path: str | Path) -> str | None:
 
 
 def sysctl(name: str) -> int | None:
-    """A setting of the kernel, the first number of several."""
+    """Return a kernel setting; of several numbers, the first."""
     text = read("/proc/sys/" + name.replace(".", "/"))
     return None if not text else int(text.split()[0])
 
@@ -49,13 +52,16 @@ def _ioctl(request: int, octets: bytes) -> bytes | None:
 
 
 def mtu_of(interface: str) -> int | None:
-    """Octets of the largest packet that an interface takes, IP header included."""
+    """Return the octets of the largest packet of an interface, IP header included."""
     answer = _ioctl(_SIOCGIFMTU, _IFREQ.pack(interface.encode(), 0))
     return None if answer is None else int(_IFREQ.unpack(answer)[1])
 
 
 def class_folder(interface: str) -> Path | None:
-    """The interface's folder in /sys, if that is of this network namespace: names may be the same in another one."""
+    """Return the interface's folder in /sys, if it belongs to this network namespace.
+
+    Another network namespace may have an interface with the same name.
+    """
     answer = _ioctl(_SIOCGIFINDEX, _IFREQ.pack(interface.encode(), 0))
     folder = Path("/sys/class/net") / interface
     if answer is None or read(folder / "ifindex") != str(_IFREQ.unpack(answer)[1]):
@@ -64,9 +70,10 @@ def class_folder(interface: str) -> Path | None:
 
 
 def speed_of(interface: str) -> int | None:
-    """Octets a second of the link."""
+    """Return the speed of the link in octets a second."""
     folder = class_folder(interface)
-    text = None if folder is None else read(folder / "speed")  # Mbit/s; nobody knows it: -1, as a signed number or not
+    # The file has Mbit/s. An unknown speed is -1, as a signed or unsigned number.
+    text = None if folder is None else read(folder / "speed")
     return int(text) * 1_000_000 // 8 if text and 0 < int(text) < 1 << 31 else None
 
 
@@ -79,42 +86,48 @@ def _ethtool(interface: str, command: int, numbers: int) -> list[int] | None:
 
 
 def pause_of(interface: str) -> tuple[bool, bool] | None:
-    """Whether an interface obeys pause frames, and whether it sends some; what `ethtool -a` shows."""
+    """Return whether an interface obeys pause frames, and whether it sends them.
+
+    `ethtool -a` shows the same settings.
+    """
     values = _ethtool(interface, _ETHTOOL_GPAUSEPARAM, 3)  # autoneg, rx, tx
     return None if values is None else (bool(values[1]), bool(values[2]))
 
 
 def ring_of(interface: str) -> tuple[int, int] | None:
-    """Packets that the receive ring of an interface has, and could have; what `ethtool -g` shows."""
-    values = _ethtool(interface, _ETHTOOL_GRINGPARAM, 8)  # most of rx, mini, jumbo, tx; then what they are
+    """Return the current and the largest receive ring of an interface, in packets.
+
+    `ethtool -g` shows the same sizes.
+    """
+    values = _ethtool(interface, _ETHTOOL_GRINGPARAM, 8)  # largest rx, mini, jumbo and tx ring, then the current sizes
     return None if values is None or not values[0] else (values[4], values[0])
 
 
 def bridge_of(interface: str) -> Path | None:
-    """The folder in /sys of the bridge that an interface is, or is a port of."""
+    """Return the /sys folder of the bridge that an interface is, or belongs to."""
     folder = class_folder(interface)
     if folder is None:
         return None
-    for found in (folder / "bridge", folder / "master" / "bridge"):
-        if found.is_dir():
-            return found
+    for bridge in (folder / "bridge", folder / "master" / "bridge"):
+        if bridge.is_dir():
+            return bridge
     return None
 
 
 def udp_counter(name: str) -> int | None:
-    """One of the counters of UDP since this network namespace began: `RcvbufErrors`."""
+    """Return a UDP counter of this network namespace, such as `RcvbufErrors`."""
     rows = [line.split()[1:] for line in (read("/proc/net/snmp") or "").splitlines() if line.startswith("Udp:")]
     return int(dict(zip(*rows, strict=True))[name]) if len(rows) == 2 and name in rows[0] else None
 
 
 def backlog_drops() -> int | None:
-    """Packets that the kernel dropped between an interface and the sockets since the machine began."""
+    """Return the packets dropped between interfaces and sockets since boot."""
     text = read("/proc/net/softnet_stat")
     return None if text is None else sum(int(line.split()[1], 16) for line in text.splitlines())
 
 
 def memory() -> int | None:
-    """Octets of memory that processes here may have."""
+    """Return the octets of memory that processes here may use."""
     text = read("/proc/meminfo")
     if text is None:
         return None
@@ -124,7 +137,10 @@ def memory() -> int | None:
 
 
 def gives_memory_back(devices: Path = Path("/sys/bus/virtio/devices")) -> bool:
-    """Whether a balloon of this virtual machine gives free memory back to its host, page by page as it becomes free."""
+    """Return whether a memory balloon returns free pages to the host.
+
+    A virtual machine with this feature returns each page as soon as it is free.
+    """
     for folder in devices.glob("*"):
         features = read(folder / "features") or ""
         if read(folder / "device") == _BALLOON and features[_REPORTING : _REPORTING + 1] == "1":
@@ -133,22 +149,25 @@ def gives_memory_back(devices: Path = Path("/sys/bus/virtio/devices")) -> bool:
 
 
 def is_clock_kept() -> bool | None:
-    """Whether something keeps the clock right, as NTP does."""
+    """Return whether the clock is synchronised, by NTP for instance."""
     libc = ctypes.CDLL(None, use_errno=True)
-    state = libc.adjtimex(ctypes.create_string_buffer(_TIMEX_OCTETS))  # modes 0: reads
+    state = libc.adjtimex(ctypes.create_string_buffer(_TIMEX_OCTETS))  # modes 0: reads only
     return None if state < 0 else state != _TIME_ERROR
 
 
 @attrs.frozen
 class SocketHolder:
-    """A process that has a socket."""
+    """Process that holds a socket."""
 
     pid: int
     command: str
 
 
 def holder_of(family: int, address: str, port: int) -> SocketHolder | None:
-    """Who has bound an address and a UDP port here; None where nobody does, or it is not ours to see."""
+    """Return the process that has bound an address and a UDP port.
+
+    Returns None if no process has, or if this user may not see the process.
+    """
     wanted = {
         packed_text(family, address, port),
         packed_text(family, "0.0.0.0" if family == socket.AF_INET else "::", port),
@@ -157,14 +176,17 @@ def holder_of(family: int, address: str, port: int) -> SocketHolder | None:
         for line in (read(f"/proc/net/{name}") or "").splitlines()[1:]:
             fields = line.split()
             if fields[1] in wanted:
-                found = _process_with(f"socket:[{fields[9]}]")
-                if found is not None:
-                    return found
+                holder = _process_with(f"socket:[{fields[9]}]")
+                if holder is not None:
+                    return holder
     return None
 
 
 def packed_text(family: int, address: str, port: int) -> str:
-    """An address and a port as /proc/net spells them: words of the host's order in hexadecimal."""
+    """Return an address and a port as /proc/net spells them.
+
+    The words are in host order, in hexadecimal.
+    """
     octets = socket.inet_pton(family, address.partition("%")[0])
     words = struct.unpack(f"={len(octets) // 4}I", octets)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
@@ -175,9 +197,9 @@ def _process_with(link: str) -> SocketHolder | None:
         if not folder.name.isdigit():
             continue
         try:
-            if any(os.readlink(one) == link for one in (folder / "fd").iterdir()):
+            if any(os.readlink(descriptor) == link for descriptor in (folder / "fd").iterdir()):
                 words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                 return SocketHolder(int(folder.name), words)
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return None

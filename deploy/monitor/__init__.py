@@ -1,1 +1,1 @@
-"""Looking at running nodes from outside: the screen of `pgm top` and the HTTP service of `pgm monitor`."""
+"""Views of running nodes: `pgm top` and the HTTP service of `pgm monitor`."""

@@ -1,4 +1,4 @@
-"""What is shown of a node in one line: the columns of `pgm top` and of the monitor's page."""
+"""Columns of `pgm top` and of the monitor's page, with one line for each node."""
 
 from __future__ import annotations
 
@@ -11,32 +11,36 @@ import attrs
 from deploy.monitor.nodes import NodeRecord, NodeState
 
 Value: TypeAlias = float | str | None  # None: the role has no such number, or the node has not answered
-_NOW = "1s"  # of the windows that rates are kept for
+_NOW = "1s"  # window of the rates
 
 
 @attrs.frozen
 class MonitorColumn:
-    """A column. `rank` says when it is left out for want of room: the highest first, 0 never; `help` is one sentence."""
+    """Column of a table of nodes.
+
+    With too little room, the column with the highest `rank` is left out first. Columns of rank 0 stay. `help` is one
+    sentence.
+    """
 
     heading: str
-    value: Callable[[NodeRecord], Value]  # what it is sorted by
+    value: Callable[[NodeRecord], Value]  # the sort key
     spell: Callable[[Value], str]
     help: str
     rank: int = 0
-    words: Callable[[NodeRecord], str] | None = None  # where the cell says more than the value
+    words: Callable[[NodeRecord], str] | None = None  # text of the cell, if the cell says more than the value
 
     def text(self, node: NodeRecord) -> str:
-        """The cell of a node."""
+        """Return the cell of a node."""
         return self.spell(self.value(node)) if self.words is None else self.words(node)
 
     def number(self, node: NodeRecord) -> float:
-        """The value for sums: 0 where there is none."""
-        found = self.value(node)
-        return found if isinstance(found, (int, float)) else 0.0
+        """Return the value for sums, or 0 without a number."""
+        value = self.value(node)
+        return value if isinstance(value, (int, float)) else 0.0
 
     @property
     def is_text(self) -> bool:
-        """Whether it stands on the left, and is sorted upwards first."""
+        """Return whether the column is text, aligned left and sorted upwards first."""
         return self.spell is _word
 
 
@@ -64,12 +68,12 @@ def _counter(node: NodeRecord, *names: str) -> float | None:
 
 
 def total_of(nodes: Iterable[NodeRecord], name: str) -> float:
-    """A counter of all receivers among some nodes."""
+    """Return the sum of a counter over the receivers among `nodes`."""
     return sum(_counter(node, name) or 0.0 for node in nodes if node.role == "receiver")
 
 
 def _rate(node: NodeRecord, *names: str) -> float | None:
-    """The greatest of some sums a second; 0 of a node that is not there now."""
+    """Return the highest rate of several counters, a second; 0 for an absent node."""
     if node.snapshot is None:
         return None
     rates: dict[str, Any] = node.snapshot["rates"] if node.is_up else {}
@@ -90,7 +94,7 @@ def _megabytes(node: NodeRecord) -> float | None:
 
 
 def _repairs(node: NodeRecord) -> float | None:
-    """What a receiver got, and everybody else sent."""
+    """Return the repairs that a receiver got, or that another role sent."""
     return (
         _counter(node, "repaired_sqns")
         if node.role == "receiver"
@@ -108,14 +112,14 @@ def _lost(node: NodeRecord) -> float | None:
 
 
 def lost_of(node: NodeRecord) -> float:
-    """Packets that it has told an application as lost."""
+    """Return the packets that a node reported to an application as lost."""
     return _lost(node) or 0.0
 
 
 def _missing(node: NodeRecord) -> float | None:
     if node.snapshot is None or node.role == "source":
         return None
-    return float(sum(one["missing_sqns"] for one in node.snapshot["sessions"]))
+    return float(sum(session["missing_sqns"] for session in node.snapshot["sessions"]))
 
 
 def _up_s(node: NodeRecord) -> float | None:
@@ -137,40 +141,44 @@ def _event(node: NodeRecord) -> str:
 
 
 def span(seconds: float) -> str:
-    """So many seconds in the largest unit that is at least one."""
+    """Return a duration in the largest unit of which it has at least one."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
 
 
-FIGURES = {
-    "topology": MonitorColumn("topology", lambda node: node.topology, _word, "Its tree, where several run."),
-    "node": MonitorColumn("node", lambda node: node.name, _word, "Its name in the topology."),
-    "role": MonitorColumn("role", lambda node: node.role, _word, "What it does.", 3),
-    "state": MonitorColumn("state", _up_s, _word, "How long it runs, or does not answer any more.", 6, _state),
-    "in": MonitorColumn("in/s", _taken, _number, "Packets of data taken in, a second; aggregators keep none."),
-    "out": MonitorColumn("out/s", _sent, _number, "Packets of data sent, repairs included, a second."),
-    "megabytes": MonitorColumn("MB/s", _megabytes, _decimal, "Of what it takes in or sends, the greater.", 1),
+COLUMNS = {
+    "topology": MonitorColumn("topology", lambda node: node.topology, _word, "Tree of the node, if several trees run."),
+    "node": MonitorColumn("node", lambda node: node.name, _word, "Name of the node in the topology."),
+    "role": MonitorColumn("role", lambda node: node.role, _word, "Role of the node.", 3),
+    "state": MonitorColumn(
+        "state", _up_s, _word, "State of the node, and time since it started or stopped answering.", 6, _state
+    ),
+    "in": MonitorColumn("in/s", _taken, _number, "Data packets received, a second; aggregators keep none."),
+    "out": MonitorColumn("out/s", _sent, _number, "Data packets sent, repairs included, a second."),
+    "megabytes": MonitorColumn("MB/s", _megabytes, _decimal, "Data received or sent, whichever is more.", 1),
     "asked": MonitorColumn(
-        "NAKs sent", lambda node: _counter(node, "nak_sqns"), _number, "Packets that it asked for.", 5
+        "NAKs sent", lambda node: _counter(node, "nak_sqns"), _number, "Packets that the node requested.", 5
     ),
     "asked_for": MonitorColumn(
-        "NAKs in", lambda node: _counter(node, "nak_sqns_in"), _number, "Packets it was asked for.", 5
+        "NAKs in", lambda node: _counter(node, "nak_sqns_in"), _number, "Packets requested from the node.", 5
     ),
-    "repairs": MonitorColumn("repairs", _repairs, _number, "Repairs that a receiver got, or that others sent.", 1),
+    "repairs": MonitorColumn(
+        "repairs", _repairs, _number, "Repairs that a receiver got, or that another role sent.", 1
+    ),
     "local": MonitorColumn(
-        "local", _local, _share, "Share of a receiver's repairs that its own segment's repairer sent.", 2
+        "local", _local, _share, "Share of a receiver's repairs that the repairer of its own segment sent.", 2
     ),
-    "missing": MonitorColumn("missing", _missing, _number, "Packets it lacks now.", 4),
-    "lost": MonitorColumn("lost", _lost, _number, "Packets told to an application as lost."),
+    "missing": MonitorColumn("missing", _missing, _number, "Packets missing now.", 4),
+    "lost": MonitorColumn("lost", _lost, _number, "Packets reported to an application as lost."),
     "event": MonitorColumn(
-        "last event", _event, _word, "What befell it last; docs/reference/events.md has the meanings.", 7
+        "last event", _event, _word, "Last event of the node; docs/reference/events.md explains the events.", 7
     ),
 }
 
 
 def as_markdown() -> str:
-    """The table of docs/guide/monitoring.md."""
-    lines = ["| column | what |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {one.heading} | {one.help} |" for one in FIGURES.values())]) + "\n"
+    """Return the table of columns in docs/guide/monitoring.md."""
+    lines = ["| column | meaning |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {column.heading} | {column.help} |" for column in COLUMNS.values())]) + "\n"

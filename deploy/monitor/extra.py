@@ -1,4 +1,4 @@
-"""What is installed with the extra `[monitor]`, and what is said where it is not."""
+"""Check for the packages of the extra `[monitor]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ REMEDY = "pip install 'pgm-repair-network[monitor]'"
 
 
 def need(command: str, *modules: str) -> None:
-    """Raise `UsageError` where a module that a command needs is missing."""
+    """Raise `UsageError` if a module that a command needs is missing."""
     for name in modules:
         try:
             importlib.import_module(name)

@@ -1,4 +1,7 @@
-"""The pages of `pgm monitor` for people: the tree with its numbers, and one node. The same text that `pgm top` shows."""
+"""Pages of `pgm monitor` for people: the tree with its numbers, and one node.
+
+The cells have the same text as `pgm top`.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ import time
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlencode
 
-from deploy.monitor.columns import FIGURES, lost_of, total_of
+from deploy.monitor.columns import COLUMNS, lost_of, total_of
 from deploy.monitor.nodes import NodeRecord, NodeState, TreeView
 from deploy.monitor.tree import in_tree
 from deploy.status.detail import tables
 
-_SHOWN = [key for key in FIGURES if key != "topology"]
-_DEEPEST = 6  # levels that are moved in; those below stand where this one stands
-_REFRESH_S = 5  # without scripts
+_SHOWN = [key for key in COLUMNS if key != "topology"]
+_DEEPEST = 6  # levels of indentation; deeper nodes are indented as this level is
+_REFRESH_S = 5  # of a page without scripts
 _HEAD = """<!doctype html>
 <html lang="en">
 <head>
@@ -27,12 +30,12 @@ _HEAD = """<!doctype html>
 <noscript><meta http-equiv="refresh" content="{seconds}"></noscript>
 </head>
 <body>
-<p id="silent" hidden>The monitor does not answer any more; this is what it said last.</p>
+<p id="silent" hidden>The monitor has stopped answering; these are its last numbers.</p>
 """
 
 
 def overview(view: TreeView) -> str:
-    """All nodes, a table for each topology."""
+    """Return the page of all nodes, with one table for each topology."""
     names = list(dict.fromkeys(node.topology for node in view.nodes))
     parts = [_facts(view)]
     for name in names:
@@ -48,18 +51,18 @@ def overview(view: TreeView) -> str:
 
 
 def one_node(view: TreeView, node: NodeRecord) -> str:
-    """Everything that one node says of itself."""
+    """Return the page of one node, with all tables of its snapshot."""
     title = f"{node.role} {node.name}"
     head = f'<p><a href="/">all nodes</a> / {html.escape(node.topology)}</p><h1>{html.escape(title)}</h1>'
-    parts = [f"<p class={_kind(node)}>{html.escape(FIGURES['state'].text(node))}</p>"]
+    parts = [f"<p class={_kind(node)}>{html.escape(COLUMNS['state'].text(node))}</p>"]
     if node.snapshot is not None:
-        event = FIGURES["event"].text(node)
+        event = COLUMNS["event"].text(node)
         memory, cpu = node.snapshot["rss_bytes"] / 1e6, node.snapshot["cpu_s"]
         parts.append(f"<p>{memory:.0f} MB, {cpu:,.1f} s of CPU time{html.escape(f'; {event}' if event else '')}</p>")
         for name, columns, cells in tables(node.snapshot):
             if cells:
                 words = (0, len(columns) - 1) if name == "counters" else (0,)
-                parts += [f"<h2>{html.escape(name)}</h2>", _table([one.heading for one in columns], cells, words)]
+                parts += [f"<h2>{html.escape(name)}</h2>", _table([column.heading for column in columns], cells, words)]
     return _page(title, head, parts, view)
 
 
@@ -71,16 +74,16 @@ def _page(title: str, head: str, parts: Iterable[str], view: TreeView) -> str:
 
 
 def _facts(view: TreeView) -> str:
-    """The whole in five numbers."""
+    """Return the summary of all nodes in five numbers."""
     up = [node for node in view.nodes if node.is_up]
     away = len(view.nodes) - len(up)
     repaired, local = total_of(up, "repaired_sqns"), total_of(up, "repaired_locally")
     lost = sum(lost_of(node) for node in view.nodes)
     facts = [
         (f"{len(up)}", "nodes up", ""),
-        (f"{away}", "not there", "bad" if away else ""),
+        (f"{away}", "nodes absent", "bad" if away else ""),
         (
-            f"{sum(FIGURES['out'].number(node) for node in up if node.role == 'source'):,.0f}",
+            f"{sum(COLUMNS['out'].number(node) for node in up if node.role == 'source'):,.0f}",
             "packets/s sent by sources",
             "",
         ),
@@ -93,7 +96,7 @@ def _facts(view: TreeView) -> str:
 
 def _tree(nodes: Sequence[NodeRecord]) -> str:
     heads = "".join(
-        f'<th title="{html.escape(FIGURES[key].help)}"{_align(key)}>{FIGURES[key].heading}</th>' for key in _SHOWN
+        f'<th title="{html.escape(COLUMNS[key].help)}"{_align(key)}>{COLUMNS[key].heading}</th>' for key in _SHOWN
     )
     rows = (_row(depth, node) for depth, node in in_tree(nodes))
     return f"<div class=wide><table class=tree><thead><tr>{heads}</tr></thead><tbody>\n{''.join(rows)}</tbody></table></div>"
@@ -102,7 +105,7 @@ def _tree(nodes: Sequence[NodeRecord]) -> str:
 def _row(depth: int, node: NodeRecord) -> str:
     cells = []
     for key in _SHOWN:
-        text = html.escape(FIGURES[key].text(node))
+        text = html.escape(COLUMNS[key].text(node))
         if key == "node":
             link = html.escape(f"/node?{urlencode({'topology': node.topology, 'name': node.name})}")
             text = f'<span class="in d{min(depth, _DEEPEST)}"></span><a href="{link}">{text}</a>'
@@ -118,16 +121,16 @@ def _kind(node: NodeRecord) -> str:
 
 
 def _align(key: str) -> str:
-    return " class=t" if FIGURES[key].is_text else ""
+    return " class=t" if COLUMNS[key].is_text else ""
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int]) -> str:
-    """A table, of which some columns are words."""
+    """Return a table whose columns `words` are aligned left."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         kinds = (" class=t" if at in words else "" for at in range(len(cells)))
-        made = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
-        return f"<tr>{''.join(made)}</tr>\n"
+        cells_html = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{''.join(cells_html)}</tr>\n"
 
     body = "".join(line("td", row) for row in rows)
     return f"<div class=wide><table><thead>{line('th', heads)}</thead><tbody>\n{body}</tbody></table></div>"

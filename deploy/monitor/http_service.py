@@ -1,4 +1,4 @@
-"""The HTTP service of `pgm monitor`: its pages, who may see them, and how much is asked of it at most."""
+"""HTTP service of `pgm monitor`: its pages, access control and request limit."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from deploy.monitor.html_page import one_node, overview
 from deploy.monitor.nodes import NodeState, NodeWatch, TreeView
 from deploy.monitor.prometheus import Metrics
+from pgm.errors import PgmError
 
-FRESH_S = 0.5  # so long an answer of the nodes is good for all who ask
-MOST_REQUESTS = 32  # under way at once; others are told to come again
-_OPEN = "/healthz"  # needs no token: it says nothing of the tree
+FRESH_S = 0.5  # age up to which one view answers all requests
+MOST_REQUESTS = 32  # in progress at a time; further requests get status 503
+_OPEN = "/healthz"  # needs no token, because the answer tells nothing of the tree
 _FILES = {"monitor.css": "text/css", "monitor.js": "text/javascript"}
 _HEADERS = {
     b"cache-control": b"no-store",
@@ -35,7 +36,10 @@ _HEADERS = {
 
 
 class PageService:
-    """Answers requests with what the nodes say. However many ask, the nodes are asked once in `FRESH_S`."""
+    """Pages made of the nodes' snapshots.
+
+    The nodes are asked once in `FRESH_S`, for any number of requests.
+    """
 
     def __init__(self, nodes: NodeWatch) -> None:
         self._nodes = nodes
@@ -46,14 +50,17 @@ class PageService:
         self._written: tuple[TreeView, str, tuple[bytes, str]] | None = None
 
     async def view(self) -> TreeView:
-        """All nodes, at most `FRESH_S` ago."""
+        """Return all nodes, as they were at most `FRESH_S` ago."""
         async with self._lock:
             if self._view is None or time.monotonic() - self._view.at_s > FRESH_S:
                 self._view = await trio.to_thread.run_sync(self._nodes.look, abandon_on_cancel=True)
             return self._view
 
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus. Written once for each view and what is accepted, since a thousand nodes take seconds."""
+        """Return the metrics for Prometheus.
+
+        Metrics are rendered once for each view and accepted format, because a thousand nodes take seconds.
+        """
         view, accept = await self.view(), request.headers.get("accept", "")
         async with self._writing:
             if self._written is None or self._written[0] is not view or self._written[1] != accept:
@@ -62,43 +69,43 @@ class PageService:
         return Response(text, headers={"content-type": content_type})
 
     async def status(self, request: Request) -> Response:
-        """What `pgm status --json` says, as one object."""
+        """Return the snapshots of `pgm status --json`, as one object."""
         view = await self.view()
         others = {
-            state.name.lower(): [[one.topology, one.name] for one in view.nodes if one.state is state]
+            state.name.lower(): [[node.topology, node.name] for node in view.nodes if node.state is state]
             for state in NodeState
             if state is not NodeState.UP
         }
         return JSONResponse({"nodes": view.snapshots, **others, "left_out": view.left_out})
 
     async def overview(self, request: Request) -> Response:
-        """For people."""
+        """Return the page of all nodes."""
         return HTMLResponse(overview(await self.view()))
 
     async def node(self, request: Request) -> Response:
-        """One node, for people."""
+        """Return the page of one node, or status 404."""
         view = await self.view()
         wanted = request.query_params.get("topology"), request.query_params.get("name")
-        node = next((one for one in view.nodes if (one.topology, one.name) == wanted), None)
+        node = next((candidate for candidate in view.nodes if (candidate.topology, candidate.name) == wanted), None)
         if node is None:
-            return PlainTextResponse("there is no such node, or it was forgotten\n", 404)
+            return PlainTextResponse("this node is unknown, or has been gone for too long\n", 404)
         return HTMLResponse(one_node(view, node))
 
     async def file(self, request: Request) -> Response:
-        """Style and script of the pages."""
-        name = request.scope["path"].removeprefix("/")  # as it was routed: `request.url` is made of what Host says, too
+        """Return the style sheet or the script of the pages."""
+        name = request.scope["path"].removeprefix("/")  # the routed path; `request.url` also depends on the Host header
         text = importlib.resources.files("deploy").joinpath("templates", name).read_text()
         return Response(text, media_type=_FILES[name])
 
     async def health(self, request: Request) -> Response:
-        """That the monitor itself is there."""
+        """Return that the monitor itself answers."""
         return PlainTextResponse("ok\n")
 
 
 class AccessControl:
-    """Stands before the pages: asks for the token, lets in so many at once, and adds headers for browsers.
+    """ASGI middleware that checks the token, limits requests and adds headers.
 
-    `token` is given as `Authorization: Bearer TOKEN`, or, for browsers, as the password of any user name.
+    A client sends `token` as `Authorization: Bearer TOKEN`. A browser sends it as the password of any user name.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -107,7 +114,7 @@ class AccessControl:
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; there are no web sockets."""
+        """Answer one request; web sockets are not served."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
@@ -118,8 +125,10 @@ class AccessControl:
             await busy(scope, receive, send)
             return
         if self._token is not None and scope["path"] != _OPEN and not _carries(self._token, Headers(scope=scope)):
-            challenge = {"www-authenticate": 'Bearer, Basic realm="pgm monitor: any name, and the token"'}
-            await PlainTextResponse("this needs the token\n", 401, challenge)(scope, receive, send)
+            challenge = {
+                "www-authenticate": 'Bearer, Basic realm="pgm monitor: any user name, with the token as password"'
+            }
+            await PlainTextResponse("this page needs the token\n", 401, challenge)(scope, receive, send)
             return
         self._inside += 1
         try:
@@ -156,7 +165,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def application(nodes: NodeWatch, token: str | None) -> ASGIApp:
-    """The ASGI application."""
+    """Return the ASGI application."""
     pages = PageService(nodes)
     endpoints: dict[str, Endpoint] = {
         "/": pages.overview,
@@ -168,10 +177,12 @@ def application(nodes: NodeWatch, token: str | None) -> ASGIApp:
     }
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()]
     return Starlette(
-        routes=routes, middleware=[Middleware(AccessControl, token=token)], exception_handlers={OSError: _no_room}
+        routes=routes,
+        middleware=[Middleware(AccessControl, token=token)],
+        exception_handlers={OSError: _no_room, PgmError: _no_room},
     )
 
 
 async def _no_room(_: Request, error: Exception) -> Response:
-    """The nodes could not be asked: too many connections are open, mostly."""
+    """Answer 503: too many files are open, or other users can change the folder of the nodes."""
     return PlainTextResponse(f"the nodes cannot be asked now: {error}\n", 503, {"retry-after": "1"})

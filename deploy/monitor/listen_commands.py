@@ -1,4 +1,4 @@
-"""How to listen to the streams of a node that runs: the commands that `pgm top` shows, made of the node's snapshot."""
+"""Commands to listen to the streams of a running node, made from its snapshot."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ _NOT_MULTICAST = "unicast"
 
 
 def command_lines(snapshot: dict[str, Any]) -> list[str]:
-    """A `pgm recv` command for each stream that the node sends, passes on or receives, by one of its multicast segments.
+    """Return a `pgm recv` command for each stream of a node.
 
-    The receiver is none of the tree: it has no name, and never asks for repairs.
+    The streams are those that the node sends, relays or receives. The command uses one of the node's multicast
+    segments. The receiver is no node of the tree: it has no name and never sends NAKs.
     """
-    streams = {(one["data_port"], one.get("framing", "")) for one in snapshot["sessions"]}
+    streams = {(session["data_port"], session.get("framing", "")) for session in snapshot["sessions"]}
     link = next(_links(snapshot["segments"]), None)
     if link is None:
         return []
@@ -29,13 +30,16 @@ def command_lines(snapshot: dict[str, Any]) -> list[str]:
 
 
 def _links(segments: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    """Group and port, further keys, and the node's address, of the segments that have a group."""
-    for one in segments:
-        where: str = one["group"]
+    """Return the group with port, further URL keys and the node's address by segment.
+
+    Segments without a group are left out.
+    """
+    for segment in segments:
+        where: str = segment["group"]
         if where.startswith(_NOT_MULTICAST):
             continue
         if where.endswith(_IP):
             group = where.removesuffix(_IP)
-            yield f"[{group}]" if ":" in group else group, "&transport=ip", one["address"]
+            yield f"[{group}]" if ":" in group else group, "&transport=ip", segment["address"]
         else:
-            yield where, "", one["address"]
+            yield where, "", segment["address"]

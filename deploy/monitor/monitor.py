@@ -1,4 +1,4 @@
-"""`pgm monitor`: the numbers of running nodes over HTTP."""
+"""`pgm monitor`: numbers of running nodes over HTTP."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ from pgm.net.driver.nurseries import open_plain_nursery
 
 DEFAULT_PORT = 9764
 _BACKLOG = 64
-_REST_S = 0.5  # what is being answered may take so long after SIGTERM
-_IDLE_S = 10  # a connection that asks nothing, or is slow to say what, is closed
-_STUCK_MS = 5_000  # one that takes nothing of its answer too
+_REST_S = 0.5  # for answers in progress after SIGTERM
+_IDLE_S = 10  # until a connection without a complete request is closed
+_STUCK_MS = 5_000  # until a connection whose client does not read its answer is closed
 _LEAST_TOKEN = 16
 _MOST_TOKEN = 4096
 
 
 def read_token(file: Path | None) -> str | None:
-    """The token in a file, without white space around it. Raises `UsageError` for one that is none."""
+    """Return the token in a file, without white space around it.
+
+    Raises `UsageError` if the file cannot be read or has no valid token.
+    """
     if file is None:
         return None
     try:
@@ -48,16 +51,21 @@ def read_token(file: Path | None) -> str | None:
             remedy=f"openssl rand -hex 32 > {file}",
         )
     if mode & (stat.S_IRGRP | stat.S_IROTH):
-        warn(f"{file} can be read by others: chmod 600 {file}")
+        warn(f"other users can read {file}: chmod 600 {file}")
     return token
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A TCP socket on an address of this host. Raises `UsageError` for what is no address, `TransportError` where it is taken."""
+    """Return a TCP socket bound to an address of this host.
+
+    Raises `UsageError` for an invalid address, and `TransportError` if the address is not available.
+    """
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
-        raise UsageError(f"--bind {host}: not an IP address", remedy="127.0.0.1, ::1, or one of this host's") from None
+        raise UsageError(
+            f"--bind {host}: not an IP address", remedy="use 127.0.0.1, ::1, or an address of this host"
+        ) from None
     sock = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,23 +81,23 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def warn_of_others(address: ipaddress.IPv4Address | ipaddress.IPv6Address, token: str | None) -> None:
-    """Say who may read what, where others than this host reach the address."""
+    """Warn of other hosts' access if they can reach the address."""
     if address.is_loopback:
         return
     if token is None:
-        warn(f"whoever reaches {address} can read the numbers: give --token-file, or bind to 127.0.0.1")
+        warn(f"any host that reaches {address} can read the numbers: give --token-file, or bind to 127.0.0.1")
     else:
-        warn("the token travels in clear text: put a proxy with TLS before this")
+        warn("the token travels in clear text: put a proxy with TLS in front")
 
 
 def url_of(sock: socket.socket) -> str:
-    """Where a browser finds it."""
+    """Return the URL for a browser."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def serve(nodes: NodeWatch, sock: socket.socket, token: str | None, say: Callable[[], None]) -> None:
-    """Answer until a signal; `say` is called as soon as it does."""
+    """Serve requests until a signal; call `say` as soon as the service answers."""
     from hypercorn.config import Config
     from hypercorn.trio import serve as serve_http
 
@@ -107,7 +115,7 @@ async def serve(nodes: NodeWatch, sock: socket.socket, token: str | None, say: C
     async with open_plain_nursery() as nursery:
         await nursery.start(heed_signals, is_running, stop)
         nursery.start_soon(_end, stop)
-        serving: Any = application(nodes, token)  # Starlette and Hypercorn type the same thing differently
+        serving: Any = application(nodes, token)  # Starlette and Hypercorn have different types for one protocol
         await _serve_http(partial(serve_http, serving, config, shutdown_trigger=stop.wait), say)
         nursery.cancel_scope.cancel()
 
@@ -119,11 +127,11 @@ async def _serve_http(serve_http: Callable[..., Awaitable[None]], say: Callable[
 
 
 async def _end(stop: trio.Event) -> None:
-    """End the process some time after the signal, unless it has ended by itself, as it does where all clients are served.
+    """End the process some time after the signal.
 
-    It has nothing to save, and some client may take of its answer nothing, or so little at a time that `_STUCK_MS` never
-    run out. Hypercorn (0.18) shields its sends from being cancelled, and shows nobody the connections that it accepts, so
-    that they could be closed.
+    Hypercorn usually ends before, once all clients are served. A client may read nothing of its answer, or too slowly
+    for `_STUCK_MS` to expire. Hypercorn (0.18) shields its sends from cancellation and does not expose its connections,
+    so they cannot be closed. The process has nothing to save.
     """
     await stop.wait()
     await trio.sleep(2 * _REST_S)
@@ -139,22 +147,23 @@ async def _end(stop: trio.Event) -> None:
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
-    help="Answer only to who sends the token in this file: as bearer token, or as the password in a browser.",
+    help="Answer only requests with the token in this file: as bearer token, or as the password in a browser.",
 )
 @command
 def monitor(topologies: tuple[str, ...], host: str, port: int, token_file: Path | None, as_json: bool) -> None:
-    """Serve what the nodes on this machine have counted over HTTP, until Ctrl-C or SIGTERM.
+    """Serve the numbers of this machine's nodes over HTTP, until Ctrl-C or SIGTERM.
 
-    / is a page for people, /metrics is for Prometheus, /status.json is what `pgm status FILE --json` says, and
-    /healthz says that the monitor itself is there. TOPOLOGY is a file, whose nodes are then missed when they do not
-    run, or the name of a topology that runs; without any, all that run as this user are shown.
+    / is a page for people, and /metrics is for Prometheus. /status.json has the output of `pgm status FILE --json`.
+    /healthz reports that the monitor itself runs. TOPOLOGY is a topology file, or the name of a running topology.
+    Nodes of a file are shown even if they do not run. Without any TOPOLOGY, all nodes of this user are shown.
 
     \b
     pgm monitor
     pgm monitor tree.toml --port 9000 --token-file /etc/pgm/token
 
-    It reads the nodes' status sockets and sends nothing to anybody else. docs/guide/monitoring.md has the configuration of
-    Prometheus and alarms. It needs pip install 'pgm-repair-network[monitor]'. Exits with 0 when it was stopped.
+    The command reads the nodes' status sockets and sends no other packets. docs/guide/monitoring.md has the configuration of
+    Prometheus and alarms. Install the packages by pip install 'pgm-repair-network[monitor]'. The exit status is 0
+    after a signal.
     """
     need("pgm monitor", "hypercorn", "starlette", "prometheus_client")
     token = read_token(token_file)

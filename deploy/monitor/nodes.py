@@ -1,7 +1,7 @@
-"""Which nodes run on this machine, and what each has last said: found by their status sockets, asked all at once.
+"""Nodes that run on this machine, with their last snapshots.
 
-The table is bounded by `MOST_NODES`. Who has answered once and does not any more is kept as gone for `GONE_KEPT_S`, or until it
-runs again, be it elsewhere.
+Nodes are found by their status sockets and asked in parallel. The table is bounded by `MOST_NODES`. A node that stops
+answering is kept as gone for `GONE_KEPT_S`, or until it runs again anywhere on this machine.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from pgm.telemetry.snapshot import Snapshot
 from pgm.topology.check import load_checked
 from pgm.topology.plan import plan_all
 
-MOST_NODES = 1024  # asked at once; those over it are counted
+MOST_NODES = 1024  # asked at once; further nodes are only counted
 GONE_KEPT_S = 600.0  # longer than an alarm takes to notice
-_ASKERS = 32  # threads, each with a socket: a node that hangs holds one of them for two seconds
-_SHARE = 4  # of the files that this process may open, the part that they may take: the screen opens some as well
+_ASKERS = 32  # threads with one socket each; a node that hangs holds a thread for two seconds
+_SHARE = 4  # 1/4 of this process's files at most for status sockets, because the screen opens files as well
 _SOCKETS = "*.sock"
 _MOST_NAMES = 10  # in a message
 _ROLES = ("source", "aggregator", "repairer", "receiver")  # down the tree
 
 
 class NodeState(enum.Enum):
-    """How a node stands."""
+    """State of a node."""
 
     UP = "up"
-    STUCK = "stuck"  # its socket is there, and it does not answer
-    GONE = "gone"  # it has answered once
-    ABSENT = "not running"  # a topology file names it, and it has never answered
+    STUCK = "stuck"  # the socket exists, and the node does not answer
+    GONE = "gone"  # the node has answered before
+    ABSENT = "not running"  # a topology file names the node, and it has never answered
 
 
 @attrs.frozen
 class NodeAddress:
-    """A node's place on one segment. `side` is up, down or both, as the segment lies for the node; `address` may not be known."""
+    """Place of a node on one segment.
+
+    `side` is "up", "down" or "both", as seen from the node. `address` is None if unknown.
+    """
 
     segment: str
     side: str
@@ -52,40 +55,53 @@ class NodeAddress:
 
 @attrs.define
 class NodeRecord:
-    """One node. `since_s` is when it came to its state, on the monotonic clock; `snapshot` the last that it gave."""
+    """Node with its state.
+
+    `since_s` is the time of the last change of state, on the monotonic clock. `snapshot` is the last one received.
+    """
 
     topology: str
     name: str
-    role: str = ""  # empty until it has answered, or a file has told
+    role: str = ""  # empty until a snapshot or a topology file gives the role
     state: NodeState = NodeState.ABSENT
     since_s: float = 0.0
     snapshot: Snapshot | None = None
-    planned_parents: tuple[str, ...] = ()  # addresses, where a file tells
+    planned_parents: tuple[str, ...] = ()  # addresses, from a topology file
     planned_places: tuple[NodeAddress, ...] = ()
 
     @property
     def is_up(self) -> bool:
-        """Whether `snapshot` is of now."""
+        """Return whether `snapshot` is current."""
         return self.state is NodeState.UP
 
     @property
     def places(self) -> tuple[NodeAddress, ...]:
-        """Where it sits, on each of its segments."""
+        """Return the node's place on each of its segments."""
         if self.snapshot is None:
             return self.planned_places
         rows = self.snapshot["segments"]
-        return tuple(NodeAddress(one["segment"], one.get("side", "both"), one["address"]) for one in rows)
+        return tuple(NodeAddress(row["segment"], row.get("side", "both"), row["address"]) for row in rows)
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Addresses of those whom it asks for repairs: first whom it does ask, then whom it may."""
-        asked = () if self.snapshot is None else (one["parent"] for one in self.snapshot["sessions"] if one["parent"])
+        """Return the addresses of the node's parents.
+
+        Parents that the node asks now come first, then planned parents.
+        """
+        asked = (
+            ()
+            if self.snapshot is None
+            else (session["parent"] for session in self.snapshot["sessions"] if session["parent"])
+        )
         return tuple(dict.fromkeys((*asked, *self.planned_parents)))
 
 
 @attrs.frozen
 class TreeView:
-    """All nodes at one moment, by topology and name. `left_out` were found and not asked, over `MOST_NODES`."""
+    """All nodes at one moment, by topology and name.
+
+    `left_out` is the number of nodes above `MOST_NODES`, which were not asked.
+    """
 
     nodes: tuple[NodeRecord, ...]
     at_s: float
@@ -94,15 +110,15 @@ class TreeView:
 
     @property
     def snapshots(self) -> list[Snapshot]:
-        """What `pgm status --json` says of the nodes that answer."""
-        return [one.snapshot for one in self.nodes if one.is_up and one.snapshot is not None]
+        """Return the snapshots of nodes that answer, as `pgm status --json` prints them."""
+        return [node.snapshot for node in self.nodes if node.is_up and node.snapshot is not None]
 
 
 class NodeWatch:
-    """The nodes of some topologies, or of all that run here; `look` asks them.
+    """Table of the nodes of some topologies, or of all topologies that run here.
 
-    `wanted` are topology files, or names of topologies that run. Raises `TopologyError` for a wrong file, `UsageError` for a
-    name of nothing that runs.
+    `look` asks the nodes. `wanted` has topology files, or names of running topologies. Raises `TopologyError` for an
+    invalid file, `UsageError` for a name that does not run, and `ProcessError` for folders that other users can change.
     """
 
     def __init__(self, wanted: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
@@ -110,10 +126,12 @@ class NodeWatch:
         self._folders: list[Path] | None = [] if wanted else None
         self._seen: dict[Path, NodeRecord] = {}  # by socket
         self._expected: set[Path] = set()
-        for one in wanted:
-            self._want(one)
+        for topology in wanted:
+            self._add_wanted(topology)
+        if not wanted:
+            tree_folders()  # raises at once if other users can change the folders
 
-    def _want(self, wanted: str) -> None:
+    def _add_wanted(self, wanted: str) -> None:
         assert self._folders is not None
         if Path(wanted).is_file() or wanted.endswith(".toml"):
             topology = load_checked(Path(wanted))
@@ -134,20 +152,21 @@ class NodeWatch:
             if not folder.is_dir():
                 running = ", ".join(sorted({one.name for one in tree_folders()})[:_MOST_NAMES]) or "none"
                 raise UsageError(
-                    f"{wanted} is neither a topology file nor a topology that runs here; of those there are: {running}",
-                    remedy="give the file, or name none to see everything that runs here as this user",
+                    f"{wanted} is neither a topology file nor a topology that runs here; running topologies: {running}",
+                    remedy="give a file, or give no name to see all nodes of this user",
                 )
         self._folders.append(folder)
 
     def look(self) -> TreeView:
-        """Ask every node; returns when all have answered, or two seconds were too short for the last of them.
+        """Ask every node and return the table.
 
-        Raises `OSError` where this process has no room for more files and sockets.
+        A node that does not answer costs two seconds. Raises `OSError` if this process has no room for more files and
+        sockets, and `ProcessError` for folders that other users can change.
         """
         began = self._clock()
         folders = tree_folders() if self._folders is None else self._folders
-        found = sorted({path for folder in folders for path in sockets_in(folder, _SOCKETS)})
-        asked = found[:MOST_NODES]
+        paths = sorted({path for folder in folders for path in sockets_in(folder, _SOCKETS)})
+        asked = paths[:MOST_NODES]
         with ThreadPoolExecutor(max(1, min(_most_askers(), len(asked)))) as pool:
             answers = dict(zip(asked, pool.map(_ask, asked), strict=True))
         now = self._clock()
@@ -158,13 +177,13 @@ class NodeWatch:
                 node.state, node.since_s = NodeState.GONE, now
         self._forget(now)
         nodes = sorted(map(attrs.evolve, self._seen.values()), key=_order)
-        return TreeView(tuple(nodes), now, now - began, left_out=len(found) - len(asked))
+        return TreeView(tuple(nodes), now, now - began, left_out=len(paths) - len(asked))
 
     def _note(self, path: Path, answer: Snapshot | NodeState, now: float) -> None:
         node = self._seen.get(path)
         if isinstance(answer, NodeState):
             if node is None and answer is NodeState.GONE:
-                return  # a socket that a process left behind long ago
+                return  # a process left this socket behind long ago
             if node is None:
                 node = self._seen[path] = NodeRecord(path.parent.name, path.stem, since_s=now)
             state = NodeState.ABSENT if answer is NodeState.GONE and node.snapshot is None else answer
@@ -184,8 +203,8 @@ class NodeWatch:
         excess = len(self._seen) - len(self._expected) - MOST_NODES
         for at, path in enumerate(away):
             node = self._seen[path]
-            # Who is stuck has a socket still, and would be found again as somebody new.
-            is_over = (node.topology, node.name) in up or now - node.since_s > GONE_KEPT_S  # it runs again, elsewhere
+            # A stuck node still has a socket, and would be found again as a new node.
+            is_over = (node.topology, node.name) in up or now - node.since_s > GONE_KEPT_S  # it runs again elsewhere
             if at < excess or (is_over and node.state is not NodeState.STUCK):
                 del self._seen[path]
 
@@ -196,7 +215,7 @@ def _most_askers() -> int:
 
 
 def _order(node: NodeRecord) -> tuple[str, int, list[tuple[int, str]]]:
-    """By topology and role, and by name so that 10 stands behind 9."""
+    """Return a sort key by topology, role and name, with 9 before 10 in names."""
     role = _ROLES.index(node.role) if node.role in _ROLES else len(_ROLES)
     parts = re.split(r"([0-9]+)", node.name)
     return node.topology, role, [(int(part) if part.isdigit() else 0, part) for part in parts]
@@ -211,6 +230,6 @@ def _ask(path: Path) -> Snapshot | NodeState:
         snapshot = ask_status(path)
     except ProcessError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno in OWN_LIMITS:
-            raise error.__cause__ from None  # it says nothing of the node
+            raise error.__cause__ from None  # this process's limit says nothing about the node
         return NodeState.STUCK if isinstance(error.__cause__, TimeoutError) else NodeState.GONE
     return snapshot if isinstance(snapshot, dict) and {"topology", "node", "role"} <= set(snapshot) else NodeState.STUCK

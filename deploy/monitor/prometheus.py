@@ -1,7 +1,8 @@
-"""The numbers of running nodes as Prometheus reads them: one family a counter, its help from the table that docs/reference/counters.md shows.
+"""Numbers of running nodes in Prometheus format, one family for each counter.
 
-Labels are the names of the topology: topology, node, role, and stream or segment where it says which. TSIs and addresses of peers
-are none, since they are without bound. Counters that are 0 are said too: an alarm on an increase misses one that begins at 7.
+The help of a family comes from the table in docs/reference/counters.md. Labels are names of the topology: topology, node, role,
+and stream or segment. TSIs and addresses of peers are no labels, because their number has no bound. Counters of 0 are
+exported too: an alarm on an increase would miss a counter that first appears as 7.
 """
 
 from __future__ import annotations
@@ -23,26 +24,29 @@ from pgm.wire.rejects import REASONS
 _NODE = ("topology", "node", "role")
 _STREAM = (*_NODE, "stream")
 
-# gauge -> the key of a session it is the sum of, what it is
+# gauge -> key of the sessions' values to add up, help
 _SUMS = {
-    "pgm_stream_missing_now_sqns": ("missing_sqns", "Missing now and asked for."),
-    "pgm_stream_owed_now_sqns": ("pending_sqns", "Repairs that are owed now."),
+    "pgm_stream_missing_now_sqns": ("missing_sqns", "Packets missing now and requested."),
+    "pgm_stream_owed_now_sqns": ("pending_sqns", "Repairs requested and not sent yet."),
     "pgm_stream_held_octets": ("held_octets", "Octets in the window or cache."),
 }
 _Labels: TypeAlias = tuple[str, ...]
 
 
 @attrs.define
-class _Streams:
-    """What one process has counted by stream. A session that is forgotten stays in the sum, since counters only grow."""
+class _StreamCounts:
+    """Counts of one process by stream.
+
+    A session that has ended stays in the sum, because counters must not decrease.
+    """
 
     pid: int
     last: dict[tuple[str, str], dict[str, int]] = attrs.field(factory=dict)  # by stream and TSI
     ended: dict[str, Counter[str]] = attrs.field(factory=lambda: defaultdict(Counter))
 
     def take(self, sessions: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
-        """The sums by stream; streams that the topology does not name are one."""
-        now = {(one["stream"], one["tsi"]): one["counts"] for one in sessions}
+        """Return the sums by stream; streams without a name in the topology are one."""
+        now = {(session["stream"], session["tsi"]): session["counts"] for session in sessions}
         for key, counts in self.last.items():
             if key not in now or any(now[key].get(name, 0) < count for name, count in counts.items()):
                 self.ended[key[0]].update(counts)
@@ -54,15 +58,21 @@ class _Streams:
 
 
 class Metrics:
-    """Turns views into what Prometheus reads. Keeps sums by stream, for as long as a node is seen."""
+    """Renderer of views for Prometheus.
+
+    Sums by stream are kept as long as a node is seen.
+    """
 
     def __init__(self) -> None:
-        self._streams: dict[tuple[str, str], _Streams] = {}
+        self._streams: dict[tuple[str, str], _StreamCounts] = {}
 
     def render(self, view: TreeView, accept: str = "") -> tuple[bytes, str]:
-        """The text and its content type: OpenMetrics for who accepts it, else Prometheus's own."""
+        """Return the text and its content type.
+
+        The format is OpenMetrics if `accept` allows it, else Prometheus text.
+        """
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Families(self._families(_without_namesakes(view))))
+        registry.register(_FamilyCollector(self._families(_without_namesakes(view))))
         encoder, content_type = choose_encoder(accept)
         return encoder(registry), content_type
 
@@ -74,36 +84,37 @@ class Metrics:
 
     def _by_stream(self, nodes: Iterable[NodeRecord]) -> dict[_Labels, Counter[str]]:
         kept, self._streams = self._streams, {}
-        found: dict[_Labels, Counter[str]] = {}
+        counts_by_stream: dict[_Labels, Counter[str]] = {}
         for node in nodes:
             if node.snapshot is None:
                 continue
             key, pid = (node.topology, node.name), node.snapshot["pid"]
             streams = kept.get(key)
             if streams is None or streams.pid != pid:
-                streams = _Streams(pid)
-            self._streams[key] = streams  # of who hangs for a moment too
+                streams = _StreamCounts(pid)
+            self._streams[key] = streams  # a node that is stuck for a moment keeps its sums
             if node.is_up:
                 for stream, counts in streams.take(node.snapshot["sessions"]).items():
-                    found[*_labels(node), stream] = counts
-        return found
+                    counts_by_stream[*_labels(node), stream] = counts
+        return counts_by_stream
 
 
-class _Families(Collector):
-    """What a registry wants to be given."""
+class _FamilyCollector(Collector):
+    """Collector of finished families, as a registry requires."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """The families, once a rendering."""
+        """Return the families."""
         return self._families
 
 
 def _without_namesakes(view: TreeView) -> TreeView:
-    """A node for each name, since two samples with the same labels are none: a demo may have ended and run again, elsewhere.
+    """Return a view with one node for each name.
 
-    The first that is up; others that are, are left out.
+    Two samples with equal labels are invalid, and a tree may run again in another folder. The first node that is up
+    stays. `left_out` counts the other nodes that are up.
     """
     chosen: dict[tuple[str, str], NodeRecord] = {}
     left_out = view.left_out
@@ -127,22 +138,24 @@ def _snapshots(up: Iterable[NodeRecord]) -> Iterator[tuple[_Labels, dict[str, An
 
 
 def _states(view: TreeView) -> Iterator[Metric]:
-    family = GaugeMetricFamily("pgm_up", "1 for a node that answers, 0 for one that does not any more.", labels=_NODE)
+    family = GaugeMetricFamily(
+        "pgm_up", "1 for a node that answers, 0 for a node that has stopped answering.", labels=_NODE
+    )
     for node in view.nodes:
         family.add_metric(_labels(node), float(node.is_up))
     yield family
-    family = GaugeMetricFamily("pgm_monitor_nodes", "Nodes that the monitor knows of.", labels=("state",))
+    family = GaugeMetricFamily("pgm_monitor_nodes", "Nodes that the monitor knows.", labels=("state",))
     for state in NodeState:
         family.add_metric((state.value,), sum(node.state is state for node in view.nodes))
     family.add_metric(("left out",), view.left_out)
     yield family
-    took = "How long it took to ask all of them."
+    took = "Time needed to ask all nodes."
     yield GaugeMetricFamily("pgm_monitor_look_seconds", took, value=view.took_s)
 
 
 def _processes(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
-        "uptime_s": GaugeMetricFamily("pgm_uptime_seconds", "Since the node started.", labels=_NODE),
+        "uptime_s": GaugeMetricFamily("pgm_uptime_seconds", "Time since the node started.", labels=_NODE),
         "rss_bytes": GaugeMetricFamily("pgm_resident_memory_bytes", "Memory of the node's process.", labels=_NODE),
         "cpu_s": CounterMetricFamily("pgm_cpu_seconds", "CPU time of the node's process.", labels=_NODE),
     }
@@ -153,7 +166,7 @@ def _processes(up: Iterable[NodeRecord]) -> Iterator[Metric]:
 
 
 def _family(name: str, unit: str, doc: str, labels: _Labels) -> CounterMetricFamily | GaugeMetricFamily:
-    """Of a row of the counters' table; what does not only grow is a gauge."""
+    """Return the family of a counter; a value that can decrease is a gauge."""
     text = f"{doc.rstrip('.')} ({unit})."
     is_gauge = unit.endswith((" now", " at most"))
     return (GaugeMetricFamily if is_gauge else CounterMetricFamily)(name, text, labels=labels)
@@ -167,7 +180,7 @@ def _counters(up: list[NodeRecord]) -> Iterator[Metric]:
             family.add_metric(labels, snapshot["counters"].get(row.name, 0))
         yield family
     rejects = CounterMetricFamily(
-        "pgm_rejects", "Datagrams that are no packets, by reason (packets).", labels=(*_NODE, "reason")
+        "pgm_rejects", "Datagrams that are not PGM packets, by reason (packets).", labels=(*_NODE, "reason")
     )
     for labels, snapshot in snapshots:
         for reason, count in snapshot["counters"].get("rejects", {}).items():
@@ -189,8 +202,8 @@ def _stream_counters(by_stream: dict[_Labels, Counter[str]]) -> Iterator[Metric]
 def _stream_gauges(up: Iterable[NodeRecord]) -> Iterator[Metric]:
     sums: dict[_Labels, Counter[str]] = defaultdict(Counter)
     for labels, snapshot in _snapshots(up):
-        for one in snapshot["sessions"]:
-            sums[*labels, one["stream"]].update({key: one[key] for key, _ in _SUMS.values()} | {"sessions": 1})
+        for session in snapshot["sessions"]:
+            sums[*labels, session["stream"]].update({key: session[key] for key, _ in _SUMS.values()} | {"sessions": 1})
     for name, (key, doc) in {**_SUMS, "pgm_stream_sessions": ("sessions", "Sessions of the stream now.")}.items():
         family = GaugeMetricFamily(name, doc, labels=_STREAM)
         for labels, values in sums.items():
@@ -203,6 +216,6 @@ def _buffers(up: Iterable[NodeRecord]) -> Iterator[Metric]:
         "pgm_receive_buffer_bytes", "Receive buffer that the kernel granted.", labels=(*_NODE, "segment")
     )
     for labels, snapshot in _snapshots(up):
-        for one in snapshot["segments"]:
-            family.add_metric((*labels, one["segment"]), one["rcvbuf"])
+        for segment in snapshot["segments"]:
+            family.add_metric((*labels, segment["segment"]), segment["rcvbuf"])
     yield family

@@ -1,4 +1,4 @@
-"""`pgm top`: a live screen of the nodes that run on this machine."""
+"""`pgm top`: live screen of the nodes that run on this machine."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pgm.errors import ProcessError, UsageError
 @click.argument("topologies", metavar="[TOPOLOGY]...", nargs=-1)
 @command
 def top(topologies: tuple[str, ...], as_json: bool) -> None:
-    """Watch the nodes that run on this machine, as a live screen: who sends, who asks, who repairs, who loses.
+    """Watch the nodes of this machine on a live screen: packets, NAKs, repairs and losses.
 
-    TOPOLOGY is a file, whose nodes are then missed when they do not run, or the name of a topology that runs; without
-    any, all that run as this user are shown. Nodes that end stay on the screen as gone for ten minutes.
+    TOPOLOGY is a topology file, or the name of a running topology. Nodes of a file are shown even if they do not run.
+    Without any TOPOLOGY, all nodes of this user are shown. Nodes that end stay on the screen as gone for ten minutes.
 
     \b
     pgm top
     pgm top tree.toml
     pgm top --json | jq .node
 
-    Keys: left and right choose the column to sort by, r turns it round, t gives the order of the tree again; enter
-    shows one node with its streams, children, rates and counters, and the command to see the messages themselves;
-    space holds the picture; q ends. docs/guide/monitoring.md explains the columns. With --json nothing is drawn: there is one
-    object per running node and line, as `pgm status FILE --json` gives it, once. It needs pip install
-    'pgm-repair-network[monitor]' and a terminal; elsewhere there is `pgm status FILE --watch`.
+    Keys: left and right choose the column to sort by, r reverses the order, t returns to the order of the tree. Enter
+    shows one node with its streams, children, rates and counters, and the command to see its messages. Space pauses the
+    screen, and q ends the command. docs/guide/monitoring.md explains the columns. With --json the command prints one object a
+    line for each running node, as `pgm status FILE --json` does, and ends. The screen needs a terminal, and
+    pip install 'pgm-repair-network[monitor]'. Without a terminal use `pgm status FILE --watch`.
     """
     nodes = NodeWatch(topologies)
     if as_json:
@@ -45,10 +45,10 @@ def top(topologies: tuple[str, ...], as_json: bool) -> None:
             print_json(snapshot)
         return
     if (
-        not all(one and one.isatty() for one in (sys.stdin, sys.stdout, sys.stderr))
+        not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
         or os.environ.get("TERM", "dumb") == "dumb"
     ):
-        raise UsageError("pgm top draws on a terminal, and this is none", remedy="use: pgm status FILE --watch")
+        raise UsageError("pgm top needs a terminal", remedy="use: pgm status FILE --watch")
     need("pgm top", "textual")
     from deploy.monitor.top_screen import TopApp
 

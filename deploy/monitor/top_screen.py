@@ -1,4 +1,4 @@
-"""The screen of `pgm top`: a table of all nodes, and one node in detail."""
+"""Screen of `pgm top`: a table of all nodes, and one node in detail."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ from textual.coordinate import Coordinate
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
-from deploy.monitor.columns import FIGURES, Value, lost_of, span
+from deploy.monitor.columns import COLUMNS, Value, lost_of, span
 from deploy.monitor.listen_commands import command_lines
 from deploy.monitor.nodes import NodeRecord, NodeState, NodeWatch, TreeView
 from deploy.status.detail import details
 from deploy.terminal.output import refused
 from pgm.errors import PgmError
 
-EVERY_S = 1.0  # nodes read their rates so often
-_PADDING = 2  # characters of a cell besides its text
-_LINES = 3  # of the screen besides the rows: headline, headings, keys
+EVERY_S = 1.0  # nodes update their rates at this interval
+_PADDING = 2  # characters of a cell around its text
+_LINES = 3  # of the screen around the rows: headline, headings and keys
 _ASKING = "asking the nodes"
 _BAR = 2  # characters of the scroll bar
-_LEAST_EVENT = 24  # characters of the last event, or it is left out
+_LEAST_EVENT = 24  # characters of the last event, below which the column is left out
 _STYLES = {NodeState.UP: "", NodeState.STUCK: "yellow", NodeState.GONE: "dim red", NodeState.ABSENT: "dim"}
 
 
 def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
-    """The columns for which there is room, with the width of each: what ranks highest is left out first."""
+    """Return the columns that fit into `width`, with the width of each.
+
+    Columns of the highest rank are left out first.
+    """
     widths = {
-        key: max([len(figure.heading) + 1, *(len(figure.text(node)) for node in nodes)])
-        for key, figure in FIGURES.items()
+        key: max([len(column.heading) + 1, *(len(column.text(node)) for node in nodes)])
+        for key, column in COLUMNS.items()
         if key != "topology" or len({node.topology for node in nodes}) > 1
     }
     widths["event"] = _LEAST_EVENT
     while sum(widths.values()) + _PADDING * len(widths) > width:
-        least = max(widths, key=lambda key: FIGURES[key].rank)
-        if not FIGURES[least].rank:
+        least = max(widths, key=lambda key: COLUMNS[key].rank)
+        if not COLUMNS[least].rank:
             break
         del widths[least]
     if "event" in widths:
@@ -51,18 +54,26 @@ def chosen_columns(nodes: Sequence[NodeRecord], width: int) -> dict[str, int]:
 
 
 def in_order(nodes: Sequence[NodeRecord], key: str, *, falling: bool) -> list[NodeRecord]:
-    """Sorted by a column; what has no number stands last. Nodes come in the tree's order, which holds among equals."""
-    value = FIGURES[key].value
+    """Return nodes sorted by a column, nodes without a value last.
+
+    Nodes with equal values keep the order of the tree.
+    """
+    value = COLUMNS[key].value
 
     def number(node: NodeRecord) -> tuple[bool, Value]:
-        found = value(node)
-        return (found is None) is not falling, ("" if FIGURES[key].is_text else 0.0) if found is None else found
+        value_of_node = value(node)
+        return (value_of_node is None) is not falling, (
+            "" if COLUMNS[key].is_text else 0.0
+        ) if value_of_node is None else value_of_node
 
     return sorted(nodes, key=number, reverse=falling)
 
 
 class NodeScreen(Screen[None]):
-    """Everything that one node says of itself, as `pgm status --detail` shows it, and how to listen to its streams."""
+    """Screen of one node, with the tables of `pgm status --detail`.
+
+    The screen also has commands to listen to the node's streams.
+    """
 
     BINDINGS: ClassVar = [Binding("escape,enter,backspace", "app.pop_screen", "back", key_display="esc")]
 
@@ -71,50 +82,54 @@ class NodeScreen(Screen[None]):
         self.key = key
 
     def compose(self) -> ComposeResult:
-        """A page to scroll in, and the keys."""
+        """Add a scrollable page, and the keys."""
         with VerticalScroll(id="page"):
             yield Static(id="detail")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Show what is known already."""
+        """Show the view that is known already."""
         self.show(cast("TopApp", self.app).view)
 
     def on_resize(self) -> None:
-        """Make the tables as wide as the terminal now is."""
+        """Fit the tables to the new width of the terminal."""
         self.show(cast("TopApp", self.app).view)
 
     def show(self, view: TreeView | None) -> None:
-        """Show the node as it stands in a view."""
-        node = next((one for one in view.nodes if (one.topology, one.name) == self.key), None) if view else None
+        """Show the node as it is in a view."""
+        node = (
+            next((candidate for candidate in view.nodes if (candidate.topology, candidate.name) == self.key), None)
+            if view
+            else None
+        )
         self.query_one("#detail", Static).update(Group(*self._parts(node)))
 
     def _parts(self, node: NodeRecord | None) -> list[RenderableType]:
         if node is None:
-            return [Text(f"{self.key[1]} is gone and forgotten", "red")]
+            return [Text(f"{self.key[1]} has been gone for too long and is no longer shown", "red")]
         if node.snapshot is None:
-            return [Text(f"{node.name} does not run on this machine, as this user")]
+            return [Text(f"{node.name} does not run on this machine as this user")]
         parts: list[RenderableType] = []
         if not node.is_up:
             parts.append(
-                Text(f"{node.state.value} for {span(time.monotonic() - node.since_s)}; this was the last:", "red")
+                Text(f"{node.state.value} for {span(time.monotonic() - node.since_s)}; the last numbers are:", "red")
             )
         parts += details(node.snapshot, self.app.size.width - 4)
         listening = command_lines(node.snapshot)
         if listening:
-            parts.append(Text("to see the messages, without asking for repairs", "bold"))
+            parts.append(Text("to see the messages without sending NAKs", "bold"))
             parts += [Text(line, no_wrap=False, overflow="fold") for line in listening]
         return parts
 
 
 class _Table(DataTable[Text]):
-    """The table, which says what enter does."""
+    """Table with a name for the enter key."""
 
     BINDINGS: ClassVar = [Binding("enter", "select_cursor", "detail")]
 
 
 class TopApp(App[None]):
-    """The table. Asks the nodes every `EVERY_S`."""
+    """Application with the table of nodes, which are asked every `EVERY_S`."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -134,42 +149,44 @@ class TopApp(App[None]):
     def __init__(self, nodes: NodeWatch) -> None:
         super().__init__()
         self.view: TreeView | None = None
-        self._refusal: PgmError | None = None  # why nobody could be asked just now
-        self._watched = nodes
+        self._refusal: PgmError | None = None  # the reason why the last attempt to ask the nodes failed
+        self._node_watch = nodes
         self._sorted_by: str | None = None  # None: the order of the tree
         self._falling = False
         self._paused = False
         self._columns: dict[str, int] = {}
         self._heads: list[str] = []
-        self._cells: list[list[tuple[str, str]]] = []  # as shown: text and style
-        self._order: list[tuple[str, str]] = []  # of the rows: topology and name
+        self._cells: list[list[tuple[str, str]]] = []  # text and style, as shown
+        self._order: list[tuple[str, str]] = []  # topology and name of each row
 
     def compose(self) -> ComposeResult:
-        """A line, the table, the keys."""
+        """Add the headline, the table and the keys."""
         yield Static(_ASKING, id="head")
         yield _Table(cursor_type="row", show_row_labels=False)
         yield Footer(show_command_palette=False)
 
     def on_ready(self) -> None:
-        """Begin to ask, now that there is something to show answers on."""
+        """Start to ask the nodes, now that the widgets exist."""
         self.run_worker(self._watch())
 
     async def _watch(self) -> None:
         while True:
             if not self._paused:
                 try:
-                    self.view, self._refusal = await asyncio.to_thread(self._watched.look), None
-                except OSError as error:  # too many files are open, mostly, and perhaps not for long
+                    self.view, self._refusal = await asyncio.to_thread(self._node_watch.look), None
+                except OSError as error:  # mostly too many open files, perhaps for a moment only
                     self._refusal = refused(error)
+                except PgmError as error:
+                    self._refusal = error
                 self.refresh_nodes()
             await asyncio.sleep(EVERY_S)
 
     def on_resize(self) -> None:
-        """Another width has room for other columns."""
+        """Choose the columns for the new width."""
         self.refresh_nodes()
 
     def refresh_nodes(self) -> None:
-        """Show the last view: here, and in the detail that lies above."""
+        """Show the last view in the table, and in an open detail screen."""
         self.screen_stack[0].query_one("#head", Static).update(self._headline())
         if self.view is None:
             return
@@ -186,33 +203,33 @@ class TopApp(App[None]):
         if not view.nodes:
             return "no node runs on this machine as this user; start one: pgm run FILE --node NAME, or pgm up FILE"
         counts = {state: sum(node.state is state for node in view.nodes) for state in NodeState}
-        said = [f"{count} {state.value}" for state, count in counts.items() if count]
+        parts = [f"{count} {state.value}" for state, count in counts.items() if count]
         lost = sum(lost_of(node) for node in view.nodes)
-        said += [f"{lost:,.0f} packets lost", f"asked at {time.strftime('%H:%M:%S')}"]
+        parts += [f"{lost:,.0f} packets lost", f"asked at {time.strftime('%H:%M:%S')}"]
         if view.left_out:
-            said.append(f"{view.left_out:,} more not asked")
-        return ("paused: " if self._paused else "") + ", ".join(said)
+            parts.append(f"{view.left_out:,} more not asked")
+        return ("paused: " if self._paused else "") + ", ".join(parts)
 
     @property
     def _table(self) -> _Table:
         return self.screen_stack[0].query_one(_Table)
 
-    def _show_rows(self, found: Sequence[NodeRecord]) -> None:
+    def _show_rows(self, records: Sequence[NodeRecord]) -> None:
         table = self._table
         picked = self._picked()
-        has_bar = len(found) > self.size.height - _LINES
-        wanted = chosen_columns(found, self.size.width - (_BAR if has_bar else 0))
+        has_bar = len(records) > self.size.height - _LINES
+        wanted = chosen_columns(records, self.size.width - (_BAR if has_bar else 0))
         if self._sorted_by is not None and self._sorted_by not in wanted:
             self._sorted_by = None
-        nodes = list(found) if self._sorted_by is None else in_order(found, self._sorted_by, falling=self._falling)
+        nodes = list(records) if self._sorted_by is None else in_order(records, self._sorted_by, falling=self._falling)
         heads = [self._head_of(key) for key in wanted]
         if wanted != self._columns or heads != self._heads or len(nodes) != len(self._cells):
             self._rebuild(wanted, heads, len(nodes))
         for at, node in enumerate(nodes):
-            cells = [(FIGURES[key].text(node)[:width], _style(key, node)) for key, width in wanted.items()]
+            cells = [(COLUMNS[key].text(node)[:width], _style(key, node)) for key, width in wanted.items()]
             for column, (cell, shown) in enumerate(zip(cells, self._cells[at], strict=True)):
                 if cell != shown:
-                    left = FIGURES[list(wanted)[column]].is_text
+                    left = COLUMNS[list(wanted)[column]].is_text
                     text = Text(
                         cell[0], cell[1], justify="left" if left else "right", no_wrap=True, overflow="ellipsis"
                     )
@@ -226,7 +243,7 @@ class TopApp(App[None]):
         table = self._table
         table.clear(columns=True)
         for (key, width), head in zip(widths.items(), heads, strict=True):
-            left = FIGURES[key].is_text
+            left = COLUMNS[key].is_text
             table.add_column(Text(head, justify="left" if left else "right"), key=key, width=width)
         for _ in range(rows):
             table.add_row(*(Text() for _ in widths))
@@ -235,20 +252,20 @@ class TopApp(App[None]):
 
     def _head_of(self, key: str) -> str:
         mark = "" if key != self._sorted_by else "▼" if self._falling else "▲"
-        return FIGURES[key].heading + mark
+        return COLUMNS[key].heading + mark
 
     def _picked(self) -> tuple[str, str] | None:
         row = self._table.cursor_row
         return self._order[row] if 0 <= row < len(self._order) else None
 
     def on_data_table_row_selected(self) -> None:
-        """Enter, or a click on the row of the cursor."""
+        """Open the detail screen after enter, or after a click on the current row."""
         picked = self._picked()
         if picked is not None and not isinstance(self.screen, NodeScreen):
             self.push_screen(NodeScreen(picked))
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        """Sort by the column that was clicked; once more turns it round."""
+        """Sort by the clicked column; a second click reverses the order."""
         key = str(event.column_key.value)
         if key == self._sorted_by:
             self._falling = not self._falling
@@ -257,10 +274,10 @@ class TopApp(App[None]):
         self.refresh_nodes()
 
     def _sort_by(self, key: str) -> None:
-        self._sorted_by, self._falling = key, not FIGURES[key].is_text
+        self._sorted_by, self._falling = key, not COLUMNS[key].is_text
 
     def action_sort(self, step: int) -> None:
-        """Sort by the next column to the right, or to the left."""
+        """Sort by the next column to the right or to the left."""
         keys = list(self._columns)
         if not keys or isinstance(self.screen, NodeScreen):
             return
@@ -269,22 +286,22 @@ class TopApp(App[None]):
         self.refresh_nodes()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Reverse the order."""
         self._falling = not self._falling
         self.refresh_nodes()
 
     def action_tree(self) -> None:
-        """As they stand in the tree: sources first."""
+        """Return to the order of the tree, with sources first."""
         self._sorted_by = None
         self.refresh_nodes()
 
     def action_pause(self) -> None:
-        """Let the picture stand still, or go on."""
+        """Pause or resume the updates."""
         self._paused = not self._paused
         self.refresh_nodes()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In the detail there is nothing to sort or to open."""
+        """Disable sorting while the detail screen is open."""
         is_above = len(self.screen_stack) > 1
         return not (is_above and action in ("sort", "reverse", "tree"))
 

@@ -1,4 +1,4 @@
-"""Who hangs below whom: the tree of a view's nodes, from what each says of its segments and of whom it asks."""
+"""Tree of a view's nodes, from their segments and parents."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from deploy.monitor.nodes import NodeRecord
 
 
 def in_tree(nodes: Sequence[NodeRecord]) -> Iterator[tuple[int, NodeRecord]]:
-    """Every node once, behind the one above it, with its depth. Whoever has nobody above on this machine has depth 0.
+    """Return every node once, after its parent, with its depth.
 
-    Nodes come in `View`'s order, and those below one node keep it.
+    A node without a parent on this machine has depth 0. Siblings keep the order of `nodes`.
     """
     above = {id(node): _parent(node, nodes) for node in nodes}
     below: dict[int, list[NodeRecord]] = defaultdict(list)
@@ -20,7 +20,10 @@ def in_tree(nodes: Sequence[NodeRecord]) -> Iterator[tuple[int, NodeRecord]]:
         if parent is not None:
             below[id(parent)].append(node)
     shown: set[int] = set()
-    for node in [*(one for one in nodes if above[id(one)] is None), *nodes]:  # the latter for what asks in a circle
+    for node in [
+        *(other for other in nodes if above[id(other)] is None),
+        *nodes,
+    ]:  # the second pass covers nodes whose parents form a circle
         yield from _walk(node, 0, below, shown)
 
 
@@ -33,18 +36,24 @@ def _walk(
         if id(node) not in shown:
             shown.add(id(node))
             yield depth, node
-            waiting += [(depth + 1, one) for one in reversed(below[id(node)])]
+            waiting += [(depth + 1, other) for other in reversed(below[id(node)])]
 
 
 def _parent(node: NodeRecord, nodes: Sequence[NodeRecord]) -> NodeRecord | None:
-    """Whom it asks, of those on a segment above it, since an aggregator also asks repairers below; else who carries its segment."""
+    """Return the node's parent in the view, or None.
+
+    The parent must be on one of the node's upstream segments, because an aggregator also asks repairers below it. For a
+    node without parents, the parent is a node that relays to its segment.
+    """
     if node.role == "source":
         return None
     ups = {place.segment for place in node.places if place.side != "down"}
-    others = [one for one in nodes if one is not node and one.topology == node.topology]
+    others = [other for other in nodes if other is not node and other.topology == node.topology]
     for address in node.parents:
-        for one in others:
-            if any(place.address == address and place.segment in ups for place in one.places):
-                return one
-    carriers = (one for one in others if any(place.side == "down" and place.segment in ups for place in one.places))
+        for other in others:
+            if any(place.address == address and place.segment in ups for place in other.places):
+                return other
+    carriers = (
+        other for other in others if any(place.side == "down" and place.segment in ups for place in other.places)
+    )
     return None if node.parents else next(carriers, None)

@@ -6,9 +6,12 @@ import errno
 import glob
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+from pgm.errors import ProcessError
 from pgm.net.control.status_socket import runtime_dir
+from pgm.net.sockets.trusted_folders import check_folder
 
 DEMO_PREFIX = "pgm-demo-"  # of the temporary folder of a demo
 OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of whoever looks: they say nothing of what is looked at
@@ -17,15 +20,19 @@ OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of whoever looks: the
 def tree_folders(name: str | None = None) -> list[Path]:
     """The folders of the trees of a name, or of all trees: first that of nodes started one by one, then demos, the newest first.
 
-    Whoever names a folder for sockets, by PGM_RUNTIME_DIR, wants no demos. A folder may be that of a tree that has
-    ended, and may go at any moment.
+    PGM_RUNTIME_DIR names a folder for sockets, and then no demos are returned. A folder may be that of a tree that has
+    ended, and may go at any moment. Raises `ProcessError` for a folder that other users can change; demos of other users
+    are left out.
     """
     pattern = "*" if name is None else glob.escape(name.replace("/", "_"))
     found = _folders(runtime_dir("x").parent, pattern)
+    for folder in found:
+        with suppress(FileNotFoundError):  # its tree has just ended
+            check_folder(folder)
     if "PGM_RUNTIME_DIR" not in os.environ:
         demos = [one for one in Path(tempfile.gettempdir()).glob(f"{DEMO_PREFIX}*") if one.is_dir()]
         for demo in sorted(demos, key=_age_ns):
-            found += _folders(demo, pattern)
+            found += filter(_is_trusted, _folders(demo, pattern))
     return found
 
 
@@ -51,6 +58,14 @@ def sockets_in(folder: Path, sockets: str) -> list[Path]:
 
 def _folders(base: Path, pattern: str) -> list[Path]:
     return [path for path in sockets_in(base, pattern) if path.is_dir()]
+
+
+def _is_trusted(folder: Path) -> bool:
+    try:
+        check_folder(folder)
+    except (ProcessError, OSError):
+        return False
+    return True
 
 
 def _age_ns(folder: Path) -> int:

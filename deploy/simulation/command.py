@@ -18,9 +18,9 @@ from deploy.terminal.exit_codes import EXIT_FAILED
 from deploy.terminal.output import command, print_json, warn
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
-from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.faults import FOR_GOOD, KINDS, LASTING, Fault
-from pgm.sim.report import Progress, simulate
+from pgm.sim.invariant_broken import InvariantBroken
+from pgm.sim.runs.report import Progress, simulate
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all

@@ -103,8 +103,9 @@ def status(where: str, nodes: tuple[str, ...], detail: bool, watch: bool, as_jso
     pgm status demo                         # a tree that runs, by its name
 
     A node is found by its status socket, under $PGM_RUNTIME_DIR, $XDG_RUNTIME_DIR/pgm or /tmp/pgm-UID, so ask as
-    the user that runs it. docs/reference/counters.md says what each counter counts. With --json there is one object per
-    node and line, with every counter, session and segment. Exits with 1 if no node answers.
+    the user that runs it, or name that user in $PGM_RUNTIME_USER. docs/reference/counters.md says what each counter counts.
+    With --json there is one object per node and line, with every counter, session and segment. Exits with 1 if no
+    node answers.
     """
     if not watch:
         rows, silent, stuck = gather(where, nodes)

@@ -12,7 +12,7 @@ from deploy.node.roles import build_core
 from pgm.impairments import Impairment
 from pgm.sim.checks.repair_latency import RepairLatency
 from pgm.sim.links import LinkSetup
-from pgm.sim.report import simulate
+from pgm.sim.runs.report import simulate
 from pgm.sim.world import Wiring
 from pgm.topology.load import loads
 from pgm.topology.model import Host, NodeTable, Overrides, Topology

@@ -101,6 +101,7 @@ class Counters:
         "events", "Groups whose parity gave what cannot have been sent; single packets are asked for."
     )
     skipped_sqns: int = _count("sqns", "Found missing and then told to be behind the end of a short group: never sent.")
+    short_groups_denied: int = _count("groups", "Told to be short, and then seen to be longer.")
     # SPMs
     spm_packets: int = _count("packets", "SPMs sent or forwarded, per segment.")
     spm_packets_in: int = _count("packets", "SPMs taken in.")

@@ -46,6 +46,7 @@ _ROWS = (
     EventKind("lost-jump", "Packets are lost: the stream went on far ahead.", "Look whether the source was started anew under the same TSI; raise rxw_sqns for long outages."),
     EventKind("lost-resync", 'Packets were skipped: something before them was lost, and the receiver was opened with on_loss="resync".'),
     EventKind("lost-nagging", "Packets are lost: this receiver closed the session since it nagged.", "See closed-nagging."),
+    EventKind("lost-skipped", "Packets were skipped since their group was said to end before them, and it did not: they are lost.", "Find who sends packets in the source's name."),
     EventKind("lost-recorder", "Packets are not in the archive: the disk was full or too slow, or nothing recorded then.", "Give the archive a faster disk or more room: record_queue_bytes, record_bytes."),
     EventKind("too-slow", "This receiver does not keep up: packets are lost to it for good, and the kernel drops packets of its own socket.", "Give its process more of a processor, raise so_rcvbuf for short stops, or send slower."),
     EventKind("nagging", "This receiver asks for repairs all the time.", "Find what loses packets here; nagging_policy says what it does meanwhile."),

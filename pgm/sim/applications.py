@@ -16,9 +16,9 @@ from pgm.core.effects import Closed, Deliver, Effect, Effects, Lost, Opened
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
-from pgm.sim.checks.delivery_check import DeliveryCheck, UnorderedDeliveryCheck
-from pgm.sim.checks.sent_messages import SentMessages
+from pgm.sim.delivery_check import DeliveryCheck, UnorderedDeliveryCheck
 from pgm.sim.network import Action
+from pgm.sim.sent_messages import SentMessages
 from pgm.units import NEVER, SECOND
 from pgm.wire.formats import DATA_HEADER_OCTETS, FRAGMENT_OCTETS, Tsi
 from pgm.wire.train import Octets

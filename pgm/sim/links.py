@@ -27,6 +27,9 @@ class LinkSetup:
     rate: int = 0
     queue: int = 256 * KIB  # what waits for the rate; packets beyond it are dropped
     impairment: Impairment = Impairment()
+    # Losses take every packet for at most this long, ns; then their burst ends. The length of a burst is drawn in packets:
+    # on a link with one packet a second a burst of 30 packets lasts as long as an outage of 30 seconds.
+    burst_ivl: int = NEVER
 
 
 class SimulatedLink:
@@ -95,6 +98,8 @@ class SimulatedLink:
             self.silenced_ns = NEVER
             return []
         left_ns, whole = queued
+        if now_ns - self.silenced_ns >= self.setup.burst_ivl and self._losses is not None:
+            self._losses.end_burst()
         survived = self._lose(whole)
         if survived is None:
             self.silenced_ns = min(self.silenced_ns, now_ns)

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import attrs
 
 from pgm.core.counters import Counters
-from pgm.core.effects import Effects, Notice, Send
+from pgm.core.effects import Effect, Effects, Notice, Send
 from pgm.core.interface import Core
 from pgm.core.segment import Channel
 from pgm.core.source.source import SourceCore
 from pgm.parameters import Parameters
 from pgm.sim.applications import Application
-from pgm.sim.checks.sent_messages import SentMessages
-from pgm.sim.network import Action, Attachment, targets_of
+from pgm.sim.network import Action, Attachment, Network, targets_of
+from pgm.sim.run_log import RunLog
+from pgm.sim.scheduler import Scheduler
+from pgm.sim.sent_messages import SentMessages
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import NEVER
 from pgm.wire.formats import Nla, Tsi
 from pgm.wire.train import Train
-
-if TYPE_CHECKING:
-    from pgm.sim.world import World
 
 # A core that is called this often at one instant is in a loop. What it may do at once is bounded by its buckets, a few trains.
 _MOST_IDLE_CALLS = 16
@@ -66,11 +65,78 @@ class _Unread:
     octets: int = 0
 
 
+class NodeObserver:
+    """Hooks into the life of all nodes. A world calls only the hooks that an observer defines."""
+
+    def attach(self, world: object) -> None:
+        """Take the world that the observer is added to."""
+
+    def started(self, node: SimulatedNode) -> None:
+        """A node has got a new core."""
+
+    def resumed(self, node: SimulatedNode) -> None:
+        """A stopped node goes on."""
+
+    def received(self, node: SimulatedNode, train: Train, channel: Channel, peer: Nla) -> None:
+        """A train is about to be handed to a core."""
+
+    def called(self, node: SimulatedNode) -> None:
+        """A core has run and its effects are done."""
+
+    def sent(self, node: SimulatedNode, send: Send, train: Train) -> None:
+        """A node puts octets on a segment."""
+
+    def performs(self, node: SimulatedNode, effects: Effects) -> None:
+        """A core has returned these."""
+
+    def effect(self, node: SimulatedNode, effect: Effect) -> None:
+        """An application has received an effect."""
+
+    def finish(self) -> None:
+        """The run is over."""
+
+
+HOOKS = ("started", "resumed", "received", "called", "sent", "performs", "effect")
+
+
+@attrs.define
+class Hooks:
+    """The observers of a world, by the hook that they define."""
+
+    started: list[NodeObserver] = attrs.field(factory=list)
+    resumed: list[NodeObserver] = attrs.field(factory=list)
+    received: list[NodeObserver] = attrs.field(factory=list)
+    called: list[NodeObserver] = attrs.field(factory=list)
+    sent: list[NodeObserver] = attrs.field(factory=list)
+    performs: list[NodeObserver] = attrs.field(factory=list)
+    effect: list[NodeObserver] = attrs.field(factory=list)
+
+    def add(self, observer: NodeObserver) -> None:
+        """Register an observer for every hook that its class overrides."""
+        for name in HOOKS:
+            if getattr(type(observer), name) is not getattr(NodeObserver, name):
+                getattr(self, name).append(observer)
+
+
+@attrs.frozen
+class NodeContext:
+    """The parts of a world that its nodes share. Drivers sleep in steps of `timer_slack_ns`."""
+
+    scheduler: Scheduler
+    log: RunLog
+    network: Network
+    hooks: Hooks
+    ledgers: dict[Tsi, SentMessages]
+    timer_slack_ns: int
+
+
 class SimulatedNode:
     """A node of the simulated tree."""
 
-    def __init__(self, world: World, index: int, plan: NodePlan) -> None:
-        self.world = world
+    def __init__(self, context: NodeContext, index: int, plan: NodePlan) -> None:
+        self.context = context
+        self._scheduler = context.scheduler
+        self._hooks = context.hooks
         self.index = index
         self.plan = plan
         self.name = plan.name
@@ -102,7 +168,7 @@ class SimulatedNode:
     @property
     def now_ns(self) -> int:
         """Virtual time."""
-        return self.world.now_ns
+        return self._scheduler.now_ns
 
     @property
     def parameters(self) -> Parameters:
@@ -112,11 +178,11 @@ class SimulatedNode:
     @property
     def ledgers(self) -> dict[Tsi, SentMessages]:
         """The truth of all sessions."""
-        return self.world.ledgers
+        return self.context.ledgers
 
     def later(self, at_ns: int, action: Action) -> None:
         """Run an action at an instant, unless the core has been replaced by then; a stopped process waits."""
-        self.world.at(at_ns, functools.partial(self._act, self.starts, action))
+        self._scheduler.at(at_ns, functools.partial(self._act, self.starts, action))
 
     def _act(self, starts: int, action: Action) -> None:
         if starts != self.starts or self.core is None:
@@ -128,7 +194,7 @@ class SimulatedNode:
 
     def fail(self, what: str) -> NoReturn:
         """Raise `InvariantBroken`."""
-        self.world.fail(self.name, what)
+        self.context.log.fail(self.name, what)
 
     def total(self, counter: str) -> int:
         """A counter over all cores that ran here."""
@@ -146,8 +212,8 @@ class SimulatedNode:
         self._unread.clear()
         self._armed_ns = NEVER
         self._postponed = []
-        for checker in self.world.on_started:
-            checker.started(self)
+        for observer in self._hooks.started:
+            observer.started(self)
         self.application.started(core)
         self.rearm()
 
@@ -163,7 +229,7 @@ class SimulatedNode:
     def pause(self) -> None:
         """Stop the process without ending it. What arrives waits in its sockets' buffers, of so_rcvbuf octets each."""
         if not self.is_paused:
-            self.paused_ns = self.world.now_ns
+            self.paused_ns = self._scheduler.now_ns
         self._pauses += 1
 
     def resume(self) -> None:
@@ -172,8 +238,8 @@ class SimulatedNode:
         self._pauses = max(0, self._pauses - 1)
         if self.is_paused or not was_paused:
             return
-        for checker in self.world.on_started:
-            checker.resumed(self)
+        for observer in self._hooks.resumed:
+            observer.resumed(self)
         self._read()
         postponed, self._postponed = self._postponed, []
         if self.core is not None:
@@ -196,13 +262,12 @@ class SimulatedNode:
             self._take(self.core, train, channel, peer)
 
     def _take(self, core: Core, train: Train, channel: Channel, peer: Nla) -> None:
-        world = self.world
         counters = core.counters
         counters.trains_in += 1
         counters.packets_in += train.count
-        for checker in world.on_received:
-            checker.received(self, train, channel, peer)
-        effects = core.receive(train, channel, peer, world.now_ns)
+        for observer in self._hooks.received:
+            observer.received(self, train, channel, peer)
+        effects = core.receive(train, channel, peer, self._scheduler.now_ns)
         if effects:
             self.perform(effects, channel)
         self._after()
@@ -234,25 +299,25 @@ class SimulatedNode:
 
     def wake(self) -> None:
         """Serve the core's deadline."""
-        world, core = self.world, self.core
-        if self._armed_ns > world.now_ns or core is None or self.is_paused or self._is_held_up(None):
+        scheduler, core = self._scheduler, self.core
+        if self._armed_ns > scheduler.now_ns or core is None or self.is_paused or self._is_held_up(None):
             return
         self._armed_ns = NEVER
-        if core.deadline_ns > world.now_ns:
+        if core.deadline_ns > scheduler.now_ns:
             self.rearm()
             return
-        effects = core.handle_deadline(world.now_ns)
+        effects = core.handle_deadline(scheduler.now_ns)
         self._watch(bool(effects))
         if effects:
             self.perform(effects)
         self._after()
-        if isinstance(core, SourceCore) and core is self.core and core.is_finished(world.now_ns):
+        if isinstance(core, SourceCore) and core is self.core and core.is_finished(scheduler.now_ns):
             self.stop()
 
     def _watch(self, has_acted: bool) -> None:
         """A core that asks to run again and again at one instant must be getting somewhere."""
-        if self._served_ns != self.world.now_ns:
-            self._served_ns, self._calls, self._idle_calls = self.world.now_ns, 0, 0
+        if self._served_ns != self._scheduler.now_ns:
+            self._served_ns, self._calls, self._idle_calls = self._scheduler.now_ns, 0, 0
         self._calls += 1
         self._idle_calls = 0 if has_acted else self._idle_calls + 1
         if self._idle_calls > _MOST_IDLE_CALLS or self._calls > _MOST_CALLS:
@@ -261,8 +326,8 @@ class SimulatedNode:
     def _after(self) -> None:
         if self.application.is_waiting:
             self.application.turn()
-        for checker in self.world.on_called:
-            checker.called(self)
+        for observer in self._hooks.called:
+            observer.called(self)
         self.rearm()
 
     def rearm(self) -> None:
@@ -273,36 +338,35 @@ class SimulatedNode:
         deadline_ns = core.deadline_ns
         if deadline_ns >= self._armed_ns:
             return
-        slack_ns = self.world.timer_slack_ns
+        slack_ns = self.context.timer_slack_ns
         if slack_ns:
             deadline_ns = -(-deadline_ns // slack_ns) * slack_ns
-        deadline_ns = max(deadline_ns, self.world.now_ns)
+        deadline_ns = max(deadline_ns, self._scheduler.now_ns)
         if deadline_ns < self._armed_ns:
             self._armed_ns = deadline_ns
-            self.world.at(deadline_ns, self.wake)
+            self._scheduler.at(deadline_ns, self.wake)
 
     def perform(self, effects: Effects, channel: Channel | None = None) -> None:
         """Do what the core wants, in order. `channel` is the one that brought what it wants this for."""
-        world = self.world
-        for checker in world.on_performs:
-            checker.performs(self, effects)
+        for observer in self._hooks.performs:
+            observer.performs(self, effects)
         for effect in effects:
             if type(effect) is Send:
                 self._send(effect, channel)
             elif isinstance(effect, Notice):
-                world.notices.append((world.now_ns, self.name, effect))
+                self.context.log.add_notice(self.name, effect)
             else:
-                world.note_effect(self, effect)
+                self.context.log.add_effect(self.index, effect)
                 self.application.take(effect)
-                for checker in world.on_effect:
-                    checker.effect(self, effect)
+                for observer in self._hooks.effect:
+                    observer.effect(self, effect)
 
     def _send(self, send: Send, channel: Channel | None) -> None:
-        world, index = self.world, send.segment.index
+        index = send.segment.index
         train = Train.of(send.octets, send.stride)
-        leaving = _Leaving(self.attachments[index], send, train, world.now_ns, channel)
+        leaving = _Leaving(self.attachments[index], send, train, self._scheduler.now_ns, channel)
         is_behind = send.is_data and index in self._held
-        if not is_behind and leaving.has_room(world.now_ns) and self._put(leaving):
+        if not is_behind and leaving.has_room(self._scheduler.now_ns) and self._put(leaving):
             return
         if send.is_data:
             self._hold(leaving)
@@ -314,25 +378,24 @@ class SimulatedNode:
         held = self._held[leaving.send.segment.index]
         held.append(leaving)
         if len(held) == 1:
-            self.world.at(leaving.room_at_ns, functools.partial(self._release, leaving.send.segment.index))
+            self._scheduler.at(leaving.room_at_ns, functools.partial(self._release, leaving.send.segment.index))
 
     def _put(self, leaving: _Leaving) -> bool:
         """Put a train on the wire, on a unicast leg as often as there are peers; says whether that was all. A copy of data without room waits, another is dropped."""
-        world = self.world
         if not leaving.copies:
             self.handed_ns = leaving.handed_ns
-            world.note_send(self, leaving.send, leaving.train)
-            for checker in world.on_sent:
-                checker.sent(self, leaving.send, leaving.train)
+            self.context.log.add_send(self.index, leaving.send, leaving.train)
+            for observer in self._hooks.sent:
+                observer.sent(self, leaving.send, leaving.train)
         targets = targets_of(leaving.send)
         for to in targets[leaving.copies :]:
-            if leaving.copies and not leaving.has_room(world.now_ns):
+            if leaving.copies and not leaving.has_room(self._scheduler.now_ns):
                 if leaving.send.is_data:
                     return False
                 assert self.core is not None
                 self.core.counters.sends_dropped += leaving.train.count
             else:
-                world.network.leave(leaving.attachment, to, leaving.train, world.now_ns)
+                self.context.network.leave(leaving.attachment, to, leaving.train, self._scheduler.now_ns)
             leaving.copies += 1
         return True
 
@@ -343,10 +406,10 @@ class SimulatedNode:
         held = self._held.get(index)
         if held is None or self.is_paused:
             return
-        while held and held[0].has_room(self.world.now_ns) and self._put(held[0]):
+        while held and held[0].has_room(self._scheduler.now_ns) and self._put(held[0]):
             held.popleft()
         if held:
-            self.world.at(held[0].room_at_ns + 1, functools.partial(self._release, index))
+            self._scheduler.at(held[0].room_at_ns + 1, functools.partial(self._release, index))
         else:
             del self._held[index]
         self._read()

@@ -1,25 +1,16 @@
-"""Virtual time and everything that happens in it.
-
-Time is an integer of nanoseconds; events are run in order of (time, order of scheduling), so the same seed
-gives the same run on any machine. Nothing ticks: the cost of a run is that of what is sent, delivered and
-asked for.
-"""
+"""A simulated tree: nodes, their network and applications, built from plans and run in virtual time."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import heapq
 import random
-import struct
-import zlib
 from collections.abc import Callable
 from typing import NoReturn
 
 import attrs
 import numpy as np
 
-from pgm.core.effects import Closed, Deliver, Effect, Lost, Notice, Opened, Send
 from pgm.core.interface import Core
 from pgm.core.segment import Segment
 from pgm.impairments import Impairment, seeded
@@ -30,22 +21,16 @@ from pgm.sim.applications import (
     SourceApplication,
     Traffic,
 )
-from pgm.sim.checks.checker import Checker
-from pgm.sim.checks.invariant_broken import InvariantBroken
-from pgm.sim.checks.sent_messages import SentMessages
 from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.network import Action, Attachment, Network
-from pgm.sim.node import SimulatedNode
+from pgm.sim.node import Hooks, NodeContext, NodeObserver, SimulatedNode
+from pgm.sim.run_log import RunLog
+from pgm.sim.scheduler import Scheduler
+from pgm.sim.sent_messages import SentMessages
 from pgm.topology.node_plan import NodePlan, Role, SegmentPlan
-from pgm.wire.control_packets import Ack, Poll, Polr, Spm, Spmr
 from pgm.wire.formats import Nla, Tsi
-from pgm.wire.train import Train
 
 CoreFactory = Callable[[NodePlan, random.Random, Tsi, int], Core]
-
-_SEND = struct.Struct("<BqiiIB")
-_EFFECT = struct.Struct("<BqiBqq")
-_KINDS: dict[type, int] = {Deliver: 0, Lost: 1, Opened: 2, Closed: 3}
 
 
 @attrs.frozen
@@ -66,37 +51,24 @@ class World:
     def __init__(self, factory: CoreFactory, *, seed: int = 0, timer_slack_ns: int = 0, repeat: str = "") -> None:
         self.seed = seed
         self.timer_slack_ns = timer_slack_ns
-        self.now_ns = 0
-        self.events = 0
-        self.last_activity_ns = 0  # anything but SPMs, SPMRs, polls and acks
-        self.last_delivery_ns = 0
-        self.nodes: dict[str, SimulatedNode] = {}
+        self.scheduler = Scheduler()
+        self.log = RunLog(self.scheduler, seed, repeat)
+        self.network = Network(self.scheduler.at)
+        self.hooks = Hooks()
         self.ledgers: dict[Tsi, SentMessages] = {}
-        self.notices: list[tuple[int, str, Notice]] = []
-        self.network = Network(self.at)
+        self.nodes: dict[str, SimulatedNode] = {}
         self.reserved: set[tuple[str, Nla]] = set()  # segments and addresses of nodes that are still to be added
+        self.checkers: list[NodeObserver] = []
+        self._context = NodeContext(self.scheduler, self.log, self.network, self.hooks, self.ledgers, timer_slack_ns)
         self._factory = factory
-        self._repeat = repeat
-        self._heap: list[tuple[int, int, Action]] = []
-        self._order = 0
-        self._digest = hashlib.blake2b(digest_size=16)
-        self.checkers: list[Checker] = []
-        self.on_started: list[Checker] = []
-        self.on_received: list[Checker] = []
-        self.on_called: list[Checker] = []
-        self.on_sent: list[Checker] = []
-        self.on_performs: list[Checker] = []
-        self.on_effect: list[Checker] = []
 
     # Building
 
-    def add_checker(self, checker: Checker) -> None:
-        """Let a checker watch from now on; before any node is added, as a rule."""
-        checker.world = self
+    def add_checker(self, checker: NodeObserver) -> None:
+        """Add an observer; add it before any node, since it sees only later events."""
+        checker.attach(self)
         self.checkers.append(checker)
-        for name in ("started", "received", "called", "sent", "performs", "effect"):
-            if getattr(type(checker), name) is not getattr(Checker, name):
-                getattr(self, f"on_{name}").append(checker)
+        self.hooks.add(checker)
 
     def add_node(
         self,
@@ -113,7 +85,7 @@ class World:
         """
         if plan.role is Role.SOURCE:
             plan = attrs.evolve(plan, parameters=plan.parameters_of(plan.streams[0]))
-        node = SimulatedNode(self, len(self.nodes), self._with_addresses(plan))
+        node = SimulatedNode(self._context, len(self.nodes), self._with_addresses(plan))
         for index, segment in enumerate(node.plan.segments):
             own = wiring.get(segment.name) if isinstance(wiring, dict) else wiring
             node.attachments.append(self._attachment(node, index, segment, own or Wiring()))
@@ -184,75 +156,37 @@ class World:
 
     # Time
 
+    @property
+    def now_ns(self) -> int:
+        """Virtual time, ns."""
+        return self.scheduler.now_ns
+
     def at(self, time_ns: int, action: Action) -> None:
-        """Run an action at an instant, behind those already scheduled for it."""
-        self._order += 1
-        heapq.heappush(self._heap, (time_ns, self._order, action))
+        """Schedule an action at an instant, after the actions already scheduled for the same instant."""
+        self.scheduler.at(time_ns, action)
 
     def run_until(self, until_ns: int) -> None:
-        """Run everything up to and at an instant."""
-        heap = self._heap
-        while heap and heap[0][0] <= until_ns:
-            self.now_ns, _, action = heapq.heappop(heap)
-            self.events += 1
-            action()
-        self.now_ns = max(self.now_ns, until_ns)
+        """Run all events up to and at an instant."""
+        self.scheduler.run_until(until_ns)
 
     def run_until_quiet(self, limit_ns: int, *, quiet_ns: int) -> int:
         """Run until for `quiet_ns` nothing but SPMs and SPMRs was sent and nothing delivered; returns the last activity.
 
         Raises `InvariantBroken` if that does not happen before `limit_ns`.
         """
-        while self.now_ns < self.last_activity_ns + quiet_ns:
-            if self.last_activity_ns + quiet_ns > limit_ns:
-                self.fail("-", f"no quiet before {limit_ns} ns: last activity at {self.last_activity_ns} ns")
-            self.run_until(self.last_activity_ns + quiet_ns)
-        return self.last_activity_ns
+        while self.now_ns < self.log.last_activity_ns + quiet_ns:
+            if self.log.last_activity_ns + quiet_ns > limit_ns:
+                self.fail("-", f"no quiet before {limit_ns} ns: last activity at {self.log.last_activity_ns} ns")
+            self.run_until(self.log.last_activity_ns + quiet_ns)
+        return self.log.last_activity_ns
 
-    # What happened
-
-    def fail(self, node: str, what: str) -> NoReturn:
+    def fail(self, node: str, reason: str) -> NoReturn:
         """Raise `InvariantBroken` for this run."""
-        raise InvariantBroken(self.seed, self.now_ns, node, what, self._repeat)
-
-    def digest(self) -> str:
-        """A hash of everything sent, delivered and reported so far: equal for equal runs."""
-        return self._digest.hexdigest()
-
-    def note_send(self, node: SimulatedNode, send: Send, train: Train) -> None:
-        """Put a packet or train into the digest; tell heartbeats from activity."""
-        self._digest.update(
-            _SEND.pack(1, self.now_ns, node.index, send.segment.index, zlib.crc32(train.buffer.data), train.count & 255)
-        )
-        if send.is_data or not _is_heartbeat(train):
-            self.last_activity_ns = self.now_ns
-
-    def note_effect(self, node: SimulatedNode, effect: Effect) -> None:
-        """Put what an application is told into the digest."""
-        first, count = _extent(effect)
-        self._digest.update(_EFFECT.pack(2, self.now_ns, node.index, _KINDS[type(effect)], first, count))
-        self.last_activity_ns = self.now_ns
-        if type(effect) is Deliver:
-            self.last_delivery_ns = self.now_ns
+        self.log.fail(node, reason)
 
 
 def _address(number: int, place: int, *, is_v6: bool) -> Nla:
     return f"fd00:{number:x}::{place:x}" if is_v6 else f"10.{number}.{place >> 8}.{place & 255}"
-
-
-def _is_heartbeat(train: Train) -> bool:
-    return all(isinstance(item, (Ack, Spm, Spmr, Poll, Polr)) for item in train.parse_untrusted()[0])
-
-
-def _extent(effect: Effect) -> tuple[int, int]:
-    if isinstance(effect, Deliver):
-        return effect.run.first, effect.run.count
-    if isinstance(effect, Lost):
-        return effect.first, effect.count
-    if isinstance(effect, Opened):
-        return effect.first, 0
-    assert isinstance(effect, Closed)
-    return effect.next_sqn, 0
 
 
 def tsi_of(node: str, starts: int) -> Tsi:

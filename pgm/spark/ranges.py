@@ -17,6 +17,7 @@ from pgm.archive.errors import ArchiveError
 from pgm.archive.requests import ACTION_FILES, RangeRequest
 from pgm.archive.service.local_reads import read_spots
 from pgm.archive.store.schema import check_version, plain
+from pgm.archive.store.selection import end_of
 from pgm.spark.errors import DataLoss, RecorderDown, RecorderRefused
 from pgm.spark.options import SourceOptions
 from pgm.spark.recorders import BUSY, CORRUPT, DROPPED, RetrySchedule, ask, open_range, told_by
@@ -140,7 +141,7 @@ class RangeReader:
         for batch in batches:
             for part in self._filled(batch, place):
                 yield pa.RecordBatch.from_arrays([plain(part.column(name)) for name in names], names)
-            self._at = _behind(batch)
+            self._at = end_of(batch)
 
     def _in_files(self, place: SessionReplica) -> Iterator[pa.RecordBatch]:
         """As far as there are files here that are what the service says of them; nothing where there are none."""
@@ -220,14 +221,18 @@ class RangeReader:
             yield _cut(loss, lost_from, end)
 
     def _from_others(self, others: list[SessionReplica], first: int, end: int) -> list[pa.RecordBatch] | None:
-        """The rows of whoever has most of a range; None if nobody has any of it."""
+        """Return the rows that begin in a range, of the place that lacks the fewest of its sqns; None if nobody has any.
+
+        A message of several packets belongs to the range that has its first packet. Sqns that are missing before the first row
+        are the rest of an earlier range's message. The last message may end beyond the range.
+        """
         least, best = end - first, None
         for place in others:
             request = attrs.evolve(self._request(place, first, end), subjects=None)
             try:
                 table = open_range(self._options, place.location, request.to_bytes()).read_all()
                 lost = pc.sum(table.filter(pc.is_valid(table["lost"]))["count"]).as_py() or 0
-                if lost < least and pc.sum(table["count"]).as_py() == end - first:
+                if lost < least and (not table.num_rows or _is_whole(table, end)):
                     least, best = lost, self._chosen(place, first, end, table).to_batches()
             except (pa.ArrowException, OSError) as error:
                 _log.warning("what is lost of session %s: %s", self._piece.key, told_by(place.location, error).message)
@@ -269,16 +274,15 @@ def _is_all_null(column: pa.Array) -> bool:
     return bool(values.null_count == len(values))
 
 
+def _is_whole(rows: pa.Table, end: int) -> bool:
+    """Return whether rows of all subjects have every sqn from their first to `end` - 1."""
+    behind = end_of(rows)
+    return bool(behind >= end and pc.sum(rows["count"]).as_py() == behind - rows["sqn"][0].as_py())
+
+
 def _cut(loss: pa.RecordBatch, first: int, end: int) -> pa.RecordBatch:
     """The row of a loss, made to speak of a part of it."""
     for name, value in (("sqn", first), ("count", end - first)):
         at = loss.schema.get_field_index(name)
         loss = loss.set_column(at, loss.schema.field(at), pa.array([value], pa.int64()))
     return loss
-
-
-def _behind(batch: pa.RecordBatch) -> int:
-    """The sqn to go on from behind a batch: batches hold whole packets."""
-    last = batch.num_rows - 1
-    count: int = batch.column("count")[last].as_py()
-    return int(batch.column("sqn")[last].as_py()) + max(1, count)

@@ -38,7 +38,7 @@ from pgm.wire.options import NO_OPTIONS, Fragment, Options, decode_options_untru
 from pgm.wire.packet_run import Run as Run
 from pgm.wire.packet_run import fragment_of as fragment_of
 from pgm.wire.sequence_numbers import HALF, MASK
-from pgm.wire.train_grouping import alike, are_plain, cuts_of, is_one_run, parts_at_a_glance
+from pgm.wire.train_grouping import alike, group_plain, is_one_run, is_plain_data, item_boundaries
 
 Octets = npt.NDArray[np.uint8]
 
@@ -182,7 +182,7 @@ class DataWithGaps:
         one.keeping.is_kept = True
         return Run(base, self.spans[-1][1], one.buffer, one.offset, one.stride, one.payload_at)
 
-    def spread(self, most: int) -> bool:
+    def open_gaps(self, most: int) -> bool:
         """Make room in memory between pieces that ascend for what is missing there, at most `most` packets, so that all is one run with holes.
 
         False, and nothing was moved, where the read has no room behind it, or something else before that.
@@ -341,7 +341,7 @@ def _parse_block_untrusted(
         return
     rows = train.buffer[offset : offset + count * stride].reshape(count, stride)
     residues = checksum.residues(rows)
-    parts = [(0, [0, count])] if is_one_run(rows, residues) else parts_at_a_glance(rows, residues)
+    parts = [(0, [0, count])] if is_one_run(rows, residues) else group_plain(rows, residues)
     if parts is not None:
         for first, cuts in parts:
             part = rows[first : first + cuts[-1]]
@@ -355,8 +355,8 @@ def _parse_block_untrusted(
     checksum.stored(head)[:] = absent  # of the checksum only its absence tells packets apart
     for first, end in alike(head, bad):
         part, at = rows[first:end], offset + first * stride
-        cuts = cuts_of(part)
-        if are_plain(part):
+        cuts = item_boundaries(part)
+        if is_plain_data(part):
             _read_plain_untrusted(train, at, part, cuts, bool(absent[first]), items, rejects)
             continue
         for low, high in itertools.pairwise(cuts):

@@ -35,10 +35,10 @@ def column(rows: Octets, at: int, dtype: str) -> npt.NDArray[np.generic]:
     return np.ndarray((rows.shape[0],), dtype, rows, at, (rows.strides[0],))
 
 
-def parts_at_a_glance(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[tuple[int, list[int]]] | None:
+def group_plain(rows: Octets, residues: npt.NDArray[np.uint64]) -> list[tuple[int, list[int]]] | None:
     """What to read together of sound data packets without options of one session and size: new ones and repairs, of which some may be missing.
 
-    Each part begins at a row and has, from there on, its `cuts_of`; its packets are of one type, its pieces of one trail.
+    Each part begins at a row and has, from there on, its `item_boundaries`; its packets are of one type, its pieces of one trail.
     None for whatever is not so plain. `residues` are what `pgm.wire.checksum` says of the rows.
     """
     count, stride = rows.shape
@@ -101,7 +101,7 @@ def alike(head: Octets, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]
             yield first, end
 
 
-def cuts_of(rows: Octets) -> list[int]:
+def item_boundaries(rows: Octets) -> list[int]:
     """Where rows begin that are one item each, and their number: control packets, or data packets with consecutive sqns and like options."""
     count, stride = rows.shape
     if count == 1:
@@ -138,7 +138,7 @@ def _options_differ(rows: Octets) -> npt.NDArray[np.bool_]:
     return breaks
 
 
-def are_plain(rows: Octets) -> bool:
+def is_plain_data(rows: Octets) -> bool:
     """Whether packets whose headers are alike are data without options and of one trail: they may be one item whatever their sqns."""
     if int(rows[0, TYPE_AT]) not in _DATA_TYPES or rows.shape[1] < DATA_HEADER_OCTETS:
         return False

@@ -95,7 +95,7 @@ def test_injected_losses_are_changed_and_ended(tree: Processes) -> None:
     assert then["segments"][0]["injected"]["asked"] == pytest.approx(1 - 0.97 * 0.99)
 
 
-def test_what_is_in_force_is_told_for_all_nodes_and_by_name(tree: Processes) -> None:
+def test_ctl_shows_settings_of_all_nodes_or_one(tree: Processes) -> None:
     rows = {row["node"]: row for row in map(json.loads, invoked("ctl", tree.file, "--json").out.splitlines())}
     assert set(rows) == {"source", "desk-1"}
     documented("ctl get", rows["source"])
@@ -138,7 +138,7 @@ def test_the_examples_of_the_page(tree: Processes) -> None:
         ("desk-9", ("get",), 1, "these run: desk-1, source"),
     ],
 )
-def test_what_cannot_be_changed_says_why_and_changes_nothing(
+def test_ctl_refused_change_says_why_and_changes_nothing(
     tree: Processes, node: str, words: tuple[str, ...], code: int, says: str
 ) -> None:
     before = {name: _values(tree, name) for name in ("source", "desk-1")}
@@ -159,7 +159,7 @@ def _values(tree: Processes, node: str) -> object:
         ({}, '{"do": "get"}'),
     ],
 )
-def test_what_is_missing_in_a_request_is_shown_where_it_belongs(request_: dict[str, Any], example: str) -> None:
+def test_ctl_incomplete_request_shows_the_missing_part(request_: dict[str, Any], example: str) -> None:
     with pytest.raises(UsageError, match="is missing or no text") as caught:
         SETTINGS_OF_A_SOURCE.answer(request_, "somebody")
     assert example in caught.value.remedy
@@ -178,7 +178,7 @@ def test_nonsense_is_answered_and_counted_and_harms_nobody(tree: Processes, line
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_who_asks_nothing_does_not_keep_others_waiting_for_ever(tree: Processes) -> None:
+def test_ctl_silent_client_does_not_block_others(tree: Processes) -> None:
     """Silent askers are given up in turn, and one that has gone at once."""
     path = str(control_path(tree.name, "desk-1"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:

@@ -123,7 +123,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("change", "says"), WRONG, ids=[says for _, says in WRONG])
-def test_whatever_a_receiver_has_wrong_is_a_problem(account: dict[str, Any], change: dict[str, Any], says: str) -> None:
+def test_demo_account_reports_every_kind_of_fault(account: dict[str, Any], change: dict[str, Any], says: str) -> None:
     spoilt = copy.deepcopy(account)
     spoilt["receivers"][1].update(change)
     assert find_problems(spoilt) == [f"receiver-2-1: {says}"]
@@ -136,7 +136,7 @@ def test_a_loss_must_be_within_a_fifth(account: dict[str, Any], share: float, is
     assert bool(find_problems(spoilt)) == is_wrong
 
 
-def test_losses_that_were_changed_meanwhile_are_told_and_not_held_against_it(account: dict[str, Any]) -> None:
+def test_demo_losses_changed_meanwhile_are_told_and_excused(account: dict[str, Any]) -> None:
     """As by `pgm ctl demo --node 'receiver-*' set loss=30%`; what receivers got is judged all the same."""
     changed = copy.deepcopy(account) | {"settings_changed": 2}
     changed["loss"]["last_hop"].update(measured=0.3)
@@ -244,7 +244,7 @@ def test_the_tree_is_good_at_every_size(subnets: int, receivers: int) -> None:
     assert digest(3, 100, 1) == digest(3, 100, 1) != digest(3, 100, 2)
 
 
-def test_a_recorded_demo_has_every_message_in_the_archive_of_every_subnet(tmp_path: Path) -> None:
+def test_demo_recorded_archives_hold_every_message(tmp_path: Path) -> None:
     archives = tmp_path / "archives"
     done = pgm("demo", "--messages", "1000", "--subnets", "2", "--receivers", "2", "--record", archives, "--json")
     assert done.code == 0, done

@@ -86,7 +86,7 @@ def test_a_tree_on_loopback_has_no_fault_and_hears_its_own_multicast(tree: Path)
     assert rows["GSO"]["level"] == rows["sockets"]["level"] == "ok"
 
 
-def test_what_the_page_says_of_checks_is_what_there_is(tree: Path) -> None:
+def test_doctor_page_lists_the_checks_there_are(tree: Path) -> None:
     told = set(re.findall(r"^\| ([A-Za-z0-9 ]+) \| .* \| .* \|$", PAGE, re.MULTILINE)) - {"check", "setting", "look at"}
     source = "".join(path.read_text() for path in (ROOT / "deploy/doctor").glob("*.py"))
     made = set(re.findall(r'(?:ok|advice|fault|judged|_buffer)\(\s*"([^"]+)"', source))
@@ -113,7 +113,7 @@ def test_people_read_what_is_not_well_and_all_where_they_ask(tree: Path) -> None
     assert short.out.splitlines()[-1] == whole.out.splitlines()[-1]
 
 
-def test_who_holds_the_port_is_named_and_a_node_that_runs_is_well() -> None:
+def test_doctor_names_the_holder_of_a_port() -> None:
     place = Place.new()
     with processes(one_segment(place), f"t{place.number}") as running, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PGM_RUNTIME_DIR", str(running.folder))
@@ -148,8 +148,8 @@ def test_a_buffer_that_holds_a_moment_of_the_stream_is_a_fault(tmp_path: Path) -
 
 
 def test_wrong_words(tree: Path) -> None:
-    invoked("doctor", "--node", "desk-1").complains(2, "nodes and segments are those of a topology file")
-    invoked("doctor", tree, "--listen", "1").complains(2, "--listen goes with --probe")
+    invoked("doctor", "--node", "desk-1").complains(2, "--node and --probe need a topology file")
+    invoked("doctor", tree, "--listen", "1").complains(2, "--listen needs --probe")
     invoked("doctor", ROOT / "deploy/topologies/trading-floor.toml").complains(2, "has an address of this machine")
     alone = invoked("doctor", "--json").json
     assert (alone["nodes"], "sockets" in by_check(alone)) == ([], False)
@@ -242,9 +242,7 @@ def test_a_balloon_that_reports_free_pages_gives_them_back(tmp_path: Path, devic
 @pytest.mark.parametrize(
     ("rate", "level"), [("8Mbit/s", Level.OK), ("8Gbit/s", Level.ADVICE), ("80Gbit/s", Level.ADVICE)]
 )
-def test_fast_receivers_should_have_memory_from_the_start_where_free_memory_is_given_back(
-    rate: str, level: Level
-) -> None:
+def test_doctor_advises_prefault_where_free_memory_is_returned(rate: str, level: Level) -> None:
     text = TREE.format(relay="10.7.0.2").replace("8Mbit/s", rate)
     plans = [plan_node(loads(text), name) for name in ("source", "desk-1")]
     found = free_memory(plans, is_given_back=True)

@@ -177,7 +177,7 @@ def test_all_errors_come_at_once_from_every_command(broken: Broken) -> None:
         (b"", "the file has no version"),
     ],
 )
-def test_what_is_no_topology_file(tmp_path: Path, content: bytes | str | None, says: str) -> None:
+def test_errors_file_that_is_no_topology(tmp_path: Path, content: bytes | str | None, says: str) -> None:
     file = tmp_path / "tree.toml"
     if content == "folder":
         file.mkdir()
@@ -271,7 +271,7 @@ def _source(tree: Path) -> contextlib.AbstractContextManager[object]:
     return library.open_source(tree, node="source")
 
 
-def test_every_node_of_a_tree_meets_a_busy_port_and_one_message_tells_it(tmp_path: Path, place: Place) -> None:
+def test_errors_busy_port_is_told_once_for_all_nodes(tmp_path: Path, place: Place) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(place).replace("count = 1", "count = 3"))
     with taken("0.0.0.0", place.port), marked() as mark:

@@ -288,7 +288,7 @@ def test_errors_are_json_too(arguments: tuple[str, ...], code: str) -> None:
     assert done.err == ""
 
 
-def test_what_is_wrong_with_a_file_is_a_row_each(folder: Path) -> None:
+def test_json_check_gives_a_row_for_each_problem(folder: Path) -> None:
     file = folder / "tree.toml"
     file.write_text('version = 1\nname = "wrong"\nrtt = 5\nprofle = "wan"\n')
     problems = invoked("plan", file, "--json").json["error"]["problems"]

@@ -265,7 +265,7 @@ with pgm.blocking.open_source(sys.argv[1]) as source:
 
 
 @pytest.mark.parametrize("harm", HARMFUL)
-def test_what_is_never_sent_does_end_libzmq(harm: str, scene_of: SceneOf) -> None:
+def test_zeromq_unsent_packets_do_end_libzmq(harm: str, scene_of: SceneOf) -> None:
     """INT-Z8: from a source without the framing such packets get through, and SUB is gone. With it they are refused."""
     scene = scene_of(TO_THEM)
     sub = scene.start_receiver(DESK)

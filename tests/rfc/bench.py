@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aggregator.core import AggregatorCore
@@ -13,6 +13,7 @@ from pgm.core.segment import Channel, Segment
 from pgm.units import MILLISECOND, SECOND
 from pgm.wire.control_packets import Packet, decode_control_untrusted, encode
 from pgm.wire.formats import Nla, PacketType
+from pgm.wire.options import Option
 from pgm.wire.train import Data, Train
 from repairer.core import RepairerCore
 from tests.unit.core.makers import data_train, deadlines, nak_packet, parameters, sent_items, spm_packet
@@ -84,10 +85,10 @@ class Bench:
         self.log += [(self.now, effect) for effect in taken if isinstance(effect, Send)]
         return taken
 
-    def begin(self, sqns: int = 20, *, spm_sqn: int = 1, first: int = 0) -> Bench:
-        """A session that runs: an SPM from the source, and so many packets passed down."""
+    def begin(self, sqns: int = 20, *, spm_sqn: int = 1, first: int = 0, options: Sequence[Option] = ()) -> Bench:
+        """A session that runs: an SPM from the source, with options perhaps, and so many packets passed down."""
         up = self.setup.up
-        self.hear(spm_packet(spm_sqn, first, first - 1), up, SOURCE)
+        self.hear(spm_packet(spm_sqn, first, first - 1, *options), up, SOURCE)
         self.hear(data_train(range(first, first + sqns), trail=first), up, SOURCE)
         self.log.clear()
         return self

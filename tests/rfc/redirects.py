@@ -25,14 +25,14 @@ def offer(nla: Nla, sqn=0, number=0):
     return Polr(tsi=TSI, data_port=DATA_PORT, poll_sqn=sqn, poll_round=number, options=options)
 
 
-def search(sqn=1, path=PARENT_NLA):
+def search(sqn=1, state=PARENT_NLA):
     return Poll(
         tsi=TSI,
         data_port=DATA_PORT,
         poll_sqn=sqn,
         poll_round=0,
         sub_type=1,
-        path_nla=path,
+        path_nla=state,
         bo_ivl_us=100 * MS // MICROSECOND,
         rand=0,
         mask=0,
@@ -49,10 +49,10 @@ def said(made):
     return found
 
 
-def beside(mode, **changes):
-    """A repairer on the segment of its parent, the source."""
+def beside(mode, *, options=(), **changes):
+    """A repairer on the segment of its parent, the source, whose SPMs have these options."""
     made = Bench("repairer", ElementSetup(LAN, (LAN,), parents=(PARENT_NLA,)), dlr_mode=mode, **changes)
-    return made.begin()
+    return made.begin(options=options)
 
 
 def off_tree(**changes):

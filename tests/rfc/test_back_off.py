@@ -191,7 +191,7 @@ def test_an_ncf_keeps_its_list_beside_the_option():
 
 
 @pytest.mark.rfc("POLL-17", "IMP-10")
-def test_a_census_that_sets_the_interval_is_named_on_spms_ncfs_and_polls():
+def test_back_off_census_is_named_on_spms_ncfs_and_polls():
     """From the first complete one on: with its POLL_SQN, not that of the poll under way."""
     children = Children(
         TSI,
@@ -219,7 +219,7 @@ def test_a_census_that_sets_the_interval_is_named_on_spms_ncfs_and_polls():
 
 @pytest.mark.rfc("IMP-01", "IMP-09", "NE-34", "IMP-06")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_an_element_advertises_its_own_value_on_each_segment_and_passes_none_on(kind):
+def test_back_off_element_advertises_its_own_value_per_segment(kind):
     made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **TUNED | {"rdata_hold_ivl": 20 * MS}).begin()
     made.nak(A, 5)
     made.nak(A, 5)
@@ -273,14 +273,14 @@ def test_ncfs_ahead_of_what_a_relay_itself_lost_advertise_too():
 # Children
 
 
-def poll(sqn, number=0, *options, path=SOURCE):
+def poll(sqn, number=0, *options, state=SOURCE):
     return Poll(
         tsi=TSI,
         data_port=DATA_PORT,
         poll_sqn=sqn,
         poll_round=number,
         sub_type=0,
-        path_nla=path,
+        path_nla=state,
         bo_ivl_us=1000,
         rand=0,
         mask=0xFFFFFFFF,
@@ -325,7 +325,7 @@ def test_a_receiver_backs_off_as_long_as_it_is_told(carrier):
 
 
 @pytest.mark.rfc("IMP-07")
-def test_what_a_census_determined_is_for_those_who_heard_it_begin():
+def test_back_off_census_result_is_for_its_participants():
     """Round 0 of that poll, or of an earlier one; whoever came later neither uses it nor asks until there is another."""
     begun = [poll(7), spm_packet(2, 0, 0, NakBoIvl(200_000, 7))]
     assert 150 * MS < backs_off_within(begun) <= 200 * MS

@@ -48,7 +48,7 @@ def test_a_session_is_named_by_the_host_and_a_random_port():
 
 
 @pytest.mark.rfc("W-13")
-def test_the_global_source_id_is_the_tail_of_the_md5_of_the_hosts_name():
+def test_hosts_gsi_is_the_tail_of_the_md5_of_the_host_name():
     digest = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()
     assert len(digest) == 16
     assert new_tsi(DATA_PORT)[:6] == digest[10:]
@@ -82,7 +82,7 @@ def test_naks_go_where_the_spm_says_and_not_where_the_request_went():
 
 
 @pytest.mark.rfc("SPMR-06")
-def test_an_unanswered_request_is_repeated_after_a_pause_and_a_new_delay():
+def test_hosts_unanswered_spmr_is_repeated_after_a_new_delay():
     reader = Reader(spmr_bo_ivl=250 * MS, spmr_spm_ivl=SECOND, open_hold_ivl=MS)
     begun = reader.now
     reader.hear(data_train([0]))
@@ -97,7 +97,7 @@ def test_an_unanswered_request_is_repeated_after_a_pause_and_a_new_delay():
 
 @pytest.mark.rfc("NE-23")
 @pytest.mark.parametrize(("elim", "is_good"), [("1s", True), ("1001ms", False), ("2s", False)])
-def test_configuration_keeps_elimination_a_fraction_of_the_repair_interval(elim, is_good):
+def test_hosts_elimination_is_a_fraction_of_the_repair_interval(elim, is_good):
     text = changed(("repairers = [", f'parameters = {{ nak_elim_ivl = "{elim}" }}\nrepairers = ['))
     assert ("elimination" not in {one.rule for one in report(text).errors}) == is_good
 

@@ -75,7 +75,7 @@ def test_the_first_packet_carries_syn_and_the_last_fin():
 
 
 @pytest.mark.rfc("SRC-29", "SRC-28", "W-34")
-def test_a_message_of_one_packet_is_both_and_fragments_keep_their_places():
+def test_marks_single_packet_is_first_and_last_fragment():
     core = source(mark_ends=True)
     core.submit([b"alone"])
     core.close()
@@ -103,7 +103,7 @@ def test_packets_without_room_carry_no_mark_and_none_grows_too_large():
 
 
 @pytest.mark.rfc("SRC-28")
-def test_what_has_left_before_the_close_is_not_marked():
+def test_marks_packets_before_the_close_have_no_fin():
     core = source(mark_ends=True)
     core.submit([payload_of(sqn) for sqn in range(3)])
     run(core, START + SECOND)
@@ -243,13 +243,13 @@ def test_marks_come_through_elements_and_repairs(kind):
     assert found[0] == [Syn]
     assert found[199] == [Fin]
     # The opening was an SPM's, by its OPT_JOIN; the start was told when it was heard.
-    told = {name for _, name, notice in world.notices if notice.code == "session-start"}
+    told = {name for _, name, notice in world.log.notices if notice.code == "session-start"}
     assert {node.name for node in world.receivers} <= told
 
 
 @pytest.mark.rfc("SRC-30", "RCV-26")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_a_reset_comes_through_elements_and_what_was_sent_is_still_repaired(kind):
+def test_marks_reset_passes_elements_and_repairs_go_on(kind):
     world = make_world(
         relayed(kind), traffic(2000, close_at_ns=20 * SECOND), wirings={"receiver": lossy(0.1), "relay": lossy(0.02)}
     )

@@ -46,14 +46,14 @@ EVERYBODY, HARDLY_ANYBODY = 0, 0xFFFFFFFF
 SETTINGS = {"poll_ivl": 10 * SECOND, "poll_bo_ivl": BO, "poll_replies": 16, "poll_max_replies": 100}
 
 
-def poll(sqn=1, number=0, *, kind=0, path=SOURCE, rand=0, mask=EVERYBODY, bo=BO, tsi=TSI):
+def poll(sqn=1, number=0, *, kind=0, state=SOURCE, rand=0, mask=EVERYBODY, bo=BO, tsi=TSI):
     return Poll(
         tsi=tsi,
         data_port=DATA_PORT,
         poll_sqn=sqn,
         poll_round=number,
         sub_type=kind,
-        path_nla=path,
+        path_nla=state,
         bo_ivl_us=bo // MICROSECOND,
         rand=rand,
         mask=mask,
@@ -99,7 +99,7 @@ def test_one_answer_within_the_back_off_to_the_path_of_the_poll():
     """To POLL_PATH by unicast, with the poll's sqn and round, in microseconds, drawn over the whole interval."""
     delays = set()
     for seed in range(200):
-        child = Child(seed).hear(poll(7, path=PARENT)).wait()
+        child = Child(seed).hear(poll(7, state=PARENT)).wait()
         [(at, to, sqn, number)] = child.said
         assert (to, sqn, number) == (PARENT, 7, 0)
         delays.add(at - START)
@@ -153,7 +153,7 @@ def test_the_mask_halves_the_answers_bit_by_bit():
 
 
 @pytest.mark.rfc("POLL-08", "POLL-09")
-def test_who_was_there_but_not_drawn_in_round_0_answers_a_later_round():
+def test_polls_undrawn_child_answers_a_later_round():
     child = Child().hear(poll(1, 0, rand=~1 & HARDLY_ANYBODY, mask=HARDLY_ANYBODY)).wait()
     assert child.replies == []
     child.hear(poll(1, 1)).wait()
@@ -161,7 +161,7 @@ def test_who_was_there_but_not_drawn_in_round_0_answers_a_later_round():
 
 
 @pytest.mark.rfc("POLL-09")
-def test_who_came_after_round_0_stays_out_until_the_next_poll():
+def test_polls_child_after_round_0_waits_for_the_next_poll():
     child = Child().hear(poll(1, 1)).wait().hear(poll(1, 2)).wait()
     assert child.replies == []
     child.hear(poll(2, 1)).wait().hear(poll(3, 0)).wait()
@@ -196,10 +196,10 @@ def test_another_poll_takes_back_what_is_pending(mask):
 
 
 @pytest.mark.rfc("POLL-02")
-def test_polls_of_different_parents_have_nothing_to_do_with_each_other():
-    child = Child().hear(poll(5, path=SOURCE), poll(2, path=PARENT)).wait()
+def test_polls_of_different_parents_are_independent():
+    child = Child().hear(poll(5, state=SOURCE), poll(2, state=PARENT)).wait()
     assert sorted(child.replies) == [(2, 0), (5, 0)]
-    child.hear(poll(5, 1, path=PARENT)).wait()
+    child.hear(poll(5, 1, state=PARENT)).wait()
     assert len(child.replies) == 2
 
 
@@ -207,24 +207,24 @@ def test_polls_of_different_parents_have_nothing_to_do_with_each_other():
 def test_polls_of_any_number_of_parents_take_bounded_memory():
     child = Child()
     for number in range(1000):
-        child.hear(poll(1, path=f"10.9.{number >> 8}.{number & 255}"))
-    assert len(child.answers._paths) <= 16
+        child.hear(poll(1, state=f"10.9.{number >> 8}.{number & 255}"))
+    assert len(child.answers._states) <= 16
 
 
 @pytest.mark.rfc("RCV-54", "SEC-03")
 @pytest.mark.parametrize(
-    ("path", "peer", "answers"),
+    ("state", "peer", "answers"),
     [(SOURCE, SOURCE, True), (PARENT, SOURCE, True), (PEER, PEER, True), (PEER, SOURCE, False)],
     ids=["the source's own", "of a parent", "of whoever sent it", "leads to a third"],
 )
-def test_a_receiver_answers_its_parents_and_is_not_led_to_others(path, peer, answers):
+def test_a_receiver_answers_its_parents_and_is_not_led_to_others(state, peer, answers):
     reader = Reader(ReceiverSetup(SEGMENT, parents=(PARENT,)))
     reader.hear(poll(), peer=SOURCE)  # of a session that it does not know
     reader.hear(spm_packet(1, 0, -1))
-    reader.hear(poll(1, path=path), peer=peer)
+    reader.hear(poll(1, state=state), peer=peer)
     reader.wait(BO)
     polrs = [(send.to, item) for _, send in reader.sent for item in sent_items([send]) if item.type is T.POLR]
-    assert [to for to, _ in polrs] == ([path] if answers else [])
+    assert [to for to, _ in polrs] == ([state] if answers else [])
 
 
 # The parent
@@ -320,7 +320,7 @@ def test_the_estimate_is_answers_over_probability_averaged(there):
 
 
 @pytest.mark.rfc("POLL-13")
-def test_polls_come_once_an_interval_and_never_before_the_last_one_is_over():
+def test_polls_come_once_an_interval_without_overlap():
     floor = Floor(poll_ivl=SECOND).join(300).begin().run(60 * SECOND)
     times = [at for at, _ in floor.polls]
     assert all(later - sooner >= BO for sooner, later in itertools.pairwise(times))
@@ -340,7 +340,7 @@ def test_only_answers_to_the_poll_under_way_count():
 
 
 @pytest.mark.rfc("POLL-14", "POLL-09")
-def test_who_joins_during_the_rounds_is_counted_next_time():
+def test_polls_child_that_joins_during_rounds_counts_next_time():
     """The population is frozen in round 0: a crowd that comes then costs no flood and does not bend the estimate."""
     floor = Floor(poll_first_bits=8, poll_history=1).join(40).begin()
     while not floor.polls:
@@ -409,11 +409,11 @@ def test_a_source_polls_its_segment_and_says_how_many_answered():
 def test_an_element_polls_each_segment_below_and_passes_no_poll_on(kind):
     """It answers the one from above as the child it is; each segment has its own polls, path and count."""
     made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), **SETTINGS).begin()
-    made.hear(poll(1, path=SOURCE), UP, SOURCE)
+    made.hear(poll(1, state=SOURCE), UP, SOURCE)
     assert made.sent(T.POLL) == []
     made.wait(BO)
     assert [(send.segment, send.to) for _, send, _ in made.sent(T.POLR)] == [(UP, SOURCE)]
-    made.hear(poll(2, path=BELOW[A.index]), A, BELOW[A.index])  # of somebody below: none of its business
+    made.hear(poll(2, state=BELOW[A.index]), A, BELOW[A.index])  # of somebody below: none of its business
     for step in range(600):
         made.wait(100 * MS)
         for _, send, item in made.sent(T.POLL):

@@ -15,9 +15,9 @@ from pgm.core.effects import Send
 from pgm.core.segment import Channel
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
-from pgm.sim import report as sim_report
 from pgm.sim.checks.checker import Checker
 from pgm.sim.node import SimulatedNode
+from pgm.sim.runs import report as sim_report
 from pgm.spark.jobs import events, losses, repairs, summary, timers
 from pgm.spark.jobs import gilbert_elliott as fit
 from pgm.telemetry.events import EventLog
@@ -123,7 +123,7 @@ def test_repairs_add_up_to_the_account(simulated: tuple[DataFrame, Truth, sim_re
     assert repairs.crying_babies(table).count() == 0
 
 
-def test_what_was_never_sent_was_not_missing(spark: SparkSession, tmp_path: Path) -> None:
+def test_jobs_unsent_packets_are_not_missing(spark: SparkSession, tmp_path: Path) -> None:
     log = EventLog(tmp_path, "desk", Parameters(), in_background=False)
     for kind, first, count in (("gap", 1, 10), ("repaired", 1, 6), ("late", 7, 1), ("skipped", 8, 3)):
         log.add(Event(1_000_000 + first, "desk", "receiver", "lan", kind, "tsi", first, count))
@@ -160,7 +160,7 @@ def test_the_fit_recovers_what_was_injected(spark: SparkSession, tmp_path: Path)
             assert found.burst_length == pytest.approx(injected.burst_length, rel=0.2), node
 
 
-def test_what_a_simulation_needs_to_know(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
+def test_jobs_summary_has_the_inputs_of_a_simulation(simulated: tuple[DataFrame, Truth, sim_report.Report]) -> None:
     table, truth, _ = simulated
     models, trips = summary.measured(table)
     lost = truth.lost("north", "north-1")

@@ -40,7 +40,7 @@ def test_keys_in_any_case_and_groups_of_services() -> None:
     assert (found.starting, found.ending) == (EARLIEST, {"x": -1})
 
 
-def test_what_is_missing_and_what_is_for_reading_only() -> None:
+def test_options_missing_and_read_only_options_are_refused() -> None:
     with pytest.raises(BadOption, match="recorders is missing"):
         read_options({}, READ)
     with pytest.raises(BadOption, match=r"a write with format .* no option 'subjects'"):

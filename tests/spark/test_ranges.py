@@ -67,7 +67,7 @@ def _session(piece: RangePiece) -> object:
     return attrs.make_class("Session", ["key", "tsi", "epoch_us"])(piece.key, piece.tsi, piece.epoch_us)
 
 
-def test_what_each_of_two_lacks_the_other_gives(tmp_path: Path) -> None:
+def test_ranges_two_recorders_complete_each_other(tmp_path: Path) -> None:
     archive(tmp_path / "a", [messages(0, 300), loss(300, 100), messages(400, 100)], session("a"))
     archive(tmp_path / "b", [loss(100, 50), messages(150, 850)], session("b"))
     with served(tmp_path) as service:
@@ -118,7 +118,7 @@ def test_subjects_are_chosen_by_the_service(tmp_path: Path) -> None:
         assert sqns(options(at(service), subjects="y/2,z")) == [1, 3, 5, 7, 9, 10]
 
 
-def test_what_is_sent_to_executors_has_no_more_than_they_need(tmp_path: Path) -> None:
+def test_ranges_pickle_only_the_needed_state(tmp_path: Path) -> None:
     import zipfile
 
     names = zipfile.ZipFile(packed(tmp_path / "x.zip")).namelist()

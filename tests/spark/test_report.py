@@ -17,7 +17,7 @@ from deploy.node.roles import build_core
 from deploy.report.page import page
 from deploy.simulation.command import with_losses
 from pgm.impairments import Impairment
-from pgm.sim.report import simulate
+from pgm.sim.runs.report import simulate
 from pgm.spark.jobs import events, summary
 from pgm.telemetry.events import arrow_schema
 from pgm.topology.load import load_checked
@@ -73,7 +73,7 @@ def test_no_telemetry_is_a_clear_error(tmp_path: Path) -> None:
     [(None, "hold no events"), (b"PAR1 cut short", "[FAILED_READ_FILE")],
     ids=["a file without rows", "a file that is none"],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, octets: bytes | None, told: str) -> None:
+def test_report_names_unreadable_files(tmp_path: Path, octets: bytes | None, told: str) -> None:
     file = tmp_path / "one.parquet"
     if octets is None:
         pq.write_table(arrow_schema().empty_table(), file)

@@ -97,7 +97,7 @@ def test_source_and_sink_over_tls_with_a_token(spark: SparkSession, tmp_path: Pa
         assert len(sent) == 500
 
 
-def test_what_was_sent_twice_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_secured_repeated_rows_count_once(spark: SparkSession, tmp_path: Path) -> None:
     """A session that was cut short, and the one in which its last rows came again."""
     archive(tmp_path / "recorded" / "a", [messages(0, 100)])
     later = "9.9.9.9.9.9.7500"

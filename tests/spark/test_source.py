@@ -97,7 +97,7 @@ def test_a_recorder_that_is_down(spark_pgm: SparkSession, tmp_path: Path) -> Non
         assert sqns(read(spark_pgm, f"{gone}|{at(first)}")) == list(range(1000))
 
 
-def test_what_was_dropped(spark_pgm: SparkSession, tmp_path: Path) -> None:
+def test_source_dropped_ranges(spark_pgm: SparkSession, tmp_path: Path) -> None:
     archive(tmp_path / "a", [messages(400, 600)])
     with served(tmp_path) as service:
         old = {"startingOffsets": f'{{"{TSI_TEXT}": 100}}'}

@@ -64,7 +64,7 @@ def test_a_query_goes_on_where_it_was_with_new_sessions(spark_pgm: SparkSession,
         assert json.loads(query.lastProgress.sources[0].endOffset) == {KEY: 1010, f"{OTHER}@1000000": 27}
 
 
-def test_what_comes_while_the_query_runs(spark_pgm: SparkSession, tmp_path: Path) -> None:
+def test_stream_rows_that_arrive_during_the_query(spark_pgm: SparkSession, tmp_path: Path) -> None:
     seen: set[tuple[str, int]] = set()
     came = threading.Condition()
 
@@ -88,7 +88,7 @@ def test_what_comes_while_the_query_runs(spark_pgm: SparkSession, tmp_path: Path
         assert {sqn for tsi, sqn in seen if tsi == OTHER} == set(range(5))
 
 
-def test_what_is_dropped_under_a_query(spark_pgm: SparkSession, tmp_path: Path) -> None:
+def test_stream_ranges_dropped_under_a_query(spark_pgm: SparkSession, tmp_path: Path) -> None:
     archives, checkpoint = tmp_path / "archives", tmp_path / "checkpoint"
     batches: list[list[int]] = []
     archive(archives / "a", [messages(0, 100)])

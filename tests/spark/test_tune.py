@@ -33,7 +33,7 @@ from deploy.tune.trial import Candidate, RunMeasures, TrialSetting, TuneTrial, a
 from deploy.tune.tuned_file import tuned_text
 from pgm.errors import UsageError
 from pgm.impairments import Impairment
-from pgm.sim.report import simulate
+from pgm.sim.runs.report import simulate
 from pgm.spark.jobs.parallel_runs import Sweep
 from pgm.topology.load import load_checked, loads
 from pgm.topology.plan import plan_all
@@ -108,7 +108,7 @@ def outcome(p99: float, traffic: float, lost: int = 0) -> RunMeasures:
     return RunMeasures(p99 / 2, p99, p99, traffic, 0.1, lost, 100)
 
 
-def test_what_loses_more_or_costs_far_more_never_wins() -> None:
+def test_tune_worse_candidates_never_win() -> None:
     file = outcome(100, 2)
     assert value_of(file, file) == 1
     assert value_of(outcome(50, 2), file) < 1 < value_of(outcome(200, 2), file)
@@ -157,7 +157,7 @@ def test_the_least_cache_is_the_shortest_before_it_gets_worse() -> None:
         assert found.least_cache == least * MILLISECOND
 
 
-def test_caches_that_are_enough_are_written_with_a_margin_where_no_table_of_a_node_says_otherwise() -> None:
+def test_tune_writes_sufficient_caches_with_a_margin() -> None:
     own = loads(HALL.read_text())
     without = HALL.read_text().replace("cache = {", "# cache = {")
     free = loads(without)
@@ -174,7 +174,7 @@ def test_caches_that_are_enough_are_written_with_a_margin_where_no_table_of_a_no
     assert cache_lines(nothing) == []
 
 
-def test_a_result_that_could_not_be_written_is_said_before_the_search(tmp_path: Path) -> None:
+def test_tune_unwritable_output_is_told_before_the_search(tmp_path: Path) -> None:
     check_out(tmp_path / "tuned.toml")
     check_out(Path("tuned.toml"))
     with pytest.raises(UsageError, match="no folder"):
@@ -183,7 +183,7 @@ def test_a_result_that_could_not_be_written_is_said_before_the_search(tmp_path: 
         check_out(tmp_path / "tuned.svg")
 
 
-def test_a_figure_that_was_nothing_before_is_not_said_to_be_as_before() -> None:
+def test_tune_change_from_zero_is_not_called_unchanged() -> None:
     assert [gain(ours, theirs) for ours, theirs in ((1.0, 2.0), (0.0, 0.0), (0.1, 0.0))] == [
         "-50 %",
         "as before",
@@ -197,7 +197,7 @@ def test_repairers_keep_packets_for_as_long_as_the_candidate_says() -> None:
     assert plans["device-1"].parameters.cache_secs != 7 * MILLISECOND
 
 
-def test_another_file_is_compared_over_the_same_seeds_and_must_have_the_same_tree(spark: SparkSession) -> None:
+def test_tune_compared_file_needs_the_same_tree_and_seeds(spark: SparkSession) -> None:
     by_hand = Path("docs/by-hand/lossy-hall.toml")
     topology, where = load_checked(HALL), place(60)
     other = same_tree(HALL, topology, by_hand)
@@ -225,13 +225,13 @@ def test_another_file_is_compared_over_the_same_seeds_and_must_have_the_same_tre
         same_tree(HALL, topology, Path("docs/by-hand/lossy-wan.toml"))
 
 
-def test_what_is_wrong_with_a_delay_says_of_which() -> None:
+def test_tune_bad_delay_names_its_segment() -> None:
     with pytest.raises(UsageError, match="--delay hall=soon: 'soon' is not a duration"):
         delays_of(load_checked(HALL), {}, ("hall=soon",))
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_tree_that_loses_nothing_is_not_tuned_however_many_messages_are_asked_for(tmp_path: Path) -> None:
+def test_tune_refuses_a_tree_without_losses(tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(re.sub(r"^loss = .*$", "", HALL.read_text(), flags=re.MULTILINE))
     words = ["--messages", "20", "--out", tmp_path / "tuned.toml"]

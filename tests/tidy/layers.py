@@ -65,6 +65,18 @@ LAYERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
+# package -> its folders, lowest first; "" is the package's own modules but those named here. A folder imports itself and lower folders only.
+FOLDERS: dict[str, tuple[str, ...]] = {
+    "pgm.core": (
+        "", "structures", "pacing", "session", "polling", "recovery", "repair", "window", "parity", "congestion",
+        "element", "acked", "late_join", "receiver", "source",
+    ),
+    "pgm.net": ("sockets", "framing", "link", "driver", "control", "", "endpoint"),
+    "pgm.archive": ("", "store", "recording", "service"),
+    "pgm.sim": ("", "checks", "runs"),
+    "pgm.spark": ("", "jobs"),
+}  # fmt: skip
+
 # What the sans-IO layers must not reach, whatever they are called with.
 PURE = ("wire", "fec", "messages", "core", "elements")
 IMPURE_MODULES = frozenset(
@@ -93,6 +105,12 @@ def layer_of(module: str) -> str | None:
             if (module == name or module.startswith(f"{name}.")) and len(name) > best:
                 best, found = len(name), layer
     return found
+
+
+def folder_of(module: str, package: str) -> str:
+    """Return the folder of a module inside a package; "" for a module of the package itself."""
+    parts = module.removeprefix(f"{package}.").split(".")
+    return parts[0] if parts[0] in FOLDERS[package] else ""
 
 
 def as_markdown() -> str:

@@ -73,7 +73,7 @@ def test_links_and_files_named_in_the_docs_exist(path: Path) -> None:
         assert (ROOT / name).exists(), f"{path.name} names {name}"
 
 
-def test_what_is_to_be_installed_has_the_projects_name() -> None:
+def test_docs_install_commands_name_the_project() -> None:
     """So that it can be installed from anywhere, not from a checkout alone."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = {f"{project['name']}[{extra}]" for extra in project["optional-dependencies"]}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.layers import IMPURE_MODULES, LAYERS, PURE, layer_of
+from tests.tidy.layers import FOLDERS, IMPURE_MODULES, LAYERS, PURE, folder_of, layer_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("pgm", "aggregator", "repairer", "deploy")
@@ -71,6 +71,43 @@ def test_functions_have_at_most_sixty_lines(path: Path) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= 60, f"{path}:{node.lineno} {node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_folders_import_only_lower_folders(package: str) -> None:
+    order = FOLDERS[package]
+    for path in FILES:
+        module = module_of(path)
+        if not module.startswith(f"{package}."):
+            continue
+        level = order.index(folder_of(module, package))
+        for name in imports_of(path):
+            if name.startswith(f"{package}."):
+                folder = folder_of(name, package)
+                assert order.index(folder) <= level, f"{module} imports {name}: {folder!r} is above {order[level]!r}"
+
+
+def import_circles() -> list[list[str]]:
+    """Return the groups of modules that import each other, whatever the purpose of the import."""
+    modules = {module_of(path): path for path in FILES}
+    imported = {module: {name for name in imports_of(path) if name in modules} for module, path in modules.items()}
+    importers: dict[str, set[str]] = {module: set() for module in modules}
+    for module, names in imported.items():
+        for name in names:
+            importers[name].add(module)
+    while True:  # a module without imports, or that nobody imports, is in no circle
+        loose = [module for module in imported if not imported[module] or not importers[module]]
+        if not loose:
+            return [sorted(imported)] if imported else []
+        for module in loose:
+            for name in imported.pop(module):
+                importers[name].discard(module)
+            for name in importers.pop(module):
+                imported[name].discard(module)
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert import_circles() == []
 
 
 def test_nothing_but_deploy_sees_all_roles() -> None:

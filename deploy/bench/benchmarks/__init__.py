@@ -1,1 +1,1 @@
-"""The benchmarks of `pgm bench`, one module each."""
+"""Benchmarks of `pgm bench`, one module each."""

@@ -1,4 +1,4 @@
-"""Who sends files in `pgm bench files`: `pgm send --file`, and uftp where it is installed."""
+"""Contenders of `pgm bench files`: `pgm send --file`, and uftp if installed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from deploy.bench.lan import NET, SOURCE_ADDRESS, receiver_address
 from pgm.errors import UsageError
 
 GROUP, _PRIVATE = "239.192.98.1", "239.192.98.2"
-_PACKET = 1472  # octets of UDP that a line of 1500 carries
-_UFTP_BLOCK = 1420  # octets, so that its packets are as long as ours; its own default is 1300
+_PACKET = 1472  # octets of a UDP datagram on a path with an MTU of 1500
+_UFTP_BLOCK = 1420  # octets, for packets as long as pgm's; the default of uftp is 1300
 _ACK_WINDOW = 4096  # packets: no more than the receivers' buffers hold
 _TREE = """\
 version = 1
@@ -52,43 +52,43 @@ parents = ["source"]
 
 @attrs.frozen
 class FileJob:
-    """One transfer: a file, the folders that copies go to, and what senders may use."""
+    """One transfer: a file, the folders for its copies, and the limits of senders."""
 
     file: Path
-    folders: tuple[Path, ...]  # one for each receiver, each empty
-    scratch: Path  # for what a contender needs besides
+    folders: tuple[Path, ...]  # one empty folder for each receiver
+    scratch: Path  # for other files that a contender needs
     buffer: int  # octets of each socket buffer
-    rate: int = 0  # octets a second, for who has no flow control
+    rate: int = 0  # octets a second, for contenders without flow control
 
     def copy_of(self, number: int) -> Path:
-        """Where receiver `number` has to have it."""
+        """Return the path of receiver `number`'s copy."""
         return self.folders[number] / self.file.name
 
 
 class FileContender(Protocol):
-    """Somebody who sends files to several receivers at once."""
+    """Program that sends files to several receivers at once."""
 
     name: str
     title: str
     is_ours: bool
-    needs_rate: bool  # whether it must be told how fast to send
-    stays: bool  # whether its receivers go on until they are ended
+    needs_rate: bool  # whether the program needs a sending rate
+    stays: bool  # whether its receivers run until they are stopped
 
     def why_not(self) -> str:
-        """Why it cannot take part here, or empty."""
+        """Return the reason why the program cannot run here, or ""."""
 
     def prepare(self, job: FileJob) -> None:
-        """Make what it needs besides the folders."""
+        """Write the files that the program needs, besides the folders."""
 
     def receiver(self, job: FileJob, number: int) -> list[str]:
-        """The command that receives, of receiver `number` from 0 on."""
+        """Return the command of receiver `number`, counted from 0."""
 
     def sender(self, job: FileJob) -> list[str]:
-        """The command that sends, and ends when everybody has the file."""
+        """Return the command that sends, and ends when all receivers have the file."""
 
 
 class OursFiles:
-    """`pgm send --file` to `pgm recv --into`, blocks checked by a digest of a name."""
+    """`pgm send --file` to `pgm recv --into`, with blocks checked by a named digest."""
 
     is_ours = True
     needs_rate = False
@@ -100,14 +100,14 @@ class OursFiles:
         self._digest_name = digest_name
 
     def why_not(self) -> str:
-        """Always there."""
+        """Return "": pgm is always available."""
         return ""
 
     def _tree(self, job: FileJob) -> Path:
         return job.scratch / "tree.toml"
 
     def prepare(self, job: FileJob) -> None:
-        """The topology."""
+        """Write the topology."""
         count = len(job.folders)
         text = _TREE.format(
             digest=self._digest_name,
@@ -124,11 +124,11 @@ class OursFiles:
         self._tree(job).write_text(text)
 
     def receiver(self, job: FileJob, number: int) -> list[str]:
-        """`pgm recv`."""
+        """Return the `pgm recv` command."""
         return self._pgm("recv", job, f"desk-{number + 1}", "--into", str(job.folders[number]))
 
     def sender(self, job: FileJob) -> list[str]:
-        """`pgm send`."""
+        """Return the `pgm send` command."""
         return self._pgm("send", job, "source", "--file", str(job.file), "--receivers", str(len(job.folders)))
 
     def _pgm(self, verb: str, job: FileJob, node: str, *more: str) -> list[str]:
@@ -136,7 +136,7 @@ class OursFiles:
 
 
 class Uftp:
-    """uftp, without encryption, at a rate, and uftpd."""
+    """uftp and uftpd, without encryption, at a fixed rate."""
 
     name = "uftp"
     title = "uftp"
@@ -145,12 +145,12 @@ class Uftp:
     stays = True
 
     def why_not(self) -> str:
-        """Whether it is installed."""
+        """Return the reason why uftp cannot run here, or ""."""
         missing = [tool for tool in ("uftp", "uftpd") if shutil.which(tool) is None]
         return f"{', '.join(missing)} not found: apt-get install uftp" if missing else ""
 
     def prepare(self, job: FileJob) -> None:
-        """A folder beside each receiver's, where it puts files together."""
+        """Make a temporary folder for each receiver, in which uftpd assembles files."""
         for number in range(len(job.folders)):
             self._temporary(job, number).mkdir(exist_ok=True)
 
@@ -163,13 +163,13 @@ class Uftp:
         return f"0x{number + 1:08X}"
 
     def receiver(self, job: FileJob, number: int) -> list[str]:
-        """`uftpd` in the foreground, its cache as large as it may be."""
+        """Return the `uftpd` command: in the foreground, with the largest cache allowed."""
         into, temporary = str(job.folders[number]), str(self._temporary(job, number))
         where = ["-I", receiver_address(number), "-M", GROUP, "-U", self._ident(number), "-B", str(job.buffer)]
         return ["uftpd", "-d", "-q", *where, "-c", str(20 << 20), "-D", into, "-T", temporary]
 
     def sender(self, job: FileJob) -> list[str]:
-        """`uftp`."""
+        """Return the `uftp` command."""
         members = ",".join(self._ident(number) for number in range(len(job.folders)))
         where = ["-I", SOURCE_ADDRESS, "-M", GROUP, "-P", _PRIVATE, "-B", str(job.buffer), "-b", str(_UFTP_BLOCK)]
         return ["uftp", *where, "-R", str(job.rate * 8 // 1000), "-H", members, str(job.file)]
@@ -182,13 +182,16 @@ FILE_CONTENDERS: tuple[FileContender, ...] = (
 )
 
 
-def chosen_for_files(names: Sequence[str]) -> list[FileContender]:
-    """All who send files, or those of them that are named. Raises `UsageError` if that is nobody."""
-    found = [one for one in FILE_CONTENDERS if not names or one.name in names]
-    if not found:
-        known = [one.name for one in FILE_CONTENDERS]
+def select_file_contenders(names: Sequence[str]) -> list[FileContender]:
+    """Return the contenders that send files, or those of them that are named.
+
+    Raises `UsageError` if no name is known.
+    """
+    contenders = [contender for contender in FILE_CONTENDERS if not names or contender.name in names]
+    if not contenders:
+        known = [contender.name for contender in FILE_CONTENDERS]
         close = get_close_matches(names[0], known, 1)
         raise UsageError(
             f"none of {', '.join(names)} takes part in files", remedy=f"choose from {', '.join(close or known)}"
         )
-    return found
+    return contenders

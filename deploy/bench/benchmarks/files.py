@@ -1,7 +1,8 @@
-"""`pgm bench files`: a file to several receivers at once, by `pgm send --file` and by uftp, on the same network in the same run.
+"""`pgm bench files`: a file to several receivers at once, by pgm and by uftp.
 
-Everything is written to memory, so that no disk is measured, or below TMPDIR if that is set. The time is that of the sending command from its start to
-its end, by when all receivers have the file; every copy is compared with it.
+Both run on the same network in the same run. Files are written to memory, so that no disk is measured. With TMPDIR set,
+files are written below TMPDIR. The measured time is the run time of the sending command. The command ends when all
+receivers have the file. Every copy is compared with the original.
 """
 
 from __future__ import annotations
@@ -22,35 +23,35 @@ from pathlib import Path
 import attrs
 import trio
 
-from deploy.bench.benchmarks.file_contenders import GROUP, FileContender, FileJob, chosen_for_files
+from deploy.bench.benchmarks.file_contenders import GROUP, FileContender, FileJob, select_file_contenders
 from deploy.bench.lan import Lan, has_joined, open_lan
 from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.trial import environment
 from pgm.errors import ProcessError
 from pgm.units import MIB, format_rate
 
-_MEMORY = Path("/dev/shm")  # on every Linux
-_POLL_S = 0.01  # between two looks at a process or a group
-_START_S = 60.0  # several interpreters starting at once on a small machine
-_SLOWEST = 1_000_000  # octets a second, below which a transfer has failed
-_SPARE_S = 120.0  # besides: beginning, questions, the end
-_END_S = 15.0  # for receivers when the sender has ended
-_TAIL_OCTETS = 2000  # of what a process said, for when it fails
+_MEMORY = Path("/dev/shm")  # present on every Linux system
+_POLL_S = 0.01  # between two checks of a process or a group
+_START_S = 60.0  # several interpreters that start at once on a small machine
+_SLOWEST = 1_000_000  # octets a second; a slower transfer counts as failed
+_SPARE_S = 120.0  # further time for start, requests and end
+_END_S = 15.0  # for receivers, after the end of the sender
+_TAIL_OCTETS = 2000  # of a process's output, kept for a failure message
 _CHUNK = 16 * MIB
 
 
 @attrs.frozen
 class Transfer:
-    """What came of one."""
+    """Result of one transfer."""
 
     seconds: float
     sender_cpu_s: float
-    receiver_cpu_s: float  # of one, on average
-    flaw: str  # empty if every copy is whole
+    receiver_cpu_s: float  # mean of all receivers
+    flaw: str  # empty if every copy is complete
 
 
 class Process:
-    """A process on a host, its output in a file, and the CPU time it took."""
+    """Process on a host, with its output in a file and its CPU time."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
@@ -64,24 +65,24 @@ class Process:
         self.cpu_s = 0.0
 
     def poll(self) -> int | None:
-        """How it ended, or None."""
+        """Return the exit code, or None while the process runs."""
         if self.code is None:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             if pid:
-                self._ended(status, usage)
+                self._set_exit(status, usage)
         return self.code
 
-    def _ended(self, status: int, usage: resource.struct_rusage) -> None:
+    def _set_exit(self, status: int, usage: resource.struct_rusage) -> None:
         self.code = self._popen.returncode = os.waitstatus_to_exitcode(status)
         self.cpu_s = usage.ru_utime + usage.ru_stime
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still runs."""
+        """Send a signal to the process if it still runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     async def wait(self, patience_s: float) -> bool:
-        """Wait for its end; says whether that came in time."""
+        """Wait for the end of the process; return whether it ended in time."""
         deadline = time.monotonic() + patience_s
         while self.poll() is None:
             if time.monotonic() > deadline:
@@ -90,105 +91,111 @@ class Process:
         return True
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Kill the process if it still runs, and collect its exit code."""
         self.signal(signal.SIGKILL)
         if self.code is None:
             _, status, usage = os.wait4(self.pid, 0)
-            self._ended(status, usage)
+            self._set_exit(status, usage)
 
-    def said(self) -> str:
-        """The end of what it said."""
+    def output_tail(self) -> str:
+        """Return the last part of the process's output."""
         return self.log.read_bytes()[-_TAIL_OCTETS:].decode(errors="replace")
 
 
 async def files(settings: BenchSettings) -> list[Row]:
-    """Rows of all contenders for each size, the best of `uftp_rates` for who needs to be told one."""
-    contenders = chosen_for_files(settings.contenders)
+    """Measure each file size, and return a row for each size and contender.
+
+    A contender without flow control uses the best of `uftp_rates`. Raises `ProcessError`, `UsageError`.
+    """
+    contenders = select_file_contenders(settings.contenders)
     rows: list[Row] = []
     with open_lan(settings.file_receivers) as lan:
         for size in settings.file_sizes:
             with _folder(size, settings) as folder:
-                rows += await _of_size(contenders, lan, folder, size, settings)
+                rows += await _measure_size(contenders, lan, folder, size, settings)
     return rows
 
 
 @contextmanager
 def _folder(size: int, settings: BenchSettings) -> Iterator[Path]:
-    """A place for the file and all copies. Raises `ProcessError` where there is no room."""
+    """Make a folder for the file and all copies, for the length of a block.
+
+    Raises `ProcessError` if the disk has too little room.
+    """
     at = settings.folder if "TMPDIR" in os.environ or not _MEMORY.is_dir() else _MEMORY
     needed, free = size * (settings.file_receivers + 1), shutil.disk_usage(at).free
     if needed > free:
         raise ProcessError(
             f"the file and its copies take {needed:,} octets, and {at} has {free:,}",
-            remedy="lower --file-size, or set TMPDIR to another place",
+            remedy="lower --file-size, or set TMPDIR to another folder",
         )
     with tempfile.TemporaryDirectory(dir=at, prefix="pgm-bench-") as name:
         yield Path(name)
 
 
-async def _of_size(
+async def _measure_size(
     contenders: Sequence[FileContender], lan: Lan, folder: Path, size: int, settings: BenchSettings
 ) -> list[Row]:
     file = folder / "file"
-    settings.say(f"making a file of {size:,} octets")
+    settings.say(f"writing a file of {size:,} octets")
     await trio.to_thread.run_sync(make_file, file, size)
-    # Memory that a virtual machine touches for the first time is slow, and whoever came first would pay for it.
+    # The first access to memory of a virtual machine is slow. The first contender alone would pay for that access.
     await trio.to_thread.run_sync(_touch, folder / "touched", size * len(lan.receivers))
-    here = [one for one in contenders if not one.why_not()]
-    once = partial(_once, lan=lan, file=file, settings=settings)
-    rates = {one.name: await _best_rate(one, once, settings) for one in here}
-    results: dict[str, list[Transfer]] = {one.name: [] for one in here}
+    available = [contender for contender in contenders if not contender.why_not()]
+    run_once = partial(_run_once, lan=lan, file=file, settings=settings)
+    rates = {contender.name: await _best_rate(contender, run_once, settings) for contender in available}
+    results: dict[str, list[Transfer]] = {contender.name: [] for contender in available}
     for _ in range(settings.runs):
-        for one in here:
-            results[one.name].append(await once(one, rates[one.name]))
+        for contender in available:
+            results[contender.name].append(await run_once(contender, rates[contender.name]))
     rows = []
-    for one in contenders:
-        row = {"benchmark": "files", "contender": one.name, "title": one.title, "size": size}
+    for contender in contenders:
+        row = {"benchmark": "files", "contender": contender.name, "title": contender.title, "size": size}
         row["receivers"] = len(lan.receivers)
-        if one.why_not():
-            row["why_not"] = one.why_not()
+        if contender.why_not():
+            row["why_not"] = contender.why_not()
         else:
-            row |= figures(results[one.name], size, rates[one.name])
+            row |= figures(results[contender.name], size, rates[contender.name])
         settings.emit(row)
         rows.append(row)
     return rows
 
 
 async def _best_rate(
-    contender: FileContender, once: Callable[[FileContender, int], Awaitable[Transfer]], settings: BenchSettings
+    contender: FileContender, run_once: Callable[[FileContender, int], Awaitable[Transfer]], settings: BenchSettings
 ) -> int:
-    """The rate of those given at which it takes least time; 0 for who needs none."""
+    """Return the rate with the shortest transfer, or 0 if the contender needs none."""
     if not contender.needs_rate:
         return 0
     if len(settings.uftp_rates) == 1:
         return settings.uftp_rates[0]
-    tried: dict[int, float] = {}
+    seconds_of_rate: dict[int, float] = {}
     for rate in settings.uftp_rates:
-        found = await once(contender, rate)
-        tried[rate] = found.seconds if not found.flaw else float("inf")
-    return min(tried, key=lambda rate: tried[rate])
+        transfer = await run_once(contender, rate)
+        seconds_of_rate[rate] = transfer.seconds if not transfer.flaw else float("inf")
+    return min(seconds_of_rate, key=lambda rate: seconds_of_rate[rate])
 
 
 def figures(results: Sequence[Transfer], size: int, rate: int) -> Row:
-    """What a row says of a contender's runs: the medians of those that were whole, and how many were not."""
-    whole = [one for one in results if not one.flaw]
-    row: Row = {"runs": len(results), "failed": len(results) - len(whole)}
+    """Return the figures of a contender: medians of complete transfers, and failures."""
+    complete = [transfer for transfer in results if not transfer.flaw]
+    row: Row = {"runs": len(results), "failed": len(results) - len(complete)}
     if rate:
         row["rate"] = format_rate(rate)
-    if len(whole) < len(results):
-        row["limited_by"] = next(one.flaw for one in results if one.flaw)
-    if whole:
-        seconds = statistics.median(one.seconds for one in whole)
+    if len(complete) < len(results):
+        row["limited_by"] = next(transfer.flaw for transfer in results if transfer.flaw)
+    if complete:
+        seconds = statistics.median(transfer.seconds for transfer in complete)
         row["seconds"] = round(seconds, 3)
-        row["runs_seconds"] = [round(one.seconds, 3) for one in whole]
+        row["runs_seconds"] = [round(transfer.seconds, 3) for transfer in complete]
         row["mb_per_s"] = round(size / seconds / 1e6, 1)
-        row["sender_cpu_s"] = round(statistics.median(one.sender_cpu_s for one in whole), 3)
-        row["receiver_cpu_s"] = round(statistics.median(one.receiver_cpu_s for one in whole), 3)
+        row["sender_cpu_s"] = round(statistics.median(transfer.sender_cpu_s for transfer in complete), 3)
+        row["receiver_cpu_s"] = round(statistics.median(transfer.receiver_cpu_s for transfer in complete), 3)
     return row
 
 
-async def _once(contender: FileContender, rate: int, *, lan: Lan, file: Path, settings: BenchSettings) -> Transfer:
-    """One transfer, into folders of its own."""
+async def _run_once(contender: FileContender, rate: int, *, lan: Lan, file: Path, settings: BenchSettings) -> Transfer:
+    """Run one transfer into new folders."""
     with tempfile.TemporaryDirectory(dir=file.parent) as name, ExitStack() as stack:
         scratch = Path(name)
         folders = tuple(scratch / f"into-{number}" for number in range(len(lan.receivers)))
@@ -217,41 +224,41 @@ async def _transfer(contender: FileContender, job: FileJob, lan: Lan, stack: Exi
     sender = start(lan.source, contender.sender(job), "sender")
     is_over = await sender.wait(_SPARE_S + job.file.stat().st_size / _SLOWEST)
     seconds = time.monotonic() - began
-    for one in receivers:
+    for receiver in receivers:
         if contender.stays:
-            one.signal(signal.SIGTERM)
-    ended = [await one.wait(_END_S) for one in receivers]
+            receiver.signal(signal.SIGTERM)
+    ends_in_time = [await receiver.wait(_END_S) for receiver in receivers]
     flaw = ""
     if not is_over or sender.code:
-        flaw = f"the sender {'did not end' if not is_over else f'ended with {sender.code}'}: {sender.said()}"
+        flaw = f"the sender {'did not end' if not is_over else f'ended with {sender.code}'}: {sender.output_tail()}"
     elif not await trio.to_thread.run_sync(are_same, job.file, list(map(job.copy_of, range(len(receivers))))):
-        flaw = f"not every copy is whole: {sender.said()}"
-    elif not all(ended):
+        flaw = f"a copy is incomplete: {sender.output_tail()}"
+    elif not all(ends_in_time):
         flaw = "a receiver did not end"
     for process in (sender, *receivers):
         process.end()
-    return Transfer(seconds, sender.cpu_s, statistics.mean(one.cpu_s for one in receivers), flaw)
+    return Transfer(seconds, sender.cpu_s, statistics.mean(receiver.cpu_s for receiver in receivers), flaw)
 
 
 async def _until_joined(contender: FileContender, receivers: Sequence[Process]) -> None:
-    """Wait until each is in the group. Raises `ProcessError`."""
+    """Wait until each receiver has joined the group. Raises `ProcessError`."""
     deadline = time.monotonic() + _START_S
     for receiver in receivers:
         while not has_joined(receiver.pid, GROUP):
             if receiver.poll() is not None or time.monotonic() > deadline:
-                raise ProcessError(f"a receiver of {contender.name} did not start: {receiver.said()}")
+                raise ProcessError(f"a receiver of {contender.name} did not start: {receiver.output_tail()}")
             await trio.sleep(_POLL_S)
 
 
 def make_file(path: Path, octets: int) -> None:
-    """A file that no link and no disk can make smaller."""
+    """Write a file of random octets, which cannot be compressed."""
     with path.open("wb") as file:
         for at in range(0, octets, _CHUNK):
             file.write(os.urandom(min(_CHUNK, octets - at)))
 
 
 def _touch(path: Path, octets: int) -> None:
-    """Write so much, and remove it."""
+    """Write `octets` zero octets to a file and remove the file."""
     chunk = bytes(_CHUNK)
     with path.open("wb", buffering=0) as file:
         for _ in range(0, octets, _CHUNK):
@@ -260,14 +267,14 @@ def _touch(path: Path, octets: int) -> None:
 
 
 def are_same(file: Path, copies: Sequence[Path]) -> bool:
-    """Whether all copies have the file's octets."""
+    """Return whether all copies equal the file."""
     return all(copy.is_file() and _is_same(file, copy) for copy in copies)
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    if one.stat().st_size != other.stat().st_size:
+def _is_same(file: Path, copy: Path) -> bool:
+    if file.stat().st_size != copy.stat().st_size:
         return False
-    with one.open("rb") as first, other.open("rb") as second:
+    with file.open("rb") as first, copy.open("rb") as second:
         while chunk := first.read(_CHUNK):
             if second.read(len(chunk)) != chunk:
                 return False

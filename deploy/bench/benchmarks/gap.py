@@ -1,4 +1,4 @@
-"""What it costs a receiver to find that very many packets are missing: time, and memory for each."""
+"""Cost of a very long gap for a receiver: time and memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _REPEATS = 3
 
 
 def gap(missing: int = MISSING) -> Row:
-    """The row: a core is given a train, and one that comes so many packets later. Timed apart from the counting of memory."""
+    """Measure a core that gets one train, and another `missing` packets later.
+
+    Returns the row. Memory is measured in a separate run, because tracing costs time.
+    """
     took_ns = min(_detect(missing)[0] for _ in range(_REPEATS))
     tracemalloc.start()
     octets = _detect(missing)[1]
@@ -53,7 +56,7 @@ def gap(missing: int = MISSING) -> Row:
 
 
 def _detect(missing: int) -> tuple[int, int]:
-    """Nanoseconds, and octets if they are traced."""
+    """Return the nanoseconds, and the octets allocated if memory is traced."""
     segment = Segment(0, "bench", "10.0.0.2", "239.192.0.1", True, False)
     setup = ReceiverSetup(segment=segment, data_ports=frozenset((_PORT,)))
     core = ReceiverCore(setup, Parameters(), random.Random(1))

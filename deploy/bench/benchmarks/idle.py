@@ -1,4 +1,4 @@
-"""`pgm bench idle`: what roles cost while nothing happens."""
+"""`pgm bench idle`: cost of each role without traffic."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from deploy.bench.trial import environment
 
 _NODES = ("repairer", "aggregator", "receiver", "source")
 _START_S = 60.0
-_SETTLE_S = 0.5  # after the last one has started: first SPMs, requests for them, answers
+_SETTLE_S = 0.5  # after the last start: first SPMs, SPM requests and their answers
 
 
 async def idle(settings: BenchSettings) -> list[Row]:
-    """A row for each role: nothing but SPMs for `seconds`."""
+    """Measure each role for `seconds` with no packets but SPMs; return a row each."""
     with open_place("loopback", ETHERNET_MTU, 4) as place:
         file = one_of_each(settings.folder, place)
         async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`pgm bench latency`: the round trip of a small message, one at a time."""
+"""`pgm bench latency`: round trip of a small message, one at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deploy.bench.contender import Contender, Job
 from deploy.bench.place import ETHERNET_MTU, open_place
 from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.trial import pair
-from deploy.bench.turns import Searcher, by_turns
+from deploy.bench.turns import Searcher, run_interleaved
 from pgm.errors import ProcessError
 
 SIZE = 100  # octets
@@ -19,11 +19,11 @@ _KEYS = ("mean_us", "p50_us", "p99_us", "p999_us", "min_us", "max_us")
 
 
 async def latency(settings: BenchSettings) -> list[Row]:
-    """Rows of all contenders, who take turns: the median of the runs of each figure."""
+    """Measure all contenders interleaved; return rows with the median of the runs."""
     with open_place(settings.path, ETHERNET_MTU) as place:
         job = settings.job(place, SIZE)
         contenders = settings.contenders_of("latency")
-        rows = await by_turns([partial(_row, one, job, settings) for one in contenders])
+        rows = await run_interleaved([partial(_row, contender, job, settings) for contender in contenders])
     for row in rows:
         settings.emit(row)
     return rows
@@ -41,8 +41,8 @@ async def _row(contender: Contender, job: Job, settings: BenchSettings, searcher
             async with searcher.trial():
                 runs.append(await trips(contender, job))
             last = runs[-1]
-            said = f"mean {last['mean_us']} us, p99 {last['p99_us']} us"
-            settings.say(f"{contender.title}, {job.size} octets there and back: {said}")
+            summary = f"mean {last['mean_us']} us, p99 {last['p99_us']} us"
+            settings.say(f"{contender.title}, {job.size} octets in each direction: {summary}")
     except ProcessError as error:
         return row | {"why_not": error.message}
     return row | _figures(runs, job)
@@ -50,7 +50,7 @@ async def _row(contender: Contender, job: Job, settings: BenchSettings, searcher
 
 def _figures(runs: Sequence[Row], job: Job) -> Row:
     count = sum(run["trips"] for run in runs)
-    carried = 2 * count / (job.seconds * len(runs))  # each way
+    carried = 2 * count / (job.seconds * len(runs))  # in each direction
     return {
         **{key: round(statistics.median(run[key] for run in runs), 2) for key in _KEYS},
         "messages_per_s": round(carried),
@@ -65,11 +65,14 @@ def _figures(runs: Sequence[Row], job: Job) -> Row:
 
 
 async def trips(contender: Contender, job: Job) -> Row:
-    """One run, as its end that asks says it. Raises `ProcessError`."""
+    """Run one trial and return the report of the end that sends requests.
+
+    Raises `ProcessError`, also if no request was answered.
+    """
     async with pair(contender, job, ("ping", "pong")) as (asking, answering):
         before = asking.usage.cpu_s + answering.usage.cpu_s
         await asking.tell("go")
-        said = await asking.until("result", job.seconds + _SPARE_S)
-        if not said["trips"]:
-            raise ProcessError(f"none of {said['lost_trips']:,} questions was answered")
-        return {**said, "cpu_s": asking.usage.cpu_s + answering.usage.cpu_s - before}
+        report = await asking.until("result", job.seconds + _SPARE_S)
+        if not report["trips"]:
+            raise ProcessError(f"none of {report['lost_trips']:,} requests was answered")
+        return {**report, "cpu_s": asking.usage.cpu_s + answering.usage.cpu_s - before}

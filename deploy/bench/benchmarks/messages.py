@@ -1,4 +1,7 @@
-"""`pgm bench messages`: small messages with subjects, many to a packet, and how many arrive a second without loss."""
+"""`pgm bench messages`: lossless rate of small messages that share packets.
+
+The messages have subjects.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ SIZE = 70  # octets
 
 
 async def messages(settings: BenchSettings) -> list[Row]:
-    """Rows of all contenders, for packets of an ordinary Ethernet and for jumbo frames."""
+    """Measure all contenders with standard and with jumbo frames; return their rows."""
     rows = []
     for mtu in (ETHERNET_MTU, JUMBO_MTU):
         with open_place(settings.path, mtu) as place:

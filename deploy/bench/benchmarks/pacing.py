@@ -1,13 +1,12 @@
-"""`pgm bench pacing`: whether a source keeps the rate that it was given, in what bursts it sends, and what waiting costs it."""
+"""`pgm bench pacing`: accuracy, bursts and CPU time of a source with a set rate."""
 
 from __future__ import annotations
 
 import itertools
-import sys
 
 import attrs
 
-from deploy.bench.contender import Contender, Job
+from deploy.bench.contender import Contender, Job, python_peer
 from deploy.bench.limits import sender_share
 from deploy.bench.peers.ours.common import source_parameters
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
@@ -22,34 +21,25 @@ from pgm.wire.formats import DATA_HEADER_OCTETS
 SIZE = 1400
 
 
-class _Watched:
-    """A source of ours, and a plain socket that notes when what it sent crossed the path."""
+def _with_arrival_log(contender: Contender) -> Contender:
+    """Return a contender whose receiver is a plain socket that records arrivals."""
+    arrivals = python_peer("arrivals")
 
-    def __init__(self, of: Contender) -> None:
-        self._of = of
-        self.name, self.title, self.benchmarks = of.name, of.title, of.benchmarks
-        self.is_ours, self.spins = of.is_ours, of.spins
+    def program(end: str, job: Job, is_busy_poll: bool) -> list[str]:
+        return (contender.program if end == "send" else arrivals)(end, job, is_busy_poll)
 
-    def why_not(self, job: Job) -> str:
-        """Why it cannot do this job here, or empty."""
-        return self._of.why_not(job)
-
-    def command(self, end: str, job: Job) -> list[str]:
-        """The program of one end."""
-        if end == "send":
-            return self._of.command(end, job)
-        return [sys.executable, "-m", "deploy.bench.peers.arrivals", job.as_json()]
+    return attrs.evolve(contender, program=program)
 
 
 async def pacing(settings: BenchSettings) -> list[Row]:
-    """A row for each rate and source."""
+    """Measure each rate and source; return a row each."""
     rows = []
     with open_place(settings.path, ETHERNET_MTU) as place:
         for rate, contender in itertools.product(settings.rates, settings.contenders_of("pacing")):
             row: Row = {"benchmark": "pacing", "contender": contender.name, "title": contender.title, "size": SIZE}
             row |= {"path": place.kind, "mtu": place.mtu, "rate": format_rate(rate)}
             try:
-                row |= await _paced(contender, rate, place, settings)
+                row |= await _measure_rate(contender, rate, place, settings)
             except ProcessError as error:
                 row["why_not"] = error.message
             rows.append(row)
@@ -57,29 +47,32 @@ async def pacing(settings: BenchSettings) -> list[Row]:
     return rows
 
 
-async def _paced(contender: Contender, rate: int, place: BenchNetwork, settings: BenchSettings) -> Row:
-    """What came of one rate, in octets of packets a second."""
+async def _measure_rate(contender: Contender, rate: int, place: BenchNetwork, settings: BenchSettings) -> Row:
+    """Measure one rate, in octets of packets a second."""
     each = rate / (SIZE + DATA_HEADER_OCTETS)
-    # So many and not so long: what waits in the source's queue is to be measured too.
+    # The job sets a number of messages and no duration, because the time in the source's queue counts as well.
     job = settings.job(place, SIZE, rate=each, messages=max(1, round(each * settings.seconds)))
-    outcome = await transfer(_Watched(contender), attrs.evolve(job, window=min(job.window, rate)))
-    seen = outcome.receiver.said
-    seconds = (seen["last_ns"] - seen["first_ns"]) / 1e9
-    measured = seen["later_octets"] / seconds if seconds else 0.0
-    said = f"{measured * 8 / 1e6:,.2f} Mbit/s, {sender_share(outcome):.0%} of a core"
-    settings.say(f"{contender.title}, {format_rate(rate)} asked: {said}")
+    outcome = await transfer(_with_arrival_log(contender), attrs.evolve(job, window=min(job.window, rate)))
+    report = outcome.receiver.report
+    seconds = (report["last_ns"] - report["first_ns"]) / 1e9
+    measured = report["later_octets"] / seconds if seconds else 0.0
+    summary = f"{measured * 8 / 1e6:,.2f} Mbit/s, {sender_share(outcome):.0%} of a core"
+    settings.say(f"{contender.title}, set to {format_rate(rate)}: {summary}")
     return _figures(outcome, measured) | {
         "off": round(measured / rate - 1, 5),
-        "burst_ms": round(seen["burst_ns"] / MILLISECOND, 3),
+        "burst_ms": round(report["burst_ns"] / MILLISECOND, 3),
         "allowed_ms": round(_allowed_ns(job) / MILLISECOND, 3),
     }
 
 
 def _allowed_ns(job: Job) -> int:
-    """The longest burst that the source's own parameters allow: the bucket, which takes one packet at least."""
-    asked = source_parameters(attrs.asdict(job, recurse=False) | {"max_datagram": job.max_datagram})
-    known = {name: asked[name] for name in ("max_tpdu", "txw_max_rte")}
-    return Pacer(attrs.evolve(Parameters(), **known)).burst_ns
+    """Return the longest burst that the source's parameters allow.
+
+    The token bucket holds one packet at least.
+    """
+    parameters = source_parameters(attrs.asdict(job, recurse=False) | {"max_datagram": job.max_datagram})
+    pacing_parameters = {name: parameters[name] for name in ("max_tpdu", "txw_max_rte")}
+    return Pacer(attrs.evolve(Parameters(), **pacing_parameters)).burst_ns
 
 
 def _figures(outcome: TrialResult, measured: float) -> Row:

@@ -1,4 +1,4 @@
-"""`pgm bench record`: what recording costs, at a share of what the disk takes, measured in the same run."""
+"""`pgm bench record`: cost of recording at a share of the disk's measured rate."""
 
 from __future__ import annotations
 
@@ -28,14 +28,18 @@ parents = ["source"]
 
 
 async def record(settings: BenchSettings) -> list[Row]:
-    """What recording costs a receiver at 60 % of the disk's rate, and repairs at 60 % of it and above."""
+    """Measure recording by a receiver and by a repairer; return their rows.
+
+    The receiver runs at 60 % of the disk's rate. The repairer runs at 60 % and above the disk's rate.
+    """
     return [*await receivers(settings), *await repairs(settings)]
 
 
 async def receivers(settings: BenchSettings) -> list[Row]:
-    """Rows of a receiver that records and of one that does not, at 60 % of the disk's rate of sequential writes and syncs.
+    """Measure a receiver with and without recording; return their rows.
 
-    The disk is that of the folder for temporary files, `TMPDIR`.
+    The stream has 60 % of the disk's rate of sequential writes with syncs. The disk holds the folder for temporary
+    files, `TMPDIR`.
     """
     need_arrow()
     settings.say(f"writing to {settings.folder} for {settings.seconds:g} s")
@@ -56,7 +60,7 @@ async def receivers(settings: BenchSettings) -> list[Row]:
                     runs[part].append(await run_tree(settings.folder, file, messages, options, verb=verb))
                 finally:
                     shutil.rmtree(archive, ignore_errors=True)
-    rows = [_row(part, found, disk) for part, found in runs.items()]
+    rows = [_row(part, part_runs, disk) for part, part_runs in runs.items()]
     for row in rows:
         row["of_plain"] = part_of(row["mb_per_s"], rows[0]["mb_per_s"])
         settings.emit(row)
@@ -65,7 +69,7 @@ async def receivers(settings: BenchSettings) -> list[Row]:
 
 def _row(part: str, runs: list[dict[str, Any]], disk: float) -> Row:
     counters = [run["snapshot"]["counters"] for run in runs]
-    packets = [one.get("delivered_packets", 0) for one in counters]
+    packets = [run_counters.get("delivered_packets", 0) for run_counters in counters]
     rates = [count / run["seconds"] for count, run in zip(packets, runs, strict=True)]
     return {
         "benchmark": "record",
@@ -76,8 +80,8 @@ def _row(part: str, runs: list[dict[str, Any]], disk: float) -> Row:
         "messages_per_s": round(statistics.median(rates)),
         "mb_per_s": round(statistics.median(rates) * SIZE / 1e6, 1),
         "packets_per_s": round(statistics.median(rates)),
-        "lost": sum(one.get("lost_sqns", 0) for one in counters),
-        "recorder_lost": sum(one.get("recorder_lost", 0) for one in counters),
+        "lost": sum(run_counters.get("lost_sqns", 0) for run_counters in counters),
+        "recorder_lost": sum(run_counters.get("recorder_lost", 0) for run_counters in counters),
         "cpu_s": round(statistics.median(run["snapshot"]["cpu_s"] + run.get("writer_cpu_s", 0) for run in runs), 3),
         "disk_mb_per_s": round(disk / 1e6, 1),
     }

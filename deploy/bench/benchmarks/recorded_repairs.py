@@ -1,7 +1,8 @@
-"""What recording costs repairs: a repairer that records and one that does not, below what its disk takes and above it.
+"""Cost of recording for repairs, with a stream below and above the disk's rate.
 
-A disk that takes as much as a processor can carry packets is never too slow. So the archive is synced in small steps here, such that
-the disk takes a rate which source, repairer and receiver carry easily; what it takes is measured with steps of the same size.
+The runs compare a repairer that records with one that does not. A fast disk takes more than one processor can carry,
+and so is never the limit. The archive is therefore synced in small steps, which slow the disk down. Source, repairer
+and receiver then carry the disk's rate with ease. The disk is measured with steps of the same size.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Milliseconds = np.ndarray[Any, np.dtype[np.float64]]
 SHARES = (0.6, 1.5)  # of the disk's rate
 _PARTS = ("plain", "recorded")
 _STEPS = (4 * MIB, MIB, 256 * KIB, 64 * KIB, 16 * KIB)  # octets between two syncs
-_MOST_OCTETS_PER_S = 20_000_000  # of the disk: half as much again is a load that leaves the processors room
+_MOST_OCTETS_PER_S = 20_000_000  # highest disk rate; 1.5 times this rate leaves the processors room
 _PROBE_S = 0.5
-_QUEUE_S = 0.5  # of the disk: how much waits for it before anything is lost
+_QUEUE_S = 0.5  # capacity of the recording queue, in seconds of the disk's rate
 _PERCENTILES = (0.5, 0.99)
 _TOPOLOGY = """\
 {head}
@@ -53,7 +54,10 @@ parameters = {{ record_sync_bytes = "{step}B", record_batch_bytes = "{step}B", r
 
 
 async def repairs(settings: BenchSettings, shares: Sequence[float] = SHARES) -> list[Row]:
-    """Rows of a repairer that records and of one that does not, for shares of the disk's rate."""
+    """Measure a repairer with and without recording, at shares of the disk's rate.
+
+    Returns the rows.
+    """
     step, disk = await trio.to_thread.run_sync(_step_of, settings)
     rows: list[Row] = []
     for share in shares:
@@ -63,16 +67,16 @@ async def repairs(settings: BenchSettings, shares: Sequence[float] = SHARES) -> 
                 for part in _PARTS:
                     settings.say(f"repairs, {format_fraction(share)} of a disk of {disk / 1e6:.1f} MB/s, {part}")
                     runs[part].append(await _run(place, settings, disk, share, step, part))
-        found = [_row(part, share, runs[part], disk) for part in _PARTS]
-        for row in found:
-            row["of_plain"] = part_of(row["mb_per_s"], found[0]["mb_per_s"])
+        share_rows = [_row(part, share, runs[part], disk) for part in _PARTS]
+        for row in share_rows:
+            row["of_plain"] = part_of(row["mb_per_s"], share_rows[0]["mb_per_s"])
             settings.emit(row)
-        rows += found
+        rows += share_rows
     return rows
 
 
 def _step_of(settings: BenchSettings) -> tuple[int, float]:
-    """How much to write between two syncs for the disk to be slow enough, and how fast it is then."""
+    """Return a sync step that makes the disk slow enough, and the disk's rate then."""
     for step in _STEPS:
         settings.say(f"writing to {settings.folder}, synced every {step // KIB} KiB")
         disk = disk_rate(settings.folder, min(_PROBE_S, settings.seconds), step)
@@ -94,30 +98,31 @@ async def _run(
     file.write_text(_TOPOLOGY.format(head=head(place, rate, "64MiB"), **seats, record=record, loss=loss))
     messages = max(1, int(rate * settings.seconds) // SIZE)
     try:
-        found = await run_tree(settings.folder, file, messages, ["--telemetry", str(telemetry)], elements=["repairer"])
-        return found | {"repairs": _repairs_in(telemetry)}
+        result = await run_tree(settings.folder, file, messages, ["--telemetry", str(telemetry)], elements=["repairer"])
+        return result | {"repairs": _repairs_in(telemetry)}
     finally:
         for folder in (archive, telemetry):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _repairs_in(telemetry: Path) -> tuple[Milliseconds, int]:
-    """From when a packet was found missing until its repair came, for each that was asked for once; and how many were asked for again.
+    """Return the times from detection to repair, and the number of repeated requests.
 
-    The receiver loses requests' answers, too: that share waits for a repeat, however fast the repairer is.
+    The times are in milliseconds, for gaps that one request repaired. The receiver drops repairs too. A dropped repair
+    waits for a repeated request at any speed of the repairer.
     """
     import pyarrow.parquet
 
     times = [np.zeros(0)]
-    again = 0
+    repeated = 0
     for file in sorted(telemetry.rglob("*.parquet")):
         table = pyarrow.parquet.read_table(file, columns=["kind", "value_us", "count", "tries"]).to_pydict()
         for kind, value, count, tries in zip(*table.values(), strict=True):
             if kind == "repaired" and tries:
-                again += count
+                repeated += count
             elif kind == "repaired":
                 times.append(np.full(count, value / 1000))
-    return np.concatenate(times), again
+    return np.concatenate(times), repeated
 
 
 def _row(part: str, share: float, runs: list[dict[str, Any]], disk: float) -> Row:
@@ -140,7 +145,7 @@ def _row(part: str, share: float, runs: list[dict[str, Any]], disk: float) -> Ro
         "repairs_timed": len(times),
         "repairs_again": sum(run["repairs"][1] for run in runs),
         "lost": sum(run["snapshot"]["counters"].get("lost_sqns", 0) for run in runs),
-        "recorder_lost": sum(one["counters"].get("recorder_lost", 0) for one in recorders),
-        "cpu_s": round(statistics.median(one["cpu_s"] for one in recorders), 3),
+        "recorder_lost": sum(snapshot["counters"].get("recorder_lost", 0) for snapshot in recorders),
+        "cpu_s": round(statistics.median(snapshot["cpu_s"] for snapshot in recorders), 3),
         "disk_mb_per_s": round(disk / 1e6, 1),
     }

@@ -1,4 +1,4 @@
-"""What both parts of `pgm bench record` do: measure the disk, and run one stream through a tree."""
+"""Disk measurement and stream run of `pgm bench record`."""
 
 from __future__ import annotations
 
@@ -41,13 +41,19 @@ streams = ["numbers"]
 
 
 def head(place: BenchNetwork, rate: int, window: str) -> str:
-    """The start of a topology file, up to its source at host 0: one stream of `rate` octets a second on segment 0."""
+    """Return the start of a topology file, up to and including its source.
+
+    The source at host 0 has one stream of `rate` octets a second on segment 0.
+    """
     where = {"group": place.group(0), "port": place.port, "network": place.network(0)}
     return _HEAD.format(rate=rate, window=window, source=place.seat(0, 0).address, **where)
 
 
 def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().record_sync_bytes) -> float:
-    """Octets a second that go to the disk in a row, a MiB at a time at most, synced as often as an archive is."""
+    """Return the disk's rate of sequential writes, in octets a second.
+
+    A write has at most 1 MiB. Syncs are as frequent as those of an archive.
+    """
     block = os.urandom(min(MIB, sync_octets))
     path = folder / "probe"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -63,15 +69,15 @@ def disk_rate(folder: Path, seconds: float, sync_octets: int = Parameters().reco
         path.unlink()
 
 
-async def heard_or_ended(heard: trio.Event, ended: trio.Event) -> None:
-    """Wait until the desk has heard the end, or has ended without."""
+async def until_closed_or_ended(closed: trio.Event, ended: trio.Event) -> None:
+    """Wait until the receiver has reported the end of the stream, or has ended."""
     async with open_plain_nursery() as nursery:
 
         async def wait(event: trio.Event) -> None:
             await event.wait()
             nursery.cancel_scope.cancel()
 
-        nursery.start_soon(wait, heard)
+        nursery.start_soon(wait, closed)
         nursery.start_soon(wait, ended)
 
 
@@ -84,17 +90,19 @@ async def run_tree(
     verb: str = "run",
     elements: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """One stream from `source` to `desk`; gives the desk's account, the seconds from the first message until it heard the end,
-    and the last snapshots of `elements`. Raises `ProcessError`.
+    """Send one stream from `source` to `desk` and return the result of `desk`.
+
+    The result also has the seconds from the first message to the end of the stream, and the last snapshots of
+    `elements`. Raises `ProcessError`.
     """
     closed = trio.Event()
 
-    def heard(node: str, line: str) -> None:
+    def on_line(node: str, line: str) -> None:
         if node == "desk" and line.startswith("closed:"):
             closed.set()
 
     async with open_plain_nursery() as nursery:
-        supervisor = Supervisor(file, nursery, folder, heard)
+        supervisor = Supervisor(file, nursery, folder, on_line)
         try:
             await supervisor.start_all(elements)
             desk = await supervisor.start("desk", ["--until-closed", *options], verb=verb)
@@ -103,7 +111,7 @@ async def run_tree(
             assert source.process.stdin is not None
             began = trio.current_time()
             await source.process.stdin.send_all(b"go\n")
-            await heard_or_ended(closed, desk.done)
+            await until_closed_or_ended(closed, desk.done)
             seconds = trio.current_time() - began
             await desk.done.wait()
             await source.done.wait()

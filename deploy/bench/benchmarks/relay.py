@@ -1,4 +1,4 @@
-"""`pgm bench relay`: what an element in the path costs, in throughput and in CPU for a packet."""
+"""`pgm bench relay`: cost of an element in the path, in rate and in CPU time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import attrs
 
 from deploy.bench.benchmarks.throughput import figures
 from deploy.bench.contender import Contender
-from deploy.bench.contenders.ours_trio import OursTrio
+from deploy.bench.contenders.ours import OURS_TRIO
 from deploy.bench.limits import limited_by
 from deploy.bench.peer import Peer, running
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
@@ -19,20 +19,20 @@ from deploy.bench.search import Maximum, RateSearch
 from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.tree import chain
 from deploy.bench.trial import TrialResult, environment, transfer
-from deploy.bench.turns import Searcher, by_turns
+from deploy.bench.turns import Searcher, run_interleaved
 from pgm.errors import ProcessError
 
 SIZE = 1400
 _START_S = 60.0
-_SHARE = 0.8  # of what the CPU of all processes would allow
-# The most CPU an element may take for a packet, as a multiple of that of others.
+_SHARE = 0.8  # of the rate that the CPU time of all processes would allow
+# Highest CPU time of an element for a packet, as a multiple of other processes' CPU time.
 _MOST_CPU = {"aggregator": {"cpu_of_ends": 1.2}, "repairer": {"cpu_of_receiver": 1.3}}
 _LAYOUTS = ("", "aggregator", "repairer")
 
 
 @asynccontextmanager
 async def _relay(place: BenchNetwork, role: str, file: str, folder: str) -> AsyncIterator[Peer | None]:
-    """The process in the middle, if there is one."""
+    """Run the element between the ends, if `role` names one."""
     if not role:
         yield None
         return
@@ -43,45 +43,52 @@ async def _relay(place: BenchNetwork, role: str, file: str, folder: str) -> Asyn
 
 
 @attrs.frozen
-class _Found:
-    """What was found with a role in the path: the lossless maximum, the CPU that the element took for each outcome, and its memory."""
+class _RelayMaximum:
+    """Lossless maximum with an element in the path, and the element's resources."""
 
     maximum: Maximum
     row: Row
-    relay_cpu_s: dict[int, float]  # by id of an outcome
+    relay_cpu_s: dict[int, float]  # seconds of CPU by id of a trial's result
     peak_octets: int
 
 
 async def relay(settings: BenchSettings) -> list[Row]:
-    """Rows: direct, through an aggregator, through a repairer, which take turns."""
-    contender = OursTrio()
-    found = await by_turns([partial(_measured, contender, role, settings) for role in _LAYOUTS])
+    """Measure direct, through an aggregator and through a repairer, interleaved.
+
+    Returns a row for each layout.
+    """
+    contender = OURS_TRIO
+    results = await run_interleaved([partial(_measure, contender, role, settings) for role in _LAYOUTS])
     rows: list[Row] = []
-    for role, one in zip(_LAYOUTS, found, strict=True):
+    for role, result in zip(_LAYOUTS, results, strict=True):
         row: Row = {"benchmark": "relay", "contender": contender.name, "title": contender.title, "size": SIZE}
         row["layout"] = f"through a relaying {role}" if role else "direct"
-        row |= {"why_not": one} if isinstance(one, str) else one.row | _costs(one, role, rows[0] if rows else None)
+        row |= (
+            {"why_not": result}
+            if isinstance(result, str)
+            else result.row | _costs(result, role, rows[0] if rows else None)
+        )
         rows.append(row)
         settings.emit(row)
     return rows
 
 
-async def _measured(contender: Contender, role: str, settings: BenchSettings, searcher: Searcher) -> _Found | str:
-    """What was found, or why nothing was."""
+async def _measure(contender: Contender, role: str, settings: BenchSettings, searcher: Searcher) -> _RelayMaximum | str:
+    """Return the measured maximum, or the reason of a failure."""
     try:
         with open_place(settings.path, ETHERNET_MTU, 3 if role else 2) as place:
-            return await _searched(contender, role, place, settings, searcher)
+            return await _search(contender, role, place, settings, searcher)
     except ProcessError as error:
         return error.message
 
 
-async def _searched(
+async def _search(
     contender: Contender, role: str, place: BenchNetwork, settings: BenchSettings, searcher: Searcher
-) -> _Found:
+) -> _RelayMaximum:
     file = chain(settings.folder, place, role, settings.rcvbuf)
     job = settings.job(place, SIZE, file=str(file))
     relay_cpu_s: dict[int, float] = {}
-    kept: list[TrialResult] = []  # so that no id is used twice
+    kept: list[TrialResult] = []  # keeps results alive, so that ids stay unique
     peak = 0
 
     async def run(rate: float) -> TrialResult:
@@ -92,26 +99,26 @@ async def _searched(
             if element is not None:
                 usage = element.usage
                 relay_cpu_s[id(outcome)], peak = usage.cpu_s - before, usage.peak_octets
-        asked = f"{rate * SIZE / 1e6:,.0f} MB/s" if rate else "flat out"
-        said = f"{contender.title}, {f'through a relaying {role}' if role else 'direct'}, {asked}"
-        settings.say(f"{said}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'whole'}")
+        requested = f"{rate * SIZE / 1e6:,.0f} MB/s" if rate else "flat out"
+        summary = f"{contender.title}, {f'through a relaying {role}' if role else 'direct'}, {requested}"
+        settings.say(f"{summary}: {outcome.mb_per_s:,.1f} MB/s, {outcome.flaw or 'lossless'}")
         kept.append(outcome)
         return outcome
 
-    maximum = await RateSearch(run, settings.runs, settings.precision, searcher.found).maximum()
+    maximum = await RateSearch(run, settings.runs, settings.precision, searcher.on_rate_found).maximum()
     row = figures(contender, maximum) | {"path": place.kind, "mtu": place.mtu}
     row["limited_by"] = limited_by(contender, maximum)
-    return _Found(maximum, row, relay_cpu_s, peak)
+    return _RelayMaximum(maximum, row, relay_cpu_s, peak)
 
 
-def _costs(found: _Found, role: str, direct: Row | None) -> Row:
-    best = found.maximum.median
+def _costs(result: _RelayMaximum, role: str, direct: Row | None) -> Row:
+    best = result.maximum.median
     if best is None:
         return {}
     cpu = {"source": best.sender.cpu_s, "receiver": best.receiver.cpu_s}
     memory = {"source": best.sender.peak_octets, "receiver": best.receiver.peak_octets}
     if role:
-        cpu[role], memory[role] = found.relay_cpu_s[id(best)], found.peak_octets
+        cpu[role], memory[role] = result.relay_cpu_s[id(best)], result.peak_octets
     row: Row = {
         "cpu_s": round(sum(cpu.values()), 3),
         "cpu_us_per_packet": {name: round(value / best.packets * 1e6, 3) for name, value in cpu.items()},
@@ -121,8 +128,9 @@ def _costs(found: _Found, role: str, direct: Row | None) -> Row:
         ends = cpu["source"] + cpu["receiver"]
         row["of_direct"] = round(best.mb_per_s / direct["mb_per_s"], 4)
         row["wanted"] = round(_SHARE * ends / sum(cpu.values()), 4)
-        # The same from what a packet costs the ends where nothing is between them, which is what gives direct its rate.
-        alone_us, all_us = (sum(one["cpu_us_per_packet"].values()) for one in (direct, row))
+        # Another bound, from the ends' CPU time for a packet without an element. The direct rate follows from that CPU
+        # time.
+        alone_us, all_us = (sum(layout_row["cpu_us_per_packet"].values()) for layout_row in (direct, row))
         row["cpu_allows"] = round(_SHARE * alone_us / all_us, 4)
         row["cpu_of_ends"] = round(cpu[role] / ends, 3)
         row["cpu_of_receiver"] = round(cpu[role] / cpu["receiver"], 3)

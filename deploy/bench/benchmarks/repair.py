@@ -1,4 +1,4 @@
-"""`pgm bench repair`: what losses cost. Random loss on the path, a long burst, and a gap of a hundred thousand packets."""
+"""`pgm bench repair`: cost of random loss, a long burst and a very long gap."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from deploy.bench.benchmarks.latency import SIZE as ASKED_SIZE
 from deploy.bench.benchmarks.latency import trips
 from deploy.bench.benchmarks.throughput import figures, lossless_maximum
 from deploy.bench.contender import Contender, Job
-from deploy.bench.contenders.raw_gso import RawGso
+from deploy.bench.contenders.raw import RAW_GSO
 from deploy.bench.limits import limited_by
 from deploy.bench.place import ETHERNET_MTU, BenchNetwork, open_place
 from deploy.bench.search import Maximum
 from deploy.bench.settings import BenchSettings, Row
 from deploy.bench.trial import TrialResult, pair, transfer
-from deploy.bench.turns import Searcher, by_turns
+from deploy.bench.turns import Searcher, run_interleaved
 from pgm.errors import ProcessError
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND, format_fraction
@@ -29,51 +29,51 @@ from pgm.wire.formats import DATA_HEADER_OCTETS
 SIZE = 1400
 _QUIET_S = 10.0  # repairs of some contenders take seconds
 _PATIENCE_S = 60.0
-_BURST_RATE = 100_000  # packets a second while the burst is lost: a rate at which nothing else is
-_AROUND = 2000  # packets behind the burst, which show it
+_BURST_RATE = 100_000  # packets a second during the burst: a rate without other loss
+_PACKETS_AFTER_BURST = 2000  # packets after the burst, which reveal its loss
 _TIMES = ("repair_p50_ms", "repair_p99_ms", "repairs_timed")
-_TRIPS = 3  # round trips that a repair is granted
-_TRIO_MS = 2.5  # two steps of its timers, which wait for the back-off and for the hold, and the time to wake
-_TRIPS_S = 0.5  # of round trips
-_OFFERED = 0.82  # of the lossless rate: what is wanted is 0.8, and the last repair takes its time too
+_TRIPS = 3  # round trips allowed for a repair
+_TRIO_MS = 2.5  # two timer steps, for the back-off and for the hold, and the time to wake up
+_TRIPS_S = 0.5  # duration of the round trip measurement
+_OFFERED = 0.82  # of the lossless rate: the target is 0.8, and the last repair takes time too
 
 
 @attrs.frozen
 class _Loss:
-    """What is lost at random."""
+    """Kind of random loss."""
 
     name: str
     is_trains: bool = False
-    is_injected: bool = False  # by the sender, out of the trains that it sends
+    is_injected: bool = False  # dropped by the sender, out of its trains
 
     def prepare(self, job: Job, share: float) -> None:
-        """Make the path lose so much."""
+        """Make the path drop `share` of the packets."""
         if not self.is_injected:
             job.place.lose(0, share, whole_trains=self.is_trains)
 
     def clear(self, job: Job) -> None:
-        """Leave the path as it was."""
+        """Make the path lossless again."""
         if not self.is_injected:
             job.place.lose(0, 0.0, whole_trains=True)
 
     def job(self, job: Job, share: float) -> Job:
-        """Have the sender lose so much."""
+        """Return a job whose sender drops `share` of its packets, if the sender drops."""
         return attrs.evolve(job, loss=share) if self.is_injected else job
 
 
-# Trains that the sender's device cuts up and that are read packet by packet, trains with holes, as cards that join packets make
-# them, and trains that are there or not.
+# For losses of single packets, the sender's device splits the trains, and the receiver reads packet by packet. Losses
+# inside trains leave trains with gaps, as network cards that join packets do. The last kind drops whole trains.
 _LOSSES = (_Loss("packets"), _Loss("packets inside trains", is_injected=True), _Loss("trains", is_trains=True))
 
-_TAKES = (
-    1.8  # times its size: the kernel doubles what it is asked for, for its own books, and trains need little of that
-)
-# The limit on repairs lifted, and on what is asked for at a time.
-_LIFTED: dict[str, int | float | str] = {"txw_max_rte": 125_000_000_000, "rdata_share": 1.0}
+# Octets of packets that a receive buffer holds, as a multiple of the requested buffer. The kernel doubles a requested
+# buffer for overhead, and trains have little overhead.
+_BUFFER_FACTOR = 1.8
+# No limit on the rate in practice, and repairs may take all of it.
+_UNLIMITED_REPAIRS: dict[str, int | float | str] = {"txw_max_rte": 125_000_000_000, "rdata_share": 1.0}
 
 
 async def repair(settings: BenchSettings) -> list[Row]:
-    """Rows of all contenders and parts."""
+    """Measure all contenders with all kinds of loss; return a row for each part."""
     rows: list[Row] = []
 
     def add(row: Row) -> None:
@@ -81,7 +81,7 @@ async def repair(settings: BenchSettings) -> list[Row]:
         settings.emit(row)
 
     with open_place(settings.path, ETHERNET_MTU) as place:
-        contenders = [one for one in settings.contenders_of("repair") if not isinstance(one, RawGso)]
+        contenders = [contender for contender in settings.contenders_of("repair") if contender is not RAW_GSO]
         why_not = place.why_no_losses()
         for contender in contenders:
             for row in await _losses(contender, place, settings, why_not):
@@ -100,7 +100,10 @@ def _row(contender: Contender, part: str, place: BenchNetwork) -> Row:
 
 
 async def _losses(contender: Contender, place: BenchNetwork, settings: BenchSettings, why_not: str) -> list[Row]:
-    """Goodput with each kind of loss, beside none on the same path; the two take turns."""
+    """Return the lossless rate with each kind of loss, beside the rate without loss.
+
+    Both rates are measured on the same path, interleaved.
+    """
     job = settings.job(place, SIZE, quiet_s=_QUIET_S)
     of_place = _row(contender, "random loss", place)
     if contender.why_not(job):
@@ -110,7 +113,7 @@ async def _losses(contender: Contender, place: BenchNetwork, settings: BenchSett
         if contender.is_ours if kind.is_injected else not why_not:
             row = _row(contender, f"{format_fraction(settings.loss)} of {kind.name}", place)
             try:
-                rows.append(row | await _lossy(contender, kind, job, settings))
+                rows.append(row | await _loss_row(contender, kind, job, settings))
             except ProcessError as error:
                 rows.append(row | {"why_not": error.message})
             finally:
@@ -118,10 +121,10 @@ async def _losses(contender: Contender, place: BenchNetwork, settings: BenchSett
     return rows
 
 
-async def _lossy(contender: Contender, kind: _Loss, job: Job, settings: BenchSettings) -> Row:
-    """One row of it. Raises `ProcessError`."""
+async def _loss_row(contender: Contender, kind: _Loss, job: Job, settings: BenchSettings) -> Row:
+    """Return the row of one kind of loss. Raises `ProcessError`."""
     kind.prepare(job, 0.0)
-    wanted = await _wanted(contender, job, settings) if contender.is_ours else {}
+    bound = await _repair_bound(contender, job, settings) if contender.is_ours else {}
 
     def search(share: float) -> Callable[[Searcher], Awaitable[Maximum]]:
         title = f"{format_fraction(share)} of {kind.name} lost" if share else f"no {kind.name} lost"
@@ -129,95 +132,113 @@ async def _lossy(contender: Contender, kind: _Loss, job: Job, settings: BenchSet
         prepare = partial(kind.prepare, job, share)
         return partial(lossless_maximum, contender, lossy, settings, prepare=prepare, title=title)
 
-    without, found = await by_turns([search(0.0), search(settings.loss)])
+    without, with_loss = await run_interleaved([search(0.0), search(settings.loss)])
     kind.prepare(job, settings.loss)
-    held = await _held(contender, kind.job(job, settings.loss), settings, without)
-    return _goodput(contender, without, found) | held | wanted
+    held = await _held_rate(contender, kind.job(job, settings.loss), settings, without)
+    return _goodput(contender, without, with_loss) | held | bound
 
 
-async def _wanted(contender: Contender, job: Job, settings: BenchSettings) -> Row:
-    """What half of all repairs should take at most: three round trips, half of the longest back-off, both holds, and what trio's timers add."""
-    said = await trips(contender, attrs.evolve(job, size=ASKED_SIZE, seconds=_TRIPS_S))
-    round_trip_ms, timers = said["p50_us"] / 1e3, Parameters()
+async def _repair_bound(contender: Contender, job: Job, settings: BenchSettings) -> Row:
+    """Return the bound for the median repair time, from measured round trips.
+
+    The bound adds three round trips, half of the longest back-off, both holds, and the cost of trio's timers.
+    """
+    report = await trips(contender, attrs.evolve(job, size=ASKED_SIZE, seconds=_TRIPS_S))
+    round_trip_ms, timers = report["p50_us"] / 1e3, Parameters()
     waits_ms = (timers.nak_bo_ivl / 2 + timers.reorder_ivl + timers.rdata_hold_ivl) / MILLISECOND
-    bound_ms = _TRIPS * round_trip_ms + waits_ms + (0.0 if contender.spins else _TRIO_MS)
-    settings.say(f"{contender.title}: half of all repairs should take {bound_ms:.1f} ms at most")
+    bound_ms = _TRIPS * round_trip_ms + waits_ms + (0.0 if contender.is_busy_poll else _TRIO_MS)
+    settings.say(f"{contender.title}: the bound for the median repair time is {bound_ms:.1f} ms")
     return {"round_trip_ms": round(round_trip_ms, 3), "repair_wanted_ms": round(bound_ms, 3)}
 
 
-async def _held(contender: Contender, job: Job, settings: BenchSettings, without: Maximum) -> Row:
-    """Runs at the share of the lossless rate that losses must leave; ours once more with a clock on every repair, which costs the receiver something."""
+async def _held_rate(contender: Contender, job: Job, settings: BenchSettings, without: Maximum) -> Row:
+    """Return the share of the lossless rate that losses leave, and repair times.
+
+    The runs send at a set share of the lossless rate. pgm runs once more with a clock on every repair, because the
+    clock costs the receiver time.
+    """
     lossless = without.median
     if lossless is None:
         return {}
-    wanted = attrs.evolve(job, rate=_OFFERED * lossless.messages_per_s)
-    runs = [await transfer(contender, wanted) for _ in range(settings.runs)]
-    shares = [round(one.mb_per_s / lossless.mb_per_s, 4) for one in runs]
-    timed = await transfer(contender, attrs.evolve(wanted, watch=True)) if contender.is_ours else runs[0]
-    offered = statistics.median(one.offered_per_s for one in runs) / lossless.messages_per_s
-    row = {"held_runs": shares, "held": statistics.median(shares), "held_lost": max(one.lost for one in runs)}
-    row["held_offered"] = round(offered, 4)  # less than was wanted where the sender itself was held up
-    row |= {key: value for key, value in timed.receiver.said.items() if key in _TIMES}
+    held_job = attrs.evolve(job, rate=_OFFERED * lossless.messages_per_s)
+    runs = [await transfer(contender, held_job) for _ in range(settings.runs)]
+    shares = [round(run.mb_per_s / lossless.mb_per_s, 4) for run in runs]
+    timed = await transfer(contender, attrs.evolve(held_job, watch=True)) if contender.is_ours else runs[0]
+    offered = statistics.median(run.offered_per_s for run in runs) / lossless.messages_per_s
+    row = {"held_runs": shares, "held": statistics.median(shares), "held_lost": max(run.lost for run in runs)}
+    row["held_offered"] = round(offered, 4)  # below the target if the sender itself was held up
+    row |= {key: value for key, value in timed.receiver.report.items() if key in _TIMES}
     settings.say(
-        f"{contender.title}: {row['held']:.2f} of the lossless rate where {offered:.2f} was sent,"
-        f" {row['held_lost']:,} lost for good, p50 of a repair {row.get('repair_p50_ms', '-')} ms"
+        f"{contender.title}: {row['held']:.2f} of the lossless rate received, {offered:.2f} sent,"
+        f" {row['held_lost']:,} unrecovered, p50 of a repair {row.get('repair_p50_ms', '-')} ms"
     )
     return row
 
 
-def _goodput(contender: Contender, without: Maximum, found: Maximum) -> Row:
-    """The highest rate at which nothing is lost for good."""
-    lossless, best = without.median, found.median
+def _goodput(contender: Contender, without: Maximum, with_loss: Maximum) -> Row:
+    """Return the highest rate without unrecovered loss, beside the lossless rate."""
+    lossless, best = without.median, with_loss.median
     if lossless is None or best is None:
-        return {"why_not": "there is no rate at which nothing is lost for good"}
-    return figures(contender, found) | {
+        return {"why_not": "no rate is free of unrecovered loss"}
+    return figures(contender, with_loss) | {
         "lossless_mb_per_s": round(lossless.mb_per_s, 2),
         "goodput": round(best.mb_per_s / lossless.mb_per_s, 4),
-        "limited_by": limited_by(contender, found),
+        "limited_by": limited_by(contender, with_loss),
     }
 
 
 async def _flat_out(contender: Contender, place: BenchNetwork, settings: BenchSettings) -> Row:
-    """A source that is told to run flat out and yields (`flow = "yield"`), with losses inside of its trains and without, by turns."""
+    """Measure a source with `flow = "yield"` without a set rate.
+
+    Runs with losses inside trains alternate with runs without loss.
+    """
     row = _row(contender, f"{format_fraction(settings.loss)} lost, told to run flat out", place)
-    whole = settings.job(place, SIZE, quiet_s=_QUIET_S, flow="yield")
+    lossless_job = settings.job(place, SIZE, quiet_s=_QUIET_S, flow="yield")
     without: list[TrialResult] = []
     runs: list[TrialResult] = []
     try:
         for _ in range(settings.runs):
-            without.append(await transfer(contender, whole))
-            runs.append(await transfer(contender, attrs.evolve(whole, loss=settings.loss)))
+            without.append(await transfer(contender, lossless_job))
+            runs.append(await transfer(contender, attrs.evolve(lossless_job, loss=settings.loss)))
     except ProcessError as error:
         return row | {"why_not": error.message}
-    if not all(one.received for one in without):
-        return row | {"why_not": "nothing came in, though nothing was lost on the way"}
-    found = _goodput(contender, *(Maximum(some, None, settings.runs) for some in (without, runs)))
-    lost = max(one.lost for one in (*without, *runs))
+    if not all(result.received for result in without):
+        return row | {"why_not": "no message arrived, although the path is lossless"}
+    goodput = _goodput(contender, *(Maximum(results, None, settings.runs) for results in (without, runs)))
+    lost = max(result.lost for result in (*without, *runs))
     settings.say(
-        f"{contender.title}, told to run flat out: {found['mb_per_s']:,} MB/s with losses,"
-        f" {found['lossless_mb_per_s']:,} without, {lost:,} lost for good"
+        f"{contender.title}, flat out: {goodput['mb_per_s']:,} MB/s with losses,"
+        f" {goodput['lossless_mb_per_s']:,} without, {lost:,} unrecovered"
     )
-    return row | found | {"lost": lost, "limited_by": "the source chose its rate, by what it was asked for"}
+    return row | goodput | {"lost": lost, "limited_by": "the source adapted its rate to the NAKs"}
 
 
 async def _burst(contender: Contender, place: BenchNetwork, settings: BenchSettings) -> Row:
-    """A receiver loses so many packets in a row; the source takes the time from the first NAK to the last repair."""
+    """Measure the repair of a long burst, from the first NAK to the last repair.
+
+    The receiver drops `burst` consecutive packets. The source measures the time.
+    """
     count = settings.burst
     row = _row(contender, f"burst of {count:,}", place)
-    job = settings.job(place, SIZE, rate=_BURST_RATE, messages=count + _AROUND, watch=True, quiet_s=_QUIET_S)
-    # Asked for at a time: what the receiver's socket buffer takes, since the source now answers as fast as it can.
-    at_once = min(2 * count, round(_TAKES * settings.rcvbuf) // (SIZE + DATA_HEADER_OCTETS))
-    lifted = attrs.evolve(job, parameters=_LIFTED, receiver_parameters={"nak_max_outstanding": at_once})
+    job = settings.job(
+        place, SIZE, rate=_BURST_RATE, messages=count + _PACKETS_AFTER_BURST, watch=True, quiet_s=_QUIET_S
+    )
+    # Outstanding requests fill the receiver's socket buffer and no more, because the source answers at full speed.
+    outstanding = min(2 * count, round(_BUFFER_FACTOR * settings.rcvbuf) // (SIZE + DATA_HEADER_OCTETS))
+    unlimited_job = attrs.evolve(
+        job, parameters=_UNLIMITED_REPAIRS, receiver_parameters={"nak_max_outstanding": outstanding}
+    )
     raw_job = settings.job(place, SIZE, messages=count)
     runs, raw = [], []
     try:
-        for _ in range(settings.runs):  # by turns
-            runs.append(await _burst_once(contender, lifted, count))
-            raw.append(await transfer(RawGso(), raw_job))
+        for _ in range(settings.runs):  # interleaved
+            runs.append(await _burst_once(contender, unlimited_job, count))
+            raw.append(await transfer(RAW_GSO, raw_job))
     except ProcessError as error:
         return row | {"why_not": error.message}
     took = statistics.median(run["repair_s"] for run in runs)
-    plain = statistics.median(one.send_s / one.sent for one in raw) * count  # as ours: until the last one has left
+    # The time ends when the last packet has left, as for pgm.
+    plain = statistics.median(result.send_s / result.sent for result in raw) * count
     settings.say(
         f"{contender.title}, burst of {count:,} packets: repaired in {took * 1e3:.1f} ms, raw {plain * 1e3:.1f} ms"
     )
@@ -243,12 +264,12 @@ async def _burst_once(contender: Contender, job: Job, count: int) -> dict[str, A
         await sender.tell("go")
         sent = await sender.until("sent", _PATIENCE_S)
         await receiver.tell(f"expect {sent['messages']}")
-        got = await receiver.until("result", _PATIENCE_S)
+        result = await receiver.until("result", _PATIENCE_S)
         await sender.tell("report")
         repairs = await sender.until("repairs", _PATIENCE_S)
         cpu_s = sender.usage.cpu_s + receiver.usage.cpu_s - before
     if "repair_s" not in repairs:
         raise ProcessError(
-            f"{contender.name}: nothing was repaired; {sent['messages'] - got['messages']:,} are missing"
+            f"{contender.name}: nothing was repaired; {sent['messages'] - result['messages']:,} are missing"
         )
-    return {**repairs, "cpu_s": cpu_s, "lost": sent["messages"] - got["messages"]}
+    return {**repairs, "cpu_s": cpu_s, "lost": sent["messages"] - result["messages"]}

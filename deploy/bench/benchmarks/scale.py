@@ -1,4 +1,4 @@
-"""`pgm bench scale`: what more receivers cost each of them, and what they cost the source of a large tree."""
+"""`pgm bench scale`: cost of more receivers, for each receiver and for the source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from deploy.bench.contender import Job
-from deploy.bench.contenders.ours_trio import OursTrio
+from deploy.bench.contenders.ours import OURS_TRIO
 from deploy.bench.peer import Peer, running
 from deploy.bench.place import ETHERNET_MTU, open_place
 from deploy.bench.settings import BenchSettings, Row
@@ -18,14 +18,14 @@ from deploy.bench.tree import three_tiers
 from deploy.bench.trial import environment
 from deploy.node.roles import build_core
 from pgm.impairments import Impairment
-from pgm.sim.report import simulate
+from pgm.sim.runs.report import simulate
 from pgm.topology.load import load_checked
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.topology.plan import plan_all
 from pgm.units import MICROSECOND
 
 SIZE = 1400
-_RATE = 10_000  # packets a second: what several receivers on few cores can take
+_RATE = 10_000  # packets a second: a rate for several receivers on few cores
 _START_S = 60.0
 _SPARE_S = 60.0
 _SIM_MESSAGES = 200
@@ -36,7 +36,7 @@ _DELAY = 50 * MICROSECOND
 
 
 async def scale(settings: BenchSettings) -> list[Row]:
-    """Rows: real processes on this machine, then the simulator."""
+    """Measure real processes, then simulated trees; return a row for each count."""
     rows = []
     for count in settings.receivers:
         rows.append(await _processes(count, settings))
@@ -48,16 +48,15 @@ async def scale(settings: BenchSettings) -> list[Row]:
 
 
 async def _processes(count: int, settings: BenchSettings) -> Row:
-    contender = OursTrio()
     with open_place(settings.path, ETHERNET_MTU) as place:
         job = settings.job(place, SIZE, rate=_RATE)
         async with AsyncExitStack() as stack:
             receivers = []
             for number in range(count):
-                there = place.wrap(job.receiver.host, contender.command("recv", job))
+                there = place.wrap(job.receiver.host, OURS_TRIO.command("recv", job))
                 receivers.append(await stack.enter_async_context(running(f"receiver {number}", there, environment())))
                 await receivers[-1].until("ready", _START_S)
-            here = place.wrap(job.sender.host, contender.command("send", job))
+            here = place.wrap(job.sender.host, OURS_TRIO.command("send", job))
             sender = await stack.enter_async_context(running("sender", here, environment()))
             await sender.until("ready", _START_S)
             row = await _sent_to(sender, receivers, job)
@@ -70,7 +69,7 @@ async def _processes(count: int, settings: BenchSettings) -> Row:
 async def _sent_to(sender: Peer, receivers: list[Peer], job: Job) -> Row:
     for receiver in receivers:
         await receiver.until("hears", _START_S)
-    before, sender_before = [one.usage.cpu_s for one in receivers], sender.usage.cpu_s
+    before, sender_before = [receiver.usage.cpu_s for receiver in receivers], sender.usage.cpu_s
     await sender.tell("go")
     sent = await sender.until("sent", job.seconds * 2 + _SPARE_S)
     sender_cpu = sender.usage.cpu_s - sender_before
@@ -79,14 +78,14 @@ async def _sent_to(sender: Peer, receivers: list[Peer], job: Job) -> Row:
         await receiver.tell(f"expect {sent['messages']}")
     for receiver in receivers:
         results.append(await receiver.until("result", _SPARE_S))
-    cpu = [one.usage.cpu_s - was for one, was in zip(receivers, before, strict=True)]
-    delivered = [one["messages"] for one in results]
+    cpu = [receiver.usage.cpu_s - used_before for receiver, used_before in zip(receivers, before, strict=True)]
+    delivered = [result["messages"] for result in results]
     each = statistics.median(used / max(1, count) for used, count in zip(cpu, delivered, strict=True))
     return {
         "benchmark": "scale",
         "part": "processes",
-        "contender": OursTrio.name,
-        "title": OursTrio.title,
+        "contender": OURS_TRIO.name,
+        "title": OURS_TRIO.title,
         "size": SIZE,
         "receivers": len(receivers),
         "messages_per_s": round(sum(delivered) / sent["seconds"]),

@@ -1,4 +1,4 @@
-"""`pgm bench throughput`: the lossless maximum of everybody, by message size."""
+"""`pgm bench throughput`: lossless maximum of each contender by message size."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from deploy.bench.place import open_place
 from deploy.bench.search import Maximum, RateSearch
 from deploy.bench.settings import BenchSettings, Row, mtu_of
 from deploy.bench.trial import TrialResult, transfer
-from deploy.bench.turns import Searcher, by_turns
+from deploy.bench.turns import Searcher, run_interleaved
 from pgm.errors import ProcessError
 
 
 async def throughput(settings: BenchSettings) -> list[Row]:
-    """Rows of all contenders for all sizes."""
+    """Measure all contenders at all sizes; return their rows."""
     rows = []
     for size in settings.sizes:
         with open_place(settings.path, mtu_of(size)) as place:
@@ -27,26 +27,29 @@ async def throughput(settings: BenchSettings) -> list[Row]:
 
 
 async def contended(benchmark: str, job: Job, settings: BenchSettings) -> list[Row]:
-    """The rows of all contenders of a benchmark, who take turns."""
+    """Measure all contenders of a benchmark interleaved; return their rows."""
     contenders = settings.contenders_of(benchmark)
-    rows = await by_turns([partial(_row, benchmark, one, job, settings) for one in contenders])
+    rows = await run_interleaved([partial(_row, benchmark, contender, job, settings) for contender in contenders])
     for row in rows:
         settings.emit(row)
     return rows
 
 
 async def _row(benchmark: str, contender: Contender, job: Job, settings: BenchSettings, searcher: Searcher) -> Row:
-    """The row of one contender: its lossless maximum, or why it has none."""
+    """Return the row of one contender.
+
+    The row has the lossless maximum, or the reason of a failure.
+    """
     row: Row = {"benchmark": benchmark, "contender": contender.name, "title": contender.title, "size": job.size}
     row |= {"path": job.place.kind, "mtu": job.place.mtu}
     why_not = contender.why_not(job)
     if why_not:
         return row | {"why_not": why_not}
     try:
-        found = await lossless_maximum(contender, job, settings, searcher)
+        maximum = await lossless_maximum(contender, job, settings, searcher)
     except ProcessError as error:
         return row | {"why_not": error.message}
-    return row | figures(contender, found) | {"limited_by": limited_by(contender, found)}
+    return row | figures(contender, maximum) | {"limited_by": limited_by(contender, maximum)}
 
 
 async def lossless_maximum(
@@ -57,28 +60,31 @@ async def lossless_maximum(
     prepare: Callable[[], None] = lambda: None,
     title: str = "",
 ) -> Maximum:
-    """Search for it, saying how it goes; `prepare` makes the path ready for a trial. Raises `ProcessError`."""
+    """Search the lossless maximum and report progress.
+
+    `prepare` sets the path up before each trial. Raises `ProcessError`.
+    """
 
     async def run(rate: float) -> TrialResult:
         async with searcher.trial():
             prepare()
             outcome = await transfer(contender, attrs.evolve(job, rate=rate))
-        asked = f"{rate * job.size / 1e6:,.0f} MB/s" if rate else "flat out"
-        verdict = outcome.flaw or "whole"
+        requested = f"{rate * job.size / 1e6:,.0f} MB/s" if rate else "flat out"
+        verdict = outcome.flaw or "lossless"
         settings.say(
-            f"{contender.title}, {title or f'{job.size:,} octets'}, {asked}: {outcome.mb_per_s:,.1f} MB/s, {verdict}"
+            f"{contender.title}, {title or f'{job.size:,} octets'}, {requested}: {outcome.mb_per_s:,.1f} MB/s, {verdict}"
         )
         return outcome
 
-    return await RateSearch(run, settings.runs, settings.precision, searcher.found).maximum()
+    return await RateSearch(run, settings.runs, settings.precision, searcher.on_rate_found).maximum()
 
 
-def figures(contender: Contender, found: Maximum) -> Row:
-    """What was measured at the lossless maximum."""
-    best = found.median
+def figures(contender: Contender, maximum: Maximum) -> Row:
+    """Return the figures measured at the lossless maximum."""
+    best = maximum.median
     if best is None:
         nothing = {"messages_per_s": 0, "mb_per_s": 0.0, "packets_per_s": 0, "cpu_s": 0.0, "lost": 0}
-        return nothing | {"runs_mb_per_s": [], "stumbles": 0, "trials": found.trials}
+        return nothing | {"runs_mb_per_s": [], "stumbles": 0, "trials": maximum.trials}
     packets = best.packets
     row: Row = {
         "messages_per_s": round(best.messages_per_s),
@@ -90,14 +96,14 @@ def figures(contender: Contender, found: Maximum) -> Row:
         "peak_bytes": {"sender": best.sender.peak_octets, "receiver": best.receiver.peak_octets},
         "repaired": best.repaired,
         "kernel_drops": best.kernel_drops,
-        "runs_mb_per_s": [round(one.mb_per_s, 2) for one in found.runs],
-        "stumbles": found.stumbles,
-        "trials": found.trials,
+        "runs_mb_per_s": [round(run.mb_per_s, 2) for run in maximum.runs],
+        "stumbles": maximum.stumbles,
+        "trials": maximum.trials,
     }
-    if packets and not contender.spins:
+    if packets and not contender.is_busy_poll:
         per_packet = {"sender": best.sender.cpu_s / packets, "receiver": best.receiver.cpu_s / packets}
         row["cpu_us_per_packet"] = {role: round(value * 1e6, 3) for role, value in per_packet.items()}
-    window = best.sender.said
+    window = best.sender.report
     if window.get("window_octets"):
         kept = window["window_packets"] * window["octets"] / window["packets"]
         row["window_overhead"] = round(window["window_octets"] / kept - 1, 4) if kept else None

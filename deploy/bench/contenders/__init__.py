@@ -1,1 +1,1 @@
-"""Who takes part: one small class each, all with the protocol of `deploy.bench.contender`."""
+"""Contenders of `pgm bench`, one module for each transport."""

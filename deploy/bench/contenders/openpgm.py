@@ -1,4 +1,7 @@
-"""OpenPGM, the reference implementation in C: a program of ours on its library, compiled when it is there."""
+"""OpenPGM, the reference implementation in C.
+
+A program of this project uses the library. The program is compiled if the library is installed.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +12,38 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from deploy.bench.contender import Job
+from deploy.bench.contender import Contender, Job, Program
 from deploy.bench.place import LOCALHOST
 
 _SOURCE = Path(__file__).resolve().parents[1] / "peers" / "openpgm.c"
 _PACKAGE = "openpgm-5.3"
 _REMEDY = "apt-get install gcc pkg-config libpgm-dev"
 _LARGEST = 65_535  # octets of a message: the library's limit
-_MOST_SQNS = 60_000  # of a window: the library's work under loss grows with it
-_HEADS = 52  # octets of IP, UDP and PGM
-_JUMBO_MTU = 8992  # octets; like 1496 such that the library's copies are aligned
+_MOST_SQNS = 60_000  # of a window; the library's work under loss grows with the window
+_HEADS = 52  # octets of IP, UDP and PGM headers
+# MTUs in octets, for which the library's copies are aligned.
+_JUMBO_MTU = 8992
 _ETHERNET_MTU = 1496
 
 
 @functools.cache
 def _flags() -> tuple[str, ...] | str:
-    """What the compiler is told, or why it cannot be."""
+    """Return the compiler's flags, or the reason why the program cannot be compiled."""
     missing = [tool for tool in ("gcc", "pkg-config") if shutil.which(tool) is None]
     if missing:
         return f"{', '.join(missing)} not found: {_REMEDY}"
-    found = subprocess.run(["pkg-config", "--cflags", "--libs", _PACKAGE], capture_output=True, text=True, check=False)
-    return tuple(found.stdout.split()) if found.returncode == 0 else f"{_PACKAGE} not found: {_REMEDY}"
+    completed = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", _PACKAGE], capture_output=True, text=True, check=False
+    )
+    return tuple(completed.stdout.split()) if completed.returncode == 0 else f"{_PACKAGE} not found: {_REMEDY}"
 
 
 @functools.cache
-def _program() -> str:
-    """The program, compiled once for this process. Raises `subprocess.CalledProcessError`."""
+def _compiled() -> str:
+    """Compile the program, once in this process, and return its path.
+
+    Raises `subprocess.CalledProcessError`.
+    """
     folder = tempfile.mkdtemp(prefix="pgm-bench-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     program = str(Path(folder) / "openpgm")
@@ -42,31 +51,23 @@ def _program() -> str:
     return program
 
 
-class OpenPgm:
-    """OpenPGM, waiting by `poll`, with timers tuned by hand: back-off 2 ms, repeats after 10 ms.
+def _why_not(job: Job) -> str:
+    flags = _flags()
+    if isinstance(flags, str):
+        return flags
+    return "" if job.size <= _LARGEST else f"its messages have at most {_LARGEST} octets"
 
-    On the loopback interface it knows one address only, so both ends share it and NAKs may reach the wrong one.
+
+def _program(back_off_ms: int, repeat_ms: int) -> Program:
+    """Return OpenPGM's program with these timers: the NAK back-off, and the repetition of NAKs.
+
+    The library knows one address of the loopback interface. Both ends share this address, and NAKs may reach the wrong
+    end.
     """
 
-    name = "openpgm"
-    title = "OpenPGM (C)"
-    benchmarks = frozenset({"throughput", "repair"})
-    is_ours = False
-    spins = False
-    timers: tuple[int, int] = (2, 10)  # ms: back-off, repeats
-
-    def why_not(self, job: Job) -> str:
-        """Why it cannot do this job here, or empty."""
-        flags = _flags()
-        if isinstance(flags, str):
-            return flags
-        return "" if job.size <= _LARGEST else f"its messages have at most {_LARGEST} octets"
-
-    def command(self, end: str, job: Job) -> list[str]:
-        """The program of one end."""
+    def command(end: str, job: Job, is_busy_poll: bool) -> list[str]:
         own = job.sender if end in ("send", "ping") else job.receiver
         is_loopback = job.place.kind == "loopback"
-        backoff, repeat = self.timers
         settings = {
             "port": job.place.port,
             "mtu": _JUMBO_MTU if job.size + _HEADS > _ETHERNET_MTU else _ETHERNET_MTU,
@@ -79,14 +80,28 @@ class OpenPgm:
             "rcvbuf": job.rcvbuf,
             "sndbuf": job.sndbuf,
             "loop": int(is_loopback),
-            "spin": int(self.spins),
-            "backoff": backoff,
-            "repeat": repeat,
-            "rdata": repeat,
+            "spin": int(is_busy_poll),
+            "backoff": back_off_ms,
+            "repeat": repeat_ms,
+            "rdata": repeat_ms,
         }
         texts = {
             "own": LOCALHOST if is_loopback else own.address,
             "group": job.place.group(0),
             "back": job.place.group(1),
         }
-        return [_program(), end, *(f"{key}={value}" for key, value in (texts | settings).items())]
+        return [_compiled(), end, *(f"{key}={value}" for key, value in (texts | settings).items())]
+
+    return command
+
+
+_TUNED = _program(2, 10)  # timers chosen for this benchmark
+
+OPENPGM = (
+    Contender("openpgm", "OpenPGM (C)", ("throughput", "repair"), _TUNED, _why_not),
+    # The examples of OpenPGM set these timers.
+    Contender("openpgm-examples", "OpenPGM (C), timers of its examples", ("repair",), _program(50, 2000), _why_not),
+    Contender("openpgm-busy-poll", "OpenPGM (C), busy-poll", ("latency",), _TUNED, _why_not, is_busy_poll=True),
+    Contender("openpgm-blocking", "OpenPGM (C), blocking", ("latency",), _TUNED, _why_not),
+)
+OPENPGM_EXAMPLES = OPENPGM[1]

@@ -1,1 +1,1 @@
-"""The programs that contenders run, one process for each end of a path."""
+"""Programs that contenders run, one process for each end of a path."""

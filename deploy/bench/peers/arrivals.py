@@ -1,4 +1,7 @@
-"""A plain socket that notes when the trains of a source crossed the path, by the kernel's clock, and in what bursts."""
+"""Plain socket that records the arrivals of a source's trains.
+
+Arrivals have the kernel's timestamps, from which the longest burst follows.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from pgm.wire.formats import DATA_HEADER_OCTETS
 
 _READ_OCTETS = 65_536
 _WAIT_S = 0.02
-_LOOK_READS = 256  # between two looks at what we are told, while something comes
+_LOOK_READS = 256  # between two checks for commands while packets arrive
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _ANCILLARY_OCTETS = 256
@@ -25,16 +28,19 @@ _IS_PROBE = PROBE.to_bytes(NUMBER_OCTETS, "big")
 
 
 class ArrivalLog:
-    """What came, and the fullest that a bucket drained at `rate` octets a second was of it."""
+    """Arrivals, and the highest level of a token bucket that drains at `rate`.
+
+    `rate` is in octets a second.
+    """
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
-        self.octets = self.later_octets = 0  # all, and those behind the first train
+        self.octets = self.later_octets = 0  # all octets, and the octets after the first train
         self.first_ns = self.last_ns = self.burst_ns = 0
         self._empty_at_ns = 0
 
     def add(self, octets: int, now_ns: int) -> None:
-        """Take a train."""
+        """Record a train."""
         if self.octets:
             self.later_octets += octets
         else:
@@ -46,7 +52,7 @@ class ArrivalLog:
 
 
 def recv(control: Control, job: Mapping[str, Any]) -> None:
-    """Note what comes until everything is there, or nothing comes any more."""
+    """Record arrivals until all messages are complete, or until `quiet_s` of silence."""
     sock = listening_socket(job, "receiver", 0)
     sock.setsockopt(SOL_UDP, UDP_GRO, 1)
     sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -81,7 +87,7 @@ _FIGURES = ("first_ns", "last_ns", "octets", "later_octets", "burst_ns")
 
 
 def _read(sock: socket.socket, buffer: bytearray) -> tuple[int, int]:
-    """Octets of what came, 0 if nothing did, and when it did."""
+    """Return the octets read and their arrival time in ns, or 0 and 0 after a timeout."""
     try:
         octets, ancillary, _, _ = sock.recvmsg_into((buffer,), _ANCILLARY_OCTETS)
     except TimeoutError:
@@ -94,7 +100,7 @@ def _read(sock: socket.socket, buffer: bytearray) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the receiver."""
     recv(Control(), Control.job())
 
 

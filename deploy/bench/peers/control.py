@@ -1,9 +1,14 @@
-"""How a contender's process and the benchmark talk: a word a line on standard input, a JSON object a line on standard output.
+"""Control protocol between a contender's process and the benchmark.
 
-A receiver says "ready", then "hears" when the first probe has come. A sender says "ready", sends probes until it is told
-"go", and says "sent" with how many messages it sent. The receiver is told "expect N" and says "result" when it has them, or nothing
-has come for `quiet_s`. Whoever asks ("ping", answered by "pong") is told "go" and says "result" likewise. Our own also
-understand "lose N", answered by "loses", and "report", answered by "repairs". Every process ends when standard input does.
+The benchmark writes one word a line to standard input. The process writes one JSON object a line to standard output.
+
+A receiver says "ready", and "hears" after the first probe. A sender says "ready" and sends probes until the word "go".
+The sender then sends messages, and says "sent" with their number. The word "expect N" tells the receiver this number.
+The receiver says "result" when all messages are complete, or after `quiet_s` of silence.
+
+A "ping" process sends requests to a "pong" process. "ping" starts at the word "go" and says "result" as well. Processes
+of pgm also answer "lose N" with "loses", and "report" with "repairs". Every process ends when its standard input
+closes.
 """
 
 from __future__ import annotations
@@ -16,11 +21,11 @@ from typing import Any
 
 STDIN = 0
 PROBE_IVL_S = 0.02  # between two probes
-QUIET_S = 1.0  # between two looks of whoever has nothing to do but wait for the end
+QUIET_S = 1.0  # between two checks while a process only waits for its end
 
 
 class Control:
-    """The line to whoever started this process."""
+    """Connection to the process that started this one."""
 
     def __init__(self) -> None:
         os.set_blocking(STDIN, False)
@@ -32,16 +37,19 @@ class Control:
 
     @staticmethod
     def job() -> dict[str, Any]:
-        """What is to be done: the last argument."""
-        found: dict[str, Any] = json.loads(sys.argv[-1])
-        return found
+        """Return the job, which is the last argument."""
+        job: dict[str, Any] = json.loads(sys.argv[-1])
+        return job
 
     def say(self, event: str, **values: object) -> None:
-        """Tell something."""
+        """Write an event with its values."""
         print(json.dumps({"event": event, **values}), flush=True)
 
     def word(self, wait_s: float = 0.0) -> str:
-        """The next word, empty if none has come within `wait_s`. When nobody can say any more `is_over` becomes true."""
+        """Return the next word, or "" if none arrives within `wait_s`.
+
+        At the end of standard input, `is_over` becomes true.
+        """
         if not self._words and self._poll.poll(wait_s * 1000):
             octets = os.read(STDIN, 4096)
             self.is_over = self.is_over or not octets

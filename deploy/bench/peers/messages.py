@@ -1,4 +1,7 @@
-"""Test messages that cost little to make and to check: a number of 8 octets, and octets that are the same in all of them."""
+"""Test messages that are cheap to make and to check.
+
+A message has a number of 8 octets. The other octets are equal in all messages of a size.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ Octets = npt.NDArray[np.uint8]
 
 NUMBER_OCTETS = 8
 _NUMBER = struct.Struct(">Q")
-PROBE = (1 << 64) - 1  # the number of messages that only ask whether anybody hears
-_BATCH_OCTETS = 262_144  # of messages made at once: some trains of the largest kind
+PROBE = (1 << 64) - 1  # number of probes, which only test whether a receiver is there
+_BATCH_OCTETS = 262_144  # octets of messages made at once: several trains of the largest kind
 
 
 class MessageMaker:
-    """Makes messages of one size, a batch at a time, in the same memory."""
+    """Maker of messages of one size, one batch at a time in the same memory."""
 
     def __init__(self, size: int) -> None:
         self.count = max(1, _BATCH_OCTETS // size)
@@ -27,26 +30,29 @@ class MessageMaker:
         self.made = 0
 
     def next(self) -> Octets:
-        """The next messages, as a (count, size) array."""
+        """Return the next messages as a (count, size) array."""
         self._numbers[:] = self._steps + np.uint64(self.made)
         self.made += self.count
         return self.rows
 
     def probe(self) -> Octets:
-        """One message that is not counted."""
+        """Return one message that is not counted."""
         self._numbers[0] = PROBE
         return self.rows[:1]
 
 
 def pattern(size: int) -> Octets:
-    """What every message of a size is, its number aside."""
+    """Return the octets of a message of this size, with the number 0."""
     octets: Octets = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
     octets[:NUMBER_OCTETS] = 0
     return octets
 
 
 class MessageTally:
-    """What a receiver got: that the numbers are in order is checked of all, the octets of one message in each batch."""
+    """Tally of received messages.
+
+    The order of all numbers is checked. The octets of one message in each batch are checked.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -61,7 +67,7 @@ class MessageTally:
         self._next = 0
 
     def add(self, payloads: Octets) -> None:
-        """Take consecutive messages."""
+        """Add consecutive messages, as a (count, size) array."""
         count, size = payloads.shape
         self.last_ns = time.monotonic_ns()
         if size != self._size:
@@ -87,7 +93,7 @@ class MessageTally:
         self._next = last + 1
 
     def add_one(self, payload: bytes) -> None:
-        """Take one message."""
+        """Add one message."""
         number = _NUMBER.unpack_from(payload)[0]
         if number == self._next and self.messages:
             self._next = number + 1
@@ -105,11 +111,14 @@ class MessageTally:
         self.messages += 1
 
     def stamp(self) -> None:
-        """Take the time for messages that `add_one` took: a clock for each would cost as much as the message."""
+        """Set the arrival time of messages that `add_one` took.
+
+        A clock reading for each message would cost as much as the message.
+        """
         self.last_ns = time.monotonic_ns()
 
     def result(self) -> dict[str, int]:
-        """For the benchmark."""
+        """Return the figures for the benchmark."""
         return {
             "messages": self.messages,
             "missing": self.missing,

@@ -1,4 +1,4 @@
-"""One node of a topology file that does what its role does and nothing else, until the benchmark has seen enough of it."""
+"""One node of a topology file, which runs its role until the benchmark ends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pgm.topology.plan import plan_node
 
 
 async def run(control: Control, plan: NodePlan) -> None:
-    """Say "ready" and run until nobody listens any more."""
+    """Say "ready" and run until standard input closes."""
     if plan.role is Role.SOURCE:
         async with open_source(plan, fin_quiet_ivl="50ms"):
             control.say("ready")
@@ -52,7 +52,7 @@ async def _run_element(control: Control, plan: NodePlan) -> None:
 
         async def stop() -> None:
             await until_over(control)
-            os.kill(os.getpid(), signal.SIGTERM)  # which is how elements are stopped
+            os.kill(os.getpid(), signal.SIGTERM)  # elements stop on SIGTERM
 
         nursery.start_soon(stop)
         await element(plan, log)
@@ -60,7 +60,7 @@ async def _run_element(control: Control, plan: NodePlan) -> None:
 
 
 def main() -> None:
-    """Run the node that the last argument names, of the file before it."""
+    """Run a node; the last two arguments are the topology file and the node's name."""
     file, node = sys.argv[-2:]
     trio.run(run, Control(), plan_node(load_checked(Path(file)), node))
 

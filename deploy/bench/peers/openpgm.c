@@ -1,12 +1,12 @@
-/* OpenPGM's ends of a path, for `pgm bench`.
+/* OpenPGM's ends of a path for `pgm bench`.
  *
  *   openpgm send|recv|ping|pong KEY=VALUE ...
  *
- * They talk with the benchmark as control.py says: words on standard input, JSON objects on standard output. The keys are
- * in `texts` and `settings` below.
+ * control.py describes the protocol with the benchmark: words on standard input, JSON objects on standard output. The
+ * tables `texts` and `settings` below list the keys.
  *
- * The library's checksum copy uses aligned stores, so messages begin at a multiple of 16 and are not fragmented: others
- * crash it.
+ * The library's checksum copy uses aligned stores and crashes on other addresses. Messages therefore begin at a multiple
+ * of 16 and are not fragmented.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -23,11 +23,11 @@
 #define MAX_TRIPS 4000000
 #define PROBE UINT64_MAX
 #define PROBE_NS 20000000
-#define QUIET_NS 1000000000L /* until a question is taken for lost */
+#define QUIET_NS 1000000000L /* until a request counts as lost */
 #define WARM_UP_NS 300000000L
-#define LOOK_MESSAGES 256   /* between two looks at standard input while something comes */
-#define SERVE_MESSAGES 16   /* sent between two looks for NAKs */
-#define SERVE_SPINS 1024    /* reads in vain between two looks for NAKs */
+#define LOOK_MESSAGES 256   /* between two checks of standard input while messages arrive */
+#define SERVE_MESSAGES 16   /* sent between two checks for NAKs */
+#define SERVE_SPINS 1024    /* reads of an empty socket between two checks for NAKs */
 
 static struct { const char *key; const char *value; } texts[] = {
 	{ "own", "" }, { "group", "" }, { "back", "" }, /* own address, group, group of the answers */
@@ -37,18 +37,18 @@ static struct { const char *key; long value; } settings[] = {
 	{ "port", 0 },
 	{ "mtu", 1496 },     /* octets of an IP packet */
 	{ "size", 1400 },
-	{ "rate", 0 },       /* messages a second, 0 as fast as it goes */
-	{ "ms", 5000 },      /* how long */
-	{ "messages", 0 },   /* or how many */
-	{ "quiet_ms", 1000 }, /* without anything new until a receiver says what it has */
-	{ "window", 60000 }, /* sqns, of either side */
+	{ "rate", 0 },       /* messages a second; 0 means no limit */
+	{ "ms", 5000 },      /* duration */
+	{ "messages", 0 },   /* number, instead of a duration */
+	{ "quiet_ms", 1000 }, /* silence after which a receiver reports its result */
+	{ "window", 60000 }, /* sqns, at both ends */
 	{ "rcvbuf", 0 }, { "sndbuf", 0 },
 	{ "loop", 0 },       /* both ends on one host */
-	{ "spin", 0 },       /* never wait in the kernel */
+	{ "spin", 0 },       /* busy-poll, never wait in the kernel */
 	{ "backoff", 2 },    /* ms */
-	{ "repeat", 10 },    /* ms until a NAK is repeated that was not confirmed */
-	{ "rdata", 10 },     /* ms until a NAK is repeated that was confirmed */
-	{ "retries", 50 },   /* of either */
+	{ "repeat", 10 },    /* ms until an unconfirmed NAK is repeated */
+	{ "rdata", 10 },     /* ms until a confirmed NAK is repeated */
+	{ "retries", 50 },   /* of both kinds */
 };
 
 static long setting(const char *key)
@@ -90,7 +90,7 @@ static int64_t now_ns(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Standard input: the next word, empty if none has come. At its end `is_over`. */
+/* Return the next word of standard input, or "" if there is none. At the end of standard input, `is_over` becomes true. */
 static int is_over;
 
 static const char *word(void)
@@ -178,7 +178,7 @@ static pgm_sock_t *open_socket(int is_sender, const char *group, int port)
 	struct pgm_sockaddr_t name;
 	memset(&name, 0, sizeof name);
 	name.sa_port = 7500;
-	const uint32_t number = (uint32_t)getpid() * 2654435761u + is_sender; /* a session of its own for every socket */
+	const uint32_t number = (uint32_t)getpid() * 2654435761u + is_sender; /* every socket has its own session */
 	memcpy(name.sa_addr.gsi.identifier, &number, sizeof number);
 	struct pgm_interface_req_t interface;
 	memset(&interface, 0, sizeof interface);
@@ -205,7 +205,7 @@ static void wait_for(pgm_sock_t *sock, int most_ms)
 	poll(fds, count + 1, most_ms);
 }
 
-/* A message, or -1. Losses that the library reports are counted. */
+/* Receive a message; return its octets, or -1 without one. Losses that the library reports are counted. */
 static long resets;
 
 static ssize_t take(pgm_sock_t *sock, char *buffer, int *status)
@@ -284,7 +284,7 @@ static void run_send(void)
 	while (setting("messages") ? count < (uint64_t)setting("messages") : now_ns() < until) {
 		int64_t now = now_ns();
 		while (now < due) now = now_ns();
-		if (due < now - 2000000) due = now - 2000000; /* what was missed is not made up for */
+		if (due < now - 2000000) due = now - 2000000; /* lost time is not caught up */
 		due += ns_each;
 		number(octets, count++);
 		put(sock, octets);
@@ -358,7 +358,7 @@ static int compare(const void *one, const void *other)
 	return difference < 0 ? -1 : difference > 0;
 }
 
-/* Wait for a message on `in`, looking for NAKs on `out` now and then. 0 when none came for so long. */
+/* Wait for a message on `in`, and serve NAKs on `out` meanwhile. Return 0 after most_ns without a message. */
 static int await(pgm_sock_t *in, pgm_sock_t *out, char *buffer, int64_t most_ns)
 {
 	const int64_t until = now_ns() + most_ns;

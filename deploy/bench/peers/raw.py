@@ -1,4 +1,7 @@
-"""Plain UDP sockets: no protocol, nothing repaired, nothing checked. The limit, and the naive bound."""
+"""Plain UDP sockets without protocol, repair or checks.
+
+With GSO and GRO they are the upper limit of throughput, with one datagram a call the naive bound.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ _MAX_SEGMENTS = 64
 _PROBE = b"?"
 _INT = struct.Struct("=i")
 _MREQN = struct.Struct("@4s4s")
-_LOOK_READS = 256  # between two looks at what we are told, while something comes
+_LOOK_READS = 256  # between two checks for commands while packets arrive
 _WAIT_S = 0.02
 
 
 def sending_socket(job: Mapping[str, Any], seat: str, group: int) -> socket.socket:
-    """A socket connected to a group."""
+    """Return a socket that is connected to a group."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     own = job[seat]["address"]
     sock.bind((own, 0))
@@ -40,7 +43,7 @@ def sending_socket(job: Mapping[str, Any], seat: str, group: int) -> socket.sock
 
 
 def listening_socket(job: Mapping[str, Any], seat: str, group: int) -> socket.socket:
-    """A socket that has joined a group."""
+    """Return a socket that has joined a group."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((job["groups"][group], job["port"]))
@@ -52,12 +55,15 @@ def listening_socket(job: Mapping[str, Any], seat: str, group: int) -> socket.so
 
 
 def segment_of(job: Mapping[str, Any]) -> int:
-    """Octets of a datagram: a message, or what of a larger one fits."""
+    """Return the octets of a datagram: a message, or the part of it that fits."""
     return int(min(job["size"], job["max_datagram"], _MAX_SEND_OCTETS))
 
 
 def send(control: Control, job: Mapping[str, Any]) -> None:
-    """Send probes, then datagrams: a train a call with GSO, else one a call."""
+    """Send probes, then datagrams.
+
+    With GSO a call sends a train, else one datagram.
+    """
     sock = sending_socket(job, "sender", 0)
     control.say("ready")
     while control.word(PROBE_IVL_S) != "go":
@@ -85,7 +91,10 @@ def send(control: Control, job: Mapping[str, Any]) -> None:
 
 
 def recv(control: Control, job: Mapping[str, Any]) -> None:
-    """Count datagrams: trains with GRO, else one a call."""
+    """Count datagrams until all arrived, or until `quiet_s` of silence.
+
+    With GRO a call reads a train, else one datagram.
+    """
     sock = listening_socket(job, "receiver", 0)
     if job["gso"]:
         sock.setsockopt(SOL_UDP, UDP_GRO, 1)
@@ -161,7 +170,7 @@ def _block(sock: socket.socket, buffer: bytearray, _is_over: Callable[[], bool])
 def _ends(job: Mapping[str, Any], *, is_ping: bool) -> tuple[socket.socket, socket.socket]:
     seat = "sender" if is_ping else "receiver"
     out, back = sending_socket(job, seat, 0 if is_ping else 1), listening_socket(job, seat, 1 if is_ping else 0)
-    if job["spins"]:
+    if job["busy_poll"]:
         back.setblocking(False)
     else:
         back.settimeout(QUIET_S if is_ping else _WAIT_S)
@@ -169,9 +178,9 @@ def _ends(job: Mapping[str, Any], *, is_ping: bool) -> tuple[socket.socket, sock
 
 
 def ping(control: Control, job: Mapping[str, Any]) -> None:
-    """Ask, and measure when the answers come."""
+    """Send requests and measure the times to their answers."""
     out, back = _ends(job, is_ping=True)
-    take = _spin if job["spins"] else _block
+    take = _spin if job["busy_poll"] else _block
     control.say("ready")
     while control.word(_WAIT_S) != "go" and not control.is_over:
         pass
@@ -192,9 +201,9 @@ def _late() -> Callable[[], bool]:
 
 
 def pong(control: Control, job: Mapping[str, Any]) -> None:
-    """Answer."""
+    """Answer each request."""
     back_out, listening = _ends(job, is_ping=False)
-    take = _spin if job["spins"] else _block
+    take = _spin if job["busy_poll"] else _block
     control.say("ready")
     buffer = bytearray(_READ_OCTETS)
     answer = memoryview(buffer)[: job["size"]]

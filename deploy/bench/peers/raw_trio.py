@@ -1,4 +1,4 @@
-"""Plain UDP sockets under trio: what the scheduler itself adds to a round trip."""
+"""Plain UDP sockets under trio, which show the scheduler's share of a round trip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _ends(job: Mapping[str, Any], *, is_ping: bool) -> tuple[trio.socket.SocketT
 
 
 async def ping(control: Control, job: Mapping[str, Any]) -> None:
-    """Ask, and measure when the answers come."""
+    """Send requests and measure the times to their answers."""
     out, back = _ends(job, is_ping=True)
     control.say("ready")
     await until_word(control, "go")
@@ -41,7 +41,7 @@ async def ping(control: Control, job: Mapping[str, Any]) -> None:
 
 
 async def pong(control: Control, job: Mapping[str, Any]) -> None:
-    """Answer."""
+    """Answer each request."""
     out, back = _ends(job, is_ping=False)
 
     async def answer() -> None:

@@ -1,4 +1,8 @@
-"""Cores watched from outside: when a loss was found and when it was mended, when the first NAK came and the last repair left."""
+"""Cores wrapped in clocks for losses and repairs.
+
+A receiver's wrapper measures from the detection of a loss to its repair. A source's wrapper measures from the first NAK
+to the last repair sent.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ from pgm.wire.train import Data, DataWithGaps, Train
 _MASK = 0xFFFFFFFF
 
 
-class _Watched:
-    """A core like the one it stands before."""
+class _CoreWrapper:
+    """Wrapper of a core that forwards every call."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -28,24 +32,24 @@ class _Watched:
 
     @property
     def deadline_ns(self) -> int:
-        """As the core's."""
+        """Return the deadline of the core."""
         return self._core.deadline_ns
 
     def status(self, now_ns: int) -> list[SessionStatus]:
-        """As the core's."""
+        """Return the status of the core."""
         return self._core.status(now_ns)
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """As the core's."""
+        """Forward packets to the core."""
         return self._core.receive(train, channel, peer, now_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """As the core's."""
+        """Forward a deadline to the core."""
         return self._core.handle_deadline(now_ns)
 
 
-class ReceiverWatch(_Watched):
-    """Takes the time from the packet that shows a loss to the repair, packet by packet."""
+class ReceiverWatch(_CoreWrapper):
+    """Clock from the packet that reveals a loss to the repair, for each packet."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -54,16 +58,16 @@ class ReceiverWatch(_Watched):
         self._times_ns: list[int] = []
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Look at the train, which the core then need not read again."""
+        """Read the train before the core; the core reuses the parsed train."""
         for item in train.parse_scattered_untrusted()[0]:
             if isinstance(item, Data):
-                self._see(item.type, item.wire_sqn, item.wire_sqn + item.count, now_ns)
+                self._note_packets(item.type, item.wire_sqn, item.wire_sqn + item.count, now_ns)
             elif isinstance(item, DataWithGaps):
                 for low, end in item.spans:
-                    self._see(item.data.type, item.data.wire_sqn + low, item.data.wire_sqn + end, now_ns)
+                    self._note_packets(item.data.type, item.data.wire_sqn + low, item.data.wire_sqn + end, now_ns)
         return super().receive(train, channel, peer, now_ns)
 
-    def _see(self, kind: PacketType, first: int, end: int, now_ns: int) -> None:
+    def _note_packets(self, kind: PacketType, first: int, end: int, now_ns: int) -> None:
         if kind is PacketType.ODATA:
             if self._next is not None and 0 < (first - self._next) & _MASK < 1 << 31:
                 for sqn in range(self._next, self._next + ((first - self._next) & _MASK)):
@@ -76,15 +80,15 @@ class ReceiverWatch(_Watched):
                     self._times_ns.append(now_ns - since_ns)
 
     def result(self) -> dict[str, Any]:
-        """Milliseconds."""
+        """Return percentiles in milliseconds, or {} if nothing was repaired."""
         if not self._times_ns:
             return {}
         p50, p99 = (np.percentile(self._times_ns, (50, 99)) / 1e6).tolist()
         return {"repair_p50_ms": round(p50, 3), "repair_p99_ms": round(p99, 3), "repairs_timed": len(self._times_ns)}
 
 
-class SourceWatch(_Watched):
-    """Takes the time from the first NAK in to the last RDATA out."""
+class SourceWatch(_CoreWrapper):
+    """Clock from the first NAK received to the last RDATA sent."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
@@ -93,23 +97,26 @@ class SourceWatch(_Watched):
 
     @property
     def deadline_ns(self) -> int:
-        """As the core's. The driver asks as soon as it has sent what it was given; the next call may be a heartbeat later."""
+        """Return the deadline of the core, and note the time if a repair was sent.
+
+        The driver reads the deadline right after it has sent the effects. The next call may come a heartbeat later.
+        """
         self._note_repairs_sent()
         return self._core.deadline_ns
 
     def receive(self, train: Train, channel: Channel, peer: Nla, now_ns: int) -> Effects:
-        """Look for a NAK, and for a repair that answers it at once."""
+        """Look for a NAK, and for a repair sent in immediate response."""
         self._note_repairs_sent()
         if not self._first_nak_ns and any(isinstance(item, Nak) for item in train.parse_runs_untrusted()[0]):
             self._first_nak_ns = now_ns
-        return self._looked_through(super().receive(train, channel, peer, now_ns))
+        return self._check_effects(super().receive(train, channel, peer, now_ns))
 
     def handle_deadline(self, now_ns: int) -> Effects:
-        """Look for a repair among what is to be sent."""
+        """Look for repairs among the effects."""
         self._note_repairs_sent()
-        return self._looked_through(super().handle_deadline(now_ns))
+        return self._check_effects(super().handle_deadline(now_ns))
 
-    def _looked_through(self, effects: Effects) -> Effects:
+    def _check_effects(self, effects: Effects) -> Effects:
         for effect in effects:
             if isinstance(effect, Send) and effect.is_data and effect.octets[TYPE_AT] == PacketType.RDATA:
                 self._last_rdata_ns = -1
@@ -120,7 +127,10 @@ class SourceWatch(_Watched):
             self._last_rdata_ns = time.monotonic_ns()
 
     def result(self) -> dict[str, Any]:
-        """Seconds from the first NAK to the last repair, and what was repaired."""
+        """Return the seconds from the first NAK to the last repair, and the repairs sent.
+
+        Returns {} if nothing was repaired.
+        """
         self._note_repairs_sent()
         if not self._first_nak_ns or not self._last_rdata_ns:
             return {}
@@ -129,18 +139,18 @@ class SourceWatch(_Watched):
 
 
 class OneBurst(Injector):
-    """Loses some packets in a row, once, beginning with the next read after `begin`."""
+    """Injector that drops consecutive packets once, from the next read after `begin`."""
 
     def __init__(self) -> None:
         super().__init__(Impairment(), "burst")
         self._left = 0
 
     def begin(self, count: int) -> None:
-        """Lose the next so many."""
+        """Drop the next `count` packets."""
         self._left = count
 
     def draw(self, count: int) -> Lost | None:
-        """True for each of the next `count` packets that is lost, or None where none is."""
+        """Return an array of `count` booleans, true for a drop, or None without any."""
         losing = min(self._left, count)
         self._left -= losing
         self.seen += count

@@ -1,4 +1,4 @@
-"""Round trips, measured by whoever asks."""
+"""Round trip times, measured by the end that sends requests."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import time
 
 import numpy as np
 
-_WARM_UP_S = 0.3  # not counted: caches, window memory, adaptive spinning
+_WARM_UP_S = 0.3  # not counted: caches, window memory, adaptive polling
 
 
 class TripResult(enum.Enum):
-    """What became of a question."""
+    """Outcome of a request."""
 
     YES = "yes"
-    NO = "no"  # nothing came for a long time
-    LOST = "lost"  # and it was said so
+    NO = "no"  # no answer within the timeout
+    LOST = "lost"  # the receiver reported the loss
 
 
 class RoundTrips:
-    """Takes the times for `seconds`, after a while to warm up."""
+    """Clock for round trips during `seconds`, after a warm-up."""
 
     def __init__(self, seconds: float) -> None:
         self._times_ns: list[int] = []
@@ -30,15 +30,15 @@ class RoundTrips:
 
     @property
     def are_over(self) -> bool:
-        """Whether the time is up."""
+        """Return whether the measurement has ended."""
         return time.monotonic_ns() >= self._until_ns
 
     def begin(self) -> None:
-        """A question is about to go."""
+        """Note the time of a request, just before it is sent."""
         self._begun_ns = time.monotonic_ns()
 
     def end(self, answered: TripResult) -> None:
-        """Its answer has come, or will not."""
+        """Note the outcome of the request."""
         if self._begun_ns < self._counts_from_ns:
             return
         if answered is TripResult.YES:
@@ -47,7 +47,7 @@ class RoundTrips:
             self._lost += 1
 
     def result(self) -> dict[str, float | int]:
-        """Microseconds."""
+        """Return the figures in microseconds."""
         times = np.array(self._times_ns or [0], np.float64) / 1000
         p50, p99, p999 = np.percentile(times, (50, 99, 99.9)).tolist()
         return {

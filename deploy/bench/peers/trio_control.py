@@ -1,4 +1,4 @@
-"""Waiting under trio for what the benchmark says, and for what a receiver is to get."""
+"""Waiting under trio for commands of the benchmark and for messages."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from deploy.bench.peers.repair_watch import OneBurst
 from pgm.net.endpoint.receiver import Receiver
 from pgm.net.framing.items import Message
 
-_LOOK_S = 0.02  # between two looks at what we are told
+_LOOK_S = 0.02  # between two checks for commands
 
 
 async def next_word(control: Control) -> str:
-    """The next word; empty when nobody can say any more."""
+    """Return the next word, or "" at the end of standard input."""
     while not (word := control.word()) and not control.is_over:
         await trio.lowlevel.wait_readable(STDIN)
     return word
 
 
 async def until_word(control: Control, wanted: str) -> None:
-    """Wait for one word, or the end."""
+    """Wait for the word `wanted`, or for the end of standard input."""
     while await next_word(control) != wanted and not control.is_over:
         pass
 
 
 async def until_over(control: Control) -> None:
-    """Wait for the end."""
+    """Wait for the end of standard input."""
     while not control.is_over:
         await next_word(control)
 
 
 async def take_each(receiver: Receiver, tally: MessageTally) -> None:
-    """Take message by message."""
+    """Take messages one by one."""
     async for item in receiver:
         if isinstance(item, Message):
             tally.add_one(item.payload)
@@ -45,7 +45,10 @@ async def take_each(receiver: Receiver, tally: MessageTally) -> None:
 async def until_complete(
     control: Control, job: Mapping[str, Any], tally: MessageTally, burst: OneBurst | None = None
 ) -> None:
-    """Wait until all that is expected is there, or nothing has come for a while; says what is heard, and loses when told to."""
+    """Wait until all expected messages arrived, or until `quiet_s` of silence.
+
+    Says "hears" after the first probe. Starts the burst of losses at the word "lose".
+    """
     expected, heard = None, False
     seen, since = -1, trio.current_time()
     while not control.is_over:

@@ -1,4 +1,7 @@
-"""ZeroMQ's ends over `epgm`. Run by the interpreter that has the distribution's pyzmq, which need not have anything of ours."""
+"""ZeroMQ's ends over `epgm`.
+
+The interpreter with the distribution's pyzmq runs this program, and may have none of pgm's dependencies.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,19 @@ PROBE = b"?"
 QUIET_S = 1.0
 WAIT_S = 0.02
 LOOK_MESSAGES = 4096
-# libzmq multiplies the rate, in kbit/s, by 1000 in an int; and it keeps rate x recovery interval, so the interval follows.
+# libzmq multiplies the rate, in kbit/s, by 1000 in an int. For repairs, libzmq keeps the data of a recovery interval at
+# this rate, so the rate limits the interval.
 MOST_KBITS = 2_000_000
 RECOVERY_IVL_MS = 500
 IP_AND_UDP_OCTETS = 28
-MOST_QUEUED = 10_000  # messages between the program and libzmq's thread, and octets: large ones took gigabytes
+# Limits of the queue between the program and libzmq's thread. A queue of large messages would take gigabytes.
+MOST_QUEUED = 10_000  # messages
 QUEUE_OCTETS = 64 << 20
-BATCH_OCTETS = 65_536  # between two looks at the clock
+BATCH_OCTETS = 65_536  # between two clock readings
 
 
 class Control:
-    """As in `control.py`, which this interpreter may not find."""
+    """Copy of `control.Control`, which this interpreter may not find."""
 
     def __init__(self) -> None:
         os.set_blocking(0, False)
@@ -36,11 +41,11 @@ class Control:
         self.is_over = False
 
     def say(self, event: str, **values: object) -> None:
-        """Tell something."""
+        """Write an event with its values."""
         print(json.dumps({"event": event, **values}), flush=True)
 
     def word(self, wait_s: float = 0.0) -> str:
-        """The next word, if one has come."""
+        """Return the next word, or "" if none arrives within `wait_s`."""
         if not self._words and self._poll.poll(wait_s * 1000):
             octets = os.read(0, 4096)
             self.is_over = self.is_over or not octets
@@ -50,12 +55,13 @@ class Control:
 
 
 def open_socket(context: Any, kind: int, job: dict[str, Any], seat: str, group: int) -> Any:
-    """A socket on a group, with the rate and buffers of the job."""
+    """Return a socket on a group, with the rate and buffers of the job."""
     sock = context.socket(kind)
-    sock.setsockopt(zmq.RATE, MOST_KBITS)  # its own limit lets through some half of what it says
+    sock.setsockopt(zmq.RATE, MOST_KBITS)  # libzmq's rate limit passes about half of its value
     sock.setsockopt(zmq.RECOVERY_IVL, RECOVERY_IVL_MS)
     sock.setsockopt(zmq.MULTICAST_HOPS, 1)
-    sock.setsockopt(zmq.MULTICAST_MAXTPDU, job["max_datagram"] + IP_AND_UDP_OCTETS)  # it counts those, too
+    # libzmq counts the IP and UDP headers as well.
+    sock.setsockopt(zmq.MULTICAST_MAXTPDU, job["max_datagram"] + IP_AND_UDP_OCTETS)
     sock.setsockopt(zmq.RCVBUF, job["rcvbuf"])
     sock.setsockopt(zmq.SNDBUF, job["sndbuf"])
     sock.setsockopt(zmq.LINGER, 0)
@@ -65,7 +71,7 @@ def open_socket(context: Any, kind: int, job: dict[str, Any], seat: str, group: 
     else:
         sock.setsockopt(zmq.XPUB_NODROP, 1)
         sock.setsockopt(zmq.SNDHWM, max(2, min(MOST_QUEUED, QUEUE_OCTETS // job["size"])))
-    # One port for each direction: libzmq opens a port of its own for every group.
+    # Each direction has its own port, because libzmq opens a port for every group.
     own = job.get("own", job[seat]["address"])
     sock.connect(f"epgm://{own};{job['groups'][group]}:{job['port'] + group}")
     return sock
@@ -95,7 +101,7 @@ def send(control: Control, context: Any, job: dict[str, Any]) -> None:
 
 
 def recv(control: Control, context: Any, job: dict[str, Any]) -> None:
-    """Receive until everything is there, or nothing comes any more."""
+    """Receive until all messages arrived, or until `quiet_s` of silence."""
     sock = open_socket(context, zmq.SUB, job, "receiver", 0)
     sock.setsockopt(zmq.RCVTIMEO, round(WAIT_S * 1000))
     control.say("ready")
@@ -131,7 +137,7 @@ def recv(control: Control, context: Any, job: dict[str, Any]) -> None:
 
 
 def ping(control: Control, context: Any, job: dict[str, Any]) -> None:
-    """Ask, and measure when the answers come."""
+    """Send requests and measure the times to their answers."""
     out = open_socket(context, zmq.PUB, job, "sender", 0)
     back = open_socket(context, zmq.SUB, job, "sender", 1)
     back.setsockopt(zmq.RCVTIMEO, round(QUIET_S * 1000))
@@ -159,7 +165,7 @@ def ping(control: Control, context: Any, job: dict[str, Any]) -> None:
 
 
 def distribution(times_ns: list[int]) -> dict[str, float]:
-    """Microseconds."""
+    """Return the figures in microseconds."""
     times = sorted(times_ns) or [0]
 
     def at(share: float) -> float:
@@ -177,7 +183,7 @@ def distribution(times_ns: list[int]) -> dict[str, float]:
 
 
 def pong(control: Control, context: Any, job: dict[str, Any]) -> None:
-    """Answer."""
+    """Answer each request."""
     out = open_socket(context, zmq.PUB, job, "receiver", 1)
     back = open_socket(context, zmq.SUB, job, "receiver", 0)
     back.setsockopt(zmq.RCVTIMEO, round(WAIT_S * 1000))

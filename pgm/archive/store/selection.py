@@ -48,10 +48,9 @@ class RowSelection:
 
     def _columns_of(self, stored: pa.RecordBatch, first: int, end: int) -> dict[str, pa.Array] | None:
         """The columns that must be looked at, cut to the range; None if nothing is in it."""
-        sqn, count = stored.column("sqn"), stored.column("count")
-        if sqn[0].as_py() >= first and sqn[-1].as_py() + count[-1].as_py() <= end:
+        if stored.column("sqn")[0].as_py() >= first and end_of(stored) <= end:
             return {name: stored.column(name) for name in self._wanted()}  # all of it, as a rule
-        sqns, counts = _numbers(sqn), _numbers(plain(count))
+        sqns, counts = _numbers(stored.column("sqn")), _numbers(plain(stored.column("count")))
         low = int(np.searchsorted(sqns, first, "left"))
         if low and sqns[low - 1] + counts[low - 1] > first and not stored.column("value")[low - 1].is_valid:
             low -= 1  # a loss that reaches into the range
@@ -101,6 +100,17 @@ class RowSelection:
             found = pc.starts_with(subjects, one[:-1]) if one.endswith(_ANY) else pc.equal(subjects, one)
             wanted = pc.or_(wanted, pc.fill_null(found, False))
         return wanted
+
+
+def end_of(rows: pa.RecordBatch | pa.Table) -> int:
+    """Return the sqn behind the last packet of rows, of which there is one at least.
+
+    Messages that share packets have the `count` 0, but for the first of them. If subjects are chosen, that first row may
+    be missing. The packets then count as one: no row begins between that end and the right one.
+    """
+    sqns = _numbers(rows.column("sqn"))
+    first_of_last = int(np.searchsorted(sqns, sqns[-1], "left"))
+    return int(sqns[-1]) + max(1, int(rows.column("count")[first_of_last].as_py()))
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:

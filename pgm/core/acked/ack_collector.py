@@ -85,6 +85,10 @@ class AckCollector:
                 return former.acked
         return -1
 
+    def goodbyes(self, acked: int) -> int:
+        """How many members said goodbye that had `acked`, as far as they are remembered."""
+        return sum(one.members for one in self._former.values() if one.has_left and one.acked >= acked)
+
     def status(self, stable: int, terms: AckTerms, parent: Nla = "") -> AckStatus:
         """What operators see of the children."""
         return AckStatus(
@@ -104,9 +108,12 @@ class AckCollector:
         if not self._counts(place, heard, is_known=before is not None):
             self._counters.acks_refused += 1
             return NOTHING
+        members = self._members_of(said)
+        if said.leaves and before is not None:
+            members = max(members, before.members)  # an element that has just lost all of its children says 0
         child = AckChild(
             acked=heard.acked,
-            members=before.members if said.leaves and before is not None else self._members_of(said),
+            members=members,
             holder=said.holder if said.is_element else peer,
             is_element=said.is_element,
             heard_ns=now_ns,
@@ -175,7 +182,7 @@ class AckCollector:
                     f"{place[1]} has not acknowledged for {format_duration(terms.expiry)}: nobody waits for it any more"
                 )
                 notices.append(Notice("member-silent", text))
-            elif child.acked < lead and now_ns - child.moved_ns >= self._patience(child, terms):
+            elif child.acked < lead and now_ns - child.moved_ns >= self._response_timeout(child, terms):
                 self._counters.members_stuck += 1
                 notices.append(self._stuck_notice(place[1], child, terms))
                 self._stuck[place] = None
@@ -187,12 +194,12 @@ class AckCollector:
         self._review_ns = now_ns + terms.keepalive if len(self.table) else NEVER
         return notices
 
-    def _patience(self, child: AckChild, terms: AckTerms) -> int:
+    def _response_timeout(self, child: AckChild, terms: AckTerms) -> int:
         """For how long a child may stand still: an element longer than what it takes to forget those below it."""
         return max(self._element_ivl, terms.stall + terms.expiry) if child.is_element else terms.stall
 
     def _stuck_notice(self, who: Nla, child: AckChild, terms: AckTerms) -> Notice:
-        ivl = format_duration(self._patience(child, terms))
+        ivl = format_duration(self._response_timeout(child, terms))
         if child.is_element:
             text = f"the element {who} has acknowledged {child.acked} for {ivl}: nobody waits for those below it until it has caught up"
             return Notice("element-stuck", text)

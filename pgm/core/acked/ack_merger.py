@@ -1,8 +1,8 @@
 """Acks merged in the tree: an element acknowledges once for everybody below it (JG-08).
 
 What it says upstream is the least that any of its children has. It keeps no packets for that, so aggregators do it as repairers
-do. An element that has just started, perhaps again, does not know all of its children: until each had time to be heard it
-says that nothing more may be let go.
+do. An element that has just started, perhaps again, does not know all of its children. Until each had time to be heard it
+says that nothing more may be let go, even if all children that it has heard leave meanwhile.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class AckMerger:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         parents: Parents,
         setup: ElementSetup,
         parameters: Parameters,
         rng: random.Random,
         counters: Counters,
     ) -> None:
-        self._path = path
+        self._state = state
         self._parents = parents
         self._setup = setup
         self._parameters = parameters
@@ -52,7 +52,7 @@ class AckMerger:
         self.routes: HasRoutes | None = None  # where parents are on several segments
         self._below: AckCollector | None = None
         self._above: AckSender | None = None
-        self.reports = ReportRelay(path, parents, setup.up, counters)
+        self.reports = ReportRelay(state, parents, setup.up, counters)
         self._settles_ns: int | None = None  # until then not every child has been heard; -1 from then on
 
     @property
@@ -61,7 +61,7 @@ class AckMerger:
         if self._below is None or self._above is None:
             return None
         low = self._below.table.low
-        stable = self._path.lead if low is None else low
+        stable = self._state.lead if low is None else low
         return self._below.status(stable, self._above.terms, self._above.parent or "")
 
     @property
@@ -84,10 +84,10 @@ class AckMerger:
         if self._above is not None:
             self._above.follow(terms, now_ns)
             return
-        path, counters = self._path, self._counters
-        self._below = AckCollector(path.tsi, path.data_port, self._setup.downs, self._parameters, counters)
+        state, counters = self._state, self._counters
+        self._below = AckCollector(state.tsi, state.data_port, self._setup.downs, self._parameters, counters)
         self._above = AckSender(
-            path, self._parents, self._setup.up, self._parameters, self._rng, counters, terms, is_element=True
+            state, self._parents, self._setup.up, self._parameters, self._rng, counters, terms, is_element=True
         )
         self._above.routes = self.routes
 
@@ -97,19 +97,19 @@ class AckMerger:
         if feedback is not None and channel.segment.downstream and not channel.is_group:
             return self.reports.on_ack(ack, feedback)
         said, below, above = find(ack.options, Members), self._below, self._above
-        if said is None or below is None or above is None or not self._path.has_edges:
+        if said is None or below is None or above is None or not self._state.has_edges:
             self._counters.foreign_packets += 1
             return NOTHING
         segment = channel.segment
         if said.confirms:
             return above.on_confirmation(peer, now_ns, is_for_us=said.joins) if segment.upstream else NOTHING
-        acked = self._path.unwrap(ack.rx_max)
-        if channel.is_group or not segment.downstream or not self._path.reveals(acked + 1):
+        acked = self._state.unwrap(ack.rx_max)
+        if channel.is_group or not segment.downstream or not self._state.reveals(acked + 1):
             self._counters.foreign_packets += 1
             return NOTHING
         if self._settles_ns is None and not len(below.table):
             self._settles_ns = now_ns + _SETTLES * above.terms.keepalive
-        effects = below.on_ack(AckReport(acked, said, self._path.lead), segment, peer, above.terms, now_ns)
+        effects = below.on_ack(AckReport(acked, said, self._state.lead), segment, peer, above.terms, now_ns)
         self._follow(above, below, now_ns)
         if said.leaves:
             below.forget(segment, peer)
@@ -127,27 +127,38 @@ class AckMerger:
 
     def _follow(self, above: AckSender, below: AckCollector, now_ns: int) -> None:
         low = below.table.low
+        if self._is_settling(now_ns):
+            unheard = self._state.trail - 1  # such a child has this at least
+            low = unheard if low is None else min(low, unheard)
         if low is None:
             departed = below.departed()
             if above.acked is not None and departed > above.acked:
                 above.reached(departed, now_ns)  # who left had this; who was still counted then is gone
             above.leave(now_ns)
             return
-        if self._settles_ns is not None and now_ns < self._settles_ns:
-            low = min(low, self._path.trail - 1)
         above.stay(now_ns)
         above.reached(low, now_ns)
+
+    def _is_settling(self, now_ns: int) -> bool:
+        """Whether some child may not have been heard yet, even if all that were heard have left."""
+        return self._settles_ns is not None and now_ns < self._settles_ns
+
+    def _members(self, below: AckCollector, acked: int, now_ns: int) -> int:
+        """For how many an ack speaks. A goodbye speaks for those below that said goodbye and had as much."""
+        is_goodbye = not len(below.table) and not self._is_settling(now_ns)
+        return below.goodbyes(acked) if is_goodbye else below.table.members
 
     def handle_deadline(self, now_ns: int) -> list[Effect]:
         """Confirmations, expiry, and the ack of this element."""
         below, above = self._below, self._above
         if below is None or above is None or self.deadline_ns > now_ns:
             return []
-        effects = below.handle_deadline(above.terms, self._path.lead, now_ns)
+        effects = below.handle_deadline(above.terms, self._state.lead, now_ns)
         if self._settles_ns is not None and now_ns >= self._settles_ns:
             self._settles_ns = _SETTLED
         if above.acked is not None:
             self._follow(above, below, now_ns)
         if above.deadline_ns <= now_ns:
-            effects += above.handle_deadline(now_ns, below.table.members, below.table.holder)
+            members = 0 if above.acked is None else self._members(below, above.acked, now_ns)
+            effects += above.handle_deadline(now_ns, members, below.table.holder)
         return effects

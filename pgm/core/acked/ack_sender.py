@@ -32,7 +32,7 @@ class AckSender:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         parents: Parents,
         segment: Segment,
         parameters: Parameters,
@@ -43,7 +43,7 @@ class AckSender:
         is_element: bool = False,
     ) -> None:
         self._terms = terms
-        self._path = path
+        self._state = state
         self._parents = parents
         self._segment = segment
         self._parameters = parameters
@@ -105,7 +105,7 @@ class AckSender:
         """Note how far everything was delivered. It goes back where an element adopts a child."""
         if acked == self._acked:
             return
-        now_ns = self._path.heard_at_ns if now_ns is None else now_ns
+        now_ns = self._state.heard_at_ns if now_ns is None else now_ns
         if self._acked is None:
             self._mark = acked + self._mark_by
             self._due_ns = now_ns
@@ -119,7 +119,7 @@ class AckSender:
         """Nobody here counts any more; say so, at once."""
         if self._acked is not None and self.parent is not None and not self._farewells:
             self._farewells = _FAREWELLS
-            self._due_ns = self._path.heard_at_ns if now_ns is None else now_ns
+            self._due_ns = self._state.heard_at_ns if now_ns is None else now_ns
 
     def stay(self, now_ns: int) -> None:
         """Somebody counts again after all."""
@@ -132,7 +132,7 @@ class AckSender:
         if now_ns < self._due_ns:
             return NOTHING
         terms = self.terms
-        is_silent = now_ns - self._path.heard_at_ns >= self._parameters.peer_expiry
+        is_silent = now_ns - self._state.heard_at_ns >= self._parameters.peer_expiry
         if self._acked is None or is_silent or not self._find_parent(now_ns):
             self._due_ns = now_ns + terms.keepalive
             return NOTHING
@@ -161,7 +161,7 @@ class AckSender:
             leaves=leaves,
             joins=not self._is_adopted,
         )
-        return control(segment, ack_packet(self._path.tsi, self._path.data_port, acked, said), to=to)
+        return control(segment, ack_packet(self._state.tsi, self._state.data_port, acked, said), to=to)
 
     def _find_parent(self, now_ns: int) -> bool:
         """Whether there is a parent to ack to. One that is silent gives way to the next."""
@@ -170,7 +170,7 @@ class AckSender:
             return False
         if self.parent not in order:
             self._go_to(order[0], now_ns)
-        elif now_ns - self._heard_ns >= (self.terms.patience if self._is_adopted else self.terms.search):
+        elif now_ns - self._heard_ns >= (self.terms.response_timeout if self._is_adopted else self.terms.search):
             at = order.index(self.parent)
             self._retry_ns = now_ns + self.terms.expiry
             self._go_to(order[(at + 1) % len(order)], now_ns)

@@ -72,7 +72,7 @@ class AckTerms:
         return max(_LEAST_NS, self.expiry // _KEEPALIVES)
 
     @property
-    def patience(self) -> int:
+    def response_timeout(self) -> int:
         """Silence of a parent after which another is found: half of what the parent above waits for that one's acks."""
         return self.expiry // 2
 

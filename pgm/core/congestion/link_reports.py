@@ -76,8 +76,8 @@ class LinkReports:
             link = rounded(max(own, cr.ne_wl / ALL_LOST, self.worst_link.aged(sqn)))
             is_news, cr = self.worst_link.is_news(link / ALL_LOST), attrs.evolve(cr, ne_wl=link)
         if cr.has_ne_wp:
-            path = rounded(max(self.worst_path.aged(sqn), own + cr.ne_wp / ALL_LOST * (1 - own)))
-            is_news, cr = is_news or self.worst_path.is_news(path / ALL_LOST), attrs.evolve(cr, ne_wp=path)
+            state = rounded(max(self.worst_path.aged(sqn), own + cr.ne_wp / ALL_LOST * (1 - own)))
+            is_news, cr = is_news or self.worst_path.is_news(state / ALL_LOST), attrs.evolve(cr, ne_wp=state)
         return attrs.evolve(cr, lead=wrap(sqn)), is_news
 
     def sent(self, cr: Cr, sqn: int) -> None:

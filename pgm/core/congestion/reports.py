@@ -32,7 +32,7 @@ _NOBODY = frozenset({"0.0.0.0", "::"})
 
 
 def report_packet(
-    path: SessionState, sqn: int, bitmap: int, loss: float, reporter: Nla, held_ns: int = 0, *, leaves: bool = False
+    state: SessionState, sqn: int, bitmap: int, loss: float, reporter: Nla, held_ns: int = 0, *, leaves: bool = False
 ) -> bytes:
     """An ack with what PGMCC wants; with an empty map it is a report that acknowledges nothing (CC-31).
 
@@ -47,7 +47,7 @@ def report_packet(
     options: tuple[Option, ...] = (feedback,)
     if leaves:
         options += (Members(members=0, holder=reporter, leaves=True),)
-    return encode(Ack(tsi=path.tsi, data_port=path.data_port, rx_max=wrap(sqn), bitmap=bitmap, options=options))
+    return encode(Ack(tsi=state.tsi, data_port=state.data_port, rx_max=wrap(sqn), bitmap=bitmap, options=options))
 
 
 class Reporter:
@@ -55,7 +55,7 @@ class Reporter:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         parents: Parents,
         segment: Segment,
         parameters: Parameters,
@@ -63,7 +63,7 @@ class Reporter:
         counters: Counters,
         is_missing: Callable[[int], bool],
     ) -> None:
-        self._path = path
+        self._state = state
         self._parents = parents
         self._segment = segment
         self._parameters = parameters
@@ -92,7 +92,7 @@ class Reporter:
             return ()
         return (
             Cr(
-                lead=wrap(self._path.lead),
+                lead=wrap(self._state.lead),
                 ne_wl=0,
                 ne_wp=0,
                 rx_wp=rounded(self.loss) if wanted.wants_rx_wp else 0,
@@ -151,7 +151,7 @@ class Reporter:
         self._counters.cc_reports += 1
         assert self._next is not None
         held_ns, own = now_ns - self._newest_ns, self._segment.address
-        packet = report_packet(self._path, self._next - 1, bitmap, self.loss, own, held_ns, leaves=leaves)
+        packet = report_packet(self._state, self._next - 1, bitmap, self.loss, own, held_ns, leaves=leaves)
         return control(self._segment, packet, to=self._parents.current)
 
 
@@ -201,8 +201,8 @@ class WorstReport:
 class ReportRelay:
     """Reports that pass one element in one session."""
 
-    def __init__(self, path: SessionState, parents: Parents, up: Segment, counters: Counters) -> None:
-        self._path = path
+    def __init__(self, state: SessionState, parents: Parents, up: Segment, counters: Counters) -> None:
+        self._state = state
         self._parents = parents
         self._up = up
         self._counters = counters
@@ -221,10 +221,10 @@ class ReportRelay:
     def on_ack(self, ack: Ack, feedback: PgmccFeedback) -> Effects:
         """An ack of the acker goes up as it is, another's report if it is news."""
         worst = self._worst
-        if worst is None or not self._path.has_edges or self._parents.current is None:
+        if worst is None or not self._state.has_edges or self._parents.current is None:
             self._counters.foreign_packets += 1
             return NOTHING
-        sqn = self._path.unwrap(ack.rx_max)
+        sqn = self._state.unwrap(ack.rx_max)
         loss = feedback.loss_rate / ALL_LOST
         if not can_acknowledge(feedback.reporter):
             self._counters.cc_reports_refused += 1
@@ -233,7 +233,7 @@ class ReportRelay:
             worst.forget(feedback.reporter)
             is_news = False
         else:
-            is_news = self._path.reveals(sqn + 1) and worst.hear(loss, feedback.reporter, sqn)
+            is_news = self._state.reveals(sqn + 1) and worst.hear(loss, feedback.reporter, sqn)
         if feedback.reporter != worst.acker and not is_news:
             return NOTHING
         self._counters.cc_reports += 1
@@ -243,17 +243,17 @@ class ReportRelay:
         """A NAK with OPT_CR goes its own way; what it reports goes up if it is news (CC-15)."""
         cr, worst = find(nak.options, Cr), self._worst
         if cr is not None and worst is not None:
-            self.links.heard(cr, self._path.lead)
+            self.links.heard(cr, self._state.lead)
         if cr is None or worst is None or not cr.has_rx_wp or self._parents.current is None:
             return NOTHING
         if not can_acknowledge(cr.receiver):
             self._counters.cc_reports_refused += 1
             return NOTHING
-        sqn = min(self._path.unwrap(cr.lead), self._path.lead)
+        sqn = min(self._state.unwrap(cr.lead), self._state.lead)
         if not worst.hear(cr.rx_wp / ALL_LOST, cr.receiver, sqn):
             return NOTHING
         self._counters.cc_reports += 1
-        packet = report_packet(self._path, sqn, 0, worst.loss, worst.receiver)
+        packet = report_packet(self._state, sqn, 0, worst.loss, worst.receiver)
         return (control(self._up, packet, to=self._parents.current),)
 
     def renewed(self, nak: Nak) -> tuple[Nak, bool]:
@@ -261,7 +261,7 @@ class ReportRelay:
         cr = find(nak.options, Cr)
         if cr is None or self.wanted is None:
             return nak, False
-        sqn = self._path.lead
+        sqn = self._state.lead
         worst, is_known = self._worst, can_acknowledge(cr.receiver)
         new, is_news = self.links.renewed(cr, sqn)
         if cr.has_rx_wp and worst is not None and worst.receiver and (worst.loss > cr.rx_wp / ALL_LOST or not is_known):
@@ -273,7 +273,7 @@ class ReportRelay:
         """Such a NAK went up."""
         cr = find(nak.options, Cr)
         if cr is not None and self.wanted is not None:
-            self.links.sent(cr, self._path.unwrap(cr.lead))
+            self.links.sent(cr, self._state.unwrap(cr.lead))
 
     @property
     def nak_options(self) -> Options:
@@ -281,7 +281,7 @@ class ReportRelay:
         worst, wanted = self._worst, self.wanted
         if worst is None or wanted is None:
             return NO_OPTIONS
-        sqn, is_known = self._path.lead, bool(worst.receiver)
+        sqn, is_known = self._state.lead, bool(worst.receiver)
         own = Cr(
             lead=wrap(sqn),
             ne_wl=rounded(self.links.link_below.aged(sqn)),

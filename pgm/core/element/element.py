@@ -28,7 +28,7 @@ class ElementSession(HasState, Protocol):
         """When the session has something to do."""
 
     @property
-    def brakes(self) -> NakLimits:
+    def nak_limits(self) -> NakLimits:
         """The budgets of those who ask it."""
 
     def status(self, now_ns: int) -> SessionStatus:
@@ -53,7 +53,7 @@ class ElementCore(Generic[S]):
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
         expiry = self._parameters.session_expiry
-        return min((min(one.deadline_ns, one.path.used_at_ns + expiry) for one in self.sessions), default=NEVER)
+        return min((min(one.deadline_ns, one.state.used_at_ns + expiry) for one in self.sessions), default=NEVER)
 
     def _items_of(self, train: Train, peer: Nla) -> list[Item]:
         """What one read gave, without what OPX asks an element to discard (W-26), and what comes from strangers."""
@@ -75,17 +75,17 @@ class ElementCore(Generic[S]):
     def _expire(self, now_ns: int) -> list[Effect]:
         """Drop the sessions of which nothing was heard, and asked, for `session_expiry`, and say so."""
         expiry = self._parameters.session_expiry
-        gone = self.sessions.forget(lambda one: now_ns - one.path.used_at_ns >= expiry)
+        gone = self.sessions.forget(lambda one: now_ns - one.state.used_at_ns >= expiry)
         self.counters.sessions_expired += len(gone)
         return [effect for one in gone for effect in self._gone(one, "expired")]
 
     def _gone(self, session: S, how: str) -> Effects:
         """Let go of what was held for a session that is dropped, and say so."""
-        return (Notice(f"session-{how}", f"session {tsi_text(session.path.tsi)} {how}"),)
+        return (Notice(f"session-{how}", f"session {tsi_text(session.state.tsi)} {how}"),)
 
     def release(self, child: Nla, now_ns: int) -> int:
         """Give a child that asks all the time its normal budget back; says in how many sessions it had a small one."""
-        return sum(session.brakes.release(child, now_ns) for session in self.sessions)
+        return sum(session.nak_limits.release(child, now_ns) for session in self.sessions)
 
     def status(self, now_ns: int) -> list[SessionStatus]:
         """One row per session."""

@@ -64,7 +64,7 @@ class Relay:
             self.voice = RelayRole.SILENT if setup.is_standby else RelayRole.LISTENING
 
     @property
-    def speaks(self) -> bool:
+    def is_active(self) -> bool:
         """Whether this node carries the session down now."""
         return self.voice is RelayRole.SPEAKING
 
@@ -76,7 +76,7 @@ class Relay:
     def on_spm(self, spm: Spm, now_ns: int) -> Effects:
         """An SPM from above that was in sequence: pass it down, or note that it should come down."""
         self._spm = spm
-        if self.speaks:
+        if self.is_active:
             return self._speak(self._setup.downs)
         if self._is_partner_behind():
             self._owed_since_ns = min(self._owed_since_ns, now_ns)
@@ -93,7 +93,7 @@ class Relay:
         """An SPM of the partner, heard on a segment below."""
         self._partner_spm_sqn = spm.spm_sqn
         self._owed_since_ns = now_ns if self._is_partner_behind() else NEVER
-        if self.speaks:
+        if self.is_active:
             self._counters.other_speakers += 1
             if not self._setup.is_standby:
                 return NOTHING
@@ -104,7 +104,7 @@ class Relay:
 
     def on_data(self, data: Data) -> Effects:
         """ODATA from above goes down as it came (NE-04)."""
-        return self.pass_down(data.octets, data.stride, self._setup.downs) if self.speaks else NOTHING
+        return self.pass_down(data.octets, data.stride, self._setup.downs) if self.is_active else NOTHING
 
     def pass_down(self, octets: Octets, stride: int, segments: Iterable[Segment]) -> list[Effect]:
         """Send packets on segments below."""
@@ -117,7 +117,7 @@ class Relay:
 
     def answer_spmr(self, segment: Segment) -> Effects:
         """The newest SPM again: new to whoever asked, old to all others (NE-39)."""
-        return self._speak((segment,)) if self.speaks else NOTHING
+        return self._speak((segment,)) if self.is_active else NOTHING
 
     def _speak(self, segments: Iterable[Segment]) -> list[Effect]:
         if self._spm is None:
@@ -139,7 +139,7 @@ class Relay:
         The SPM repeats the last SPM_SQN and its edges. The RFC would have it say "no window", on which other
         implementations hang (INT-Q11); ours look at neither.
         """
-        if not self.speaks or self._spm is None or now_ns < self._cut_off_told_ns + self._parameters.ihb_min:
+        if not self.is_active or self._spm is None or now_ns < self._cut_off_told_ns + self._parameters.ihb_min:
             return NOTHING
         self._cut_off_told_ns = now_ns
         special = attrs.evolve(self._spm, options=(NbrUnreach(),), octets=b"")

@@ -25,9 +25,9 @@ from pgm.wire.sequence_numbers import wrap
 _MOST_JOINERS = 1024  # remembered; what an older one asks for is judged as any NAK
 
 
-def held_packet(path: SessionState, held: HeldHistory) -> bytes:
+def held_packet(state: SessionState, held: HeldHistory) -> bytes:
     """A question about history, or an answer."""
-    return encode(Spmr(tsi=path.tsi, data_port=path.data_port, options=(held,)))
+    return encode(Spmr(tsi=state.tsi, data_port=state.data_port, options=(held,)))
 
 
 @attrs.define
@@ -41,9 +41,9 @@ class _Company:
 class HistoryServer:
     """The late joiners of one session at one node."""
 
-    def __init__(self, path: SessionState, parameters: Parameters, brakes: NakLimits) -> None:
-        self._path = path
-        self._brakes = brakes
+    def __init__(self, state: SessionState, parameters: Parameters, nak_limits: NakLimits) -> None:
+        self._state = state
+        self._nak_limits = nak_limits
         self._quiet_ivl = parameters.open_hold_ivl
         self._ends: OrderedDict[Nla, int] = OrderedDict()  # where each one's history ends
         self._companies: dict[int, _Company] = {}  # by segment
@@ -54,12 +54,12 @@ class HistoryServer:
         said = HeldHistory(0, number, answers=True, by_time=held.by_time, nothing=True)
         if first is not None:
             said = HeldHistory(wrap(first), number, answers=True, by_time=held.by_time)
-            self._ends[peer] = self._path.lead + 1
+            self._ends[peer] = self._state.lead + 1
             self._ends.move_to_end(peer)
             if len(self._ends) > _MOST_JOINERS:
                 self._ends.popitem(last=False)
             self._note(segment, peer, now_ns)
-        return control(segment, held_packet(self._path, said), to=peer)
+        return control(segment, held_packet(self._state, said), to=peer)
 
     def is_history(self, nak: Nak, segment: Segment, peer: Nla, end: int, now_ns: int) -> bool:
         """Whether a NAK for sqns before `end` is for a late joiner's history: it says so, whoever was here when it was promised."""
@@ -93,6 +93,6 @@ class HistoryServer:
         told = [
             HeldHistory(wrap(first), end - first, answers=True, by_sqn=True, nothing=True)
             for first, end in spans
-            if self._brakes.admit_ncf(now_ns)
+            if self._nak_limits.admit_ncf(now_ns)
         ]
-        return [control(segment, held_packet(self._path, one), to=to) for one in told]
+        return [control(segment, held_packet(self._state, one), to=to) for one in told]

@@ -34,8 +34,8 @@ class LateJoiner:
     ) -> None:
         """`repairers` of the own segments are asked first, `others` above when those have nothing."""
         self._window = window
-        self._asker = asker
-        self._path = asker.path
+        self._nak_sender = asker
+        self._state = asker.state
         self._segment = segment
         self._stages = [stage for stage in (frozenset(repairers), frozenset(others) - repairers) if stage]
         self._with_nothing: set[Nla] = set()
@@ -61,9 +61,9 @@ class LateJoiner:
         if now_ns >= self._next_stage_ns and len(self._stages) > 1:
             del self._stages[0]
         self.deadline_ns = min(now_ns + self._parameters.nak_rpt_ivl, self.until_ns)
-        packet = held_packet(self._path, self._question())
+        packet = held_packet(self._state, self._question())
         silent = sorted(self._stages[0] - self._with_nothing)
-        return [control(self._asker.home_of(keeper, self._segment), packet, to=keeper) for keeper in silent]
+        return [control(self._nak_sender.home_of(keeper, self._segment), packet, to=keeper) for keeper in silent]
 
     def _without(self, now_ns: int) -> Effects:
         """Begin now. A beginning that was named is owed: what lies between is lost."""
@@ -71,7 +71,7 @@ class LateJoiner:
         begins, wanted = self._window.next_sqn, self._wanted_sqn
         if wanted is not None and wanted < begins:
             self._window.begin_earlier(wanted, now_ns)
-            self._window.give_up(self._asker.recovery.give_up_before(begins), LossCause.WINDOW)
+            self._window.give_up(self._nak_sender.recovery.give_up_before(begins), LossCause.WINDOW)
         return (self._told("nobody near says that it keeps the stream: it begins now"),)
 
     @property
@@ -104,29 +104,28 @@ class LateJoiner:
                 self.until_ns = now_ns
             return ()
         self.is_wanted, self.deadline_ns = False, NEVER
-        self._begin_with(max(0, unwrap(held.amount, self._path.lead)), peer, now_ns)
-        return (self._told(f"{peer} keeps it from sqn {max(0, unwrap(held.amount, self._path.lead))} on"),)
+        self._begin_with(max(0, unwrap(held.amount, self._state.lead)), peer, now_ns)
+        return (self._told(f"{peer} keeps it from sqn {max(0, unwrap(held.amount, self._state.lead))} on"),)
 
     def _begin_with(self, first: int, keeper: Nla, now_ns: int) -> None:
         begins, wanted = self._window.next_sqn, self._wanted_sqn
-        recovery = self._asker.recovery
+        recovery = self._nak_sender.recovery
         if wanted is not None and wanted < first:
             self._window.begin_earlier(wanted, now_ns)
             self._window.give_up(recovery.give_up_before(min(first, begins)), LossCause.WINDOW)
         else:
             self._window.begin_earlier(first, now_ns)
-        self._asker.keeper, self._asker.history_end = keeper, begins
-        recovery.kept_before = begins
+        self._nak_sender.keeper, self._nak_sender.history_end = keeper, begins
+        recovery.cached_below_sqn = begins
 
     def on_gone(self, held: HeldHistory, peer: Nla) -> bool:
         """Whoever keeps history says that nobody holds some of it any more: that is lost now, not after a time-out."""
-        if peer != self._asker.keeper or not (held.answers and held.nothing and held.by_sqn):
+        if peer != self._nak_sender.keeper or not (held.answers and held.nothing and held.by_sqn):
             return False
-        first = unwrap(held.amount, self._path.lead)
-        end = min(first + held.number, self._asker.history_end)
-        gone = self._asker.recovery.arrived(first, end) if first < end else []
+        first = unwrap(held.amount, self._state.lead)
+        gone = self._nak_sender.recovery.arrived(first, min(first + held.number, self._nak_sender.history_end))
         self._window.give_up(gone, LossCause.WINDOW)
         return bool(gone)
 
     def _told(self, text: str) -> Notice:
-        return Notice("late-join", f"session {tsi_text(self._path.tsi)}: {text}")
+        return Notice("late-join", f"session {tsi_text(self._state.tsi)}: {text}")

@@ -63,13 +63,13 @@ class UpstreamHistory:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         keepers: tuple[Nla, ...],
         segment_of: Callable[[Nla], Segment],
         parameters: Parameters,
         counters: Counters,
     ) -> None:
-        self._path = path
+        self._state = state
         self._keepers = keepers
         self._segment_of = segment_of
         self._parameters = parameters
@@ -132,7 +132,7 @@ class UpstreamHistory:
         question = self._open.get(kind)
         if question is None:
             return []
-        first = None if held.nothing else max(0, unwrap(held.amount, self._path.lead))
+        first = None if held.nothing else max(0, unwrap(held.amount, self._state.lead))
         question.said[peer] = first
         if len(question.said) == len(self._keepers):
             return self._decide(kind, now_ns)
@@ -166,7 +166,7 @@ class UpstreamHistory:
                 decided += self._decide(kind, now_ns)
                 continue
             question.again_ns = min(now_ns + self._parameters.nak_rpt_ivl, question.until_ns)
-            packet = held_packet(self._path, question.held)
+            packet = held_packet(self._state, question.held)
             silent = [keeper for keeper in self._keepers if keeper not in question.said]
             effects += [control(self._segment_of(keeper), packet, to=keeper) for keeper in silent]
         return effects, decided

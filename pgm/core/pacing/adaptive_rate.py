@@ -96,7 +96,7 @@ class AdaptiveRate:
             self.rate = most
         self.most = most
 
-    def steer(self, pacer: Pacer, counters: Counters, lead: int, now_ns: int, *, is_held: bool) -> Effects:
+    def update(self, pacer: Pacer, counters: Counters, lead: int, now_ns: int, *, is_held: bool) -> Effects:
         """Choose the rate anew if an interval is over, and let data go at it; tells when it leaves the most, and when it is there again."""
         if not self.review(lead, now_ns, is_held=is_held):
             return NOTHING

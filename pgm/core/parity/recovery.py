@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pgm.core.counters import Counters
 from pgm.core.parity.store import ParityStore
@@ -33,23 +33,29 @@ from pgm.wire.sequence_numbers import unwrap
 from pgm.wire.train import Data, Run
 
 
-def offer_of(spm: Spm) -> ParityPrm | None:
-    """The parity that an SPM offers, if this node can make use of it."""
+def offer_of(spm: Spm, state: SessionState) -> ParityPrm | None:
+    """The parity that an SPM offers, if this node can make use of it and the first SPM of the session offered it too.
+
+    Parity never begins in the middle of a stream: an SPM that was forged could turn losses into sqns that were never sent.
+    """
     offer = find(spm.options, ParityPrm)
-    return offer if offer is not None and offer.tgsize <= code.LARGEST_GROUP and code.is_available() else None
+    if offer is None or not state.group_size or not state.keeps_group_size:
+        return None
+    return offer if offer.tgsize <= code.LARGEST_GROUP and code.is_available() else None
 
 
 class ParityRecovery:
     """The groups of one session. `store` has the packets; `kept` is the same where they must be kept for this alone.
 
     What was missing and turns out never to have been sent is for `take_skipped`, after every call that is told something.
+    `regain` takes a span back that was skipped, when something shows that sqns of its group were sent after all.
     """
 
     def __init__(
         self,
         offer: ParityPrm,
-        path: SessionState,
-        arrivals: GapDetector,
+        state: SessionState,
+        gap_detector: GapDetector,
         recovery: Recovery,
         parameters: Parameters,
         rng: random.Random,
@@ -57,19 +63,24 @@ class ParityRecovery:
         *,
         store: RepairStore,
         kept: RunStore | None,
+        regain: Callable[[Span, int], None],
     ) -> None:
         self.size = offer.tgsize
         self._is_on_demand = offer.on_demand
-        self._path = path
-        self._arrivals = arrivals
+        self._state = state
+        self._gap_detector = gap_detector
         self._recovery = recovery
         self._parameters = parameters
         self._rng = rng
         self._counters = counters
         self._store = store
         self._kept = kept
+        self._regain = regain
         self._skipped: list[Span] = []
-        self._open_from = group_of(arrivals.end, self.size)  # the first group that has not ended, when looked at last
+        self._left_out: dict[int, list[Span]] = {}  # by short group: what was skipped of it
+        self._open_from = group_of(
+            gap_detector.end, self.size
+        )  # the first group that has not ended, when looked at last
         self._hold_until_ns = 0  # of that group
         self._shorts: OrderedDict[int, int] = OrderedDict()  # packets in short groups
         self._holes: list[int] = []  # short groups behind which nothing was seen yet
@@ -83,10 +94,28 @@ class ParityRecovery:
     def on_spm(self, spm: Spm, now_ns: int) -> None:
         """An SPM that was taken: at the end of a short group it carries its size."""
         short = find(spm.options, CurrTgsize)
+        lead = unwrap(spm.lead, self._state.lead)
+        if self._state.was_told_of(lead, lead + 1):
+            self.sent(lead, lead + 1, now_ns)
         if short is not None:
-            lead = unwrap(spm.lead, self._path.lead)
             self._learn_end(lead, short.size)
         self.review(now_ns)
+
+    def sent(self, first: int, end: int, now_ns: int) -> None:
+        """Learn that sqns `first` to `end - 1` were sent, before they are taken in: no group that they are in ends before them."""
+        if self._shorts:
+            for group in range(group_of(first, self.size), end, self.size):
+                if group in self._shorts and group + self._shorts[group] < end:
+                    self._reopen(group, self.size, now_ns)
+
+    def _reopen(self, group: int, actual: int, now_ns: int) -> None:
+        """A group is longer than was said. What was skipped of it is missing again, or a loss."""
+        del self._shorts[group]
+        self._holes = [one for one in self._holes if one != group]
+        self._counters.short_groups_denied += 1
+        for span in self._left_out.pop(group, ()):
+            self._regain(span, now_ns)
+        self._learn(group, actual)
 
     def _learn_end(self, last: int, actual: int) -> None:
         group = group_of(last, self.size)
@@ -94,9 +123,11 @@ class ParityRecovery:
             self._learn(group, actual)
 
     def _learn(self, group: int, actual: int) -> None:
-        """A group is short. Nobody may say so of sqns that have come."""
+        """A group is short. Nobody may say so of sqns that have come, or that the source says it has sent."""
         first, end = group + actual, group + self.size
-        if not 0 < actual < self.size or group in self._shorts or next(self._store.parts(first, end), None) is not None:
+        if not 0 < actual < self.size or group in self._shorts or self._state.was_told_of(first, end):
+            return
+        if next(self._store.parts(first, end), None) is not None:
             return
         self._closes_groups = True
         self._shorts[group] = actual
@@ -104,13 +135,14 @@ class ParityRecovery:
         if len(self._shorts) > self._parameters.fec_groups:
             oldest, _ = self._shorts.popitem(last=False)
             self._holes = [one for one in self._holes if one != oldest]
+            self._left_out.pop(oldest, None)
 
     def _actual(self, group: int) -> int:
         return self._shorts.get(group, self.size)
 
     def _has_ended(self, group: int) -> bool:
         """Whether all packets of a group were sent (FEC-25, FEC-31)."""
-        return self._arrivals.end >= group + self._actual(group)
+        return self._gap_detector.end >= group + self._actual(group)
 
     def ended_size(self, group: int) -> int | None:
         """Packets in a group; None while not all of them were sent."""
@@ -127,7 +159,7 @@ class ParityRecovery:
 
         Where parity comes unasked, the end of the data is not the end: what is on its way need not be asked for.
         """
-        end = self._arrivals.end
+        end = self._gap_detector.end
         group = group_of(end - 1, self.size)
         if not self._has_ended(group):
             return group
@@ -137,26 +169,28 @@ class ParityRecovery:
 
     def review(self, now_ns: int) -> None:
         """Something was learnt: skip what never was, hold what is in an open group, let go what is in one that has ended."""
-        if not self._arrivals.has_begun:
+        if not self._gap_detector.has_begun:
             return
-        if self._holes:
+        if self._holes and self._state.keeps_group_size:
             self._skip_holes()
         if not self._recovery.missing:
             self._stock.clear()
-            self._open_from = group_of(self._arrivals.end, self.size)
+            self._open_from = group_of(self._gap_detector.end, self.size)
         else:
             self._rearm(now_ns)
         self._prune()
 
     def _skip_holes(self) -> None:
-        end, left = self._arrivals.end, []
+        end, left = self._gap_detector.end, []
         for group in self._holes:
             spans = self._recovery.arrived(group + self._actual(group), min(end, group + self.size))
             for low, high in spans:
                 self._counters.skipped_sqns += high - low
                 if self._counters.watch is not None:
-                    self._counters.watch.skipped(self._path.tsi, low, high)
-            self._skipped += spans
+                    self._counters.watch.skipped(self._state.tsi, low, high)
+            if spans:
+                self._skipped += spans
+                self._left_out.setdefault(group, []).extend(spans)
             if end < group + self.size:
                 left.append(group)
         self._holes = left
@@ -166,7 +200,7 @@ class ParityRecovery:
         if first_open > self._open_from:
             self._let_go(self._cut_at(self._open_from, first_open), now_ns)
             self._open_from, self._hold_until_ns = first_open, 0
-        held = [found for found in self._cut_at(first_open, self._arrivals.end) if found.first >= first_open]
+        held = [found for found in self._cut_at(first_open, self._gap_detector.end) if found.first >= first_open]
         if held and not self._hold_until_ns:
             # A source that ends its groups when it is idle will end this one too (FEC-24).
             is_sure = self._closes_groups and not self._has_ended(first_open)
@@ -195,7 +229,7 @@ class ParityRecovery:
     def _prune(self) -> None:
         """Keep packets and parity of groups that lack something, and the packets of the last one."""
         oldest = self._recovery.missing.oldest
-        needed = group_of(self._arrivals.end if oldest is None else oldest.first, self.size)
+        needed = group_of(self._gap_detector.end if oldest is None else oldest.first, self.size)
         if self._stock:
             self._stock.drop_before(needed)
         if self._kept is None:
@@ -237,7 +271,7 @@ class ParityRecovery:
         turn = (found.ncf_retries + found.data_retries) // self._parameters.fec_retries
         return (
             not self._is_on_demand
-            or group < self._path.trail
+            or group < self._state.trail
             or group in self._corrupt
             or not self._has_ended(group)
             or turn % 2 == 1
@@ -249,7 +283,7 @@ class ParityRecovery:
 
     def answered(self, nak: Nak) -> list[Span]:
         """The groups that a parity NCF or NAK speaks of for as many packets as are missing here, or more (FEC-26)."""
-        asked = [requested(self._path.unwrap(sqn), self.size) for sqn in nak.sqns]
+        asked = [requested(self._state.unwrap(sqn), self.size) for sqn in nak.sqns]
         spans = [(group, group + self.size) for group, count in asked if count >= self.count(group)]
         return merged(spans)
 
@@ -271,12 +305,15 @@ class ParityRecovery:
         packets = read_parity(data, first, self.size)
         self._counters.parity_packets_in += len(packets)
         for packet in packets:
-            if packet.actual is not None:
+            actual = packet.actual or self.size
+            if actual > self._actual(packet.group):
+                self._reopen(packet.group, actual, now_ns)
+            elif packet.actual is not None:
                 self._learn(packet.group, packet.actual)
             end = packet.group + self._actual(packet.group)
-            if self._path.reveals(end):
-                self._arrivals.reveal(end, now_ns)
-                self._path.revealed(end)
+            if self._state.reveals(end):
+                self._gap_detector.reveal(end, now_ns)
+                self._state.revealed(end)
             if data.type is PacketType.ODATA:
                 self._usual = max(self._usual, packet.index + 1)
             if not self._collect(packet):
@@ -315,9 +352,9 @@ class ParityRecovery:
             return []
         self._stock.drop(group)
         parity = [collected[index] for index in sorted(collected)[:lacking]]
-        path = self._path
+        state = self._state
         runs = groups.decode(
-            parts, parity, group, self.size, actual, tsi=path.tsi, data_port=path.data_port, trail=path.trail
+            parts, parity, group, self.size, actual, tsi=state.tsi, data_port=state.data_port, trail=state.trail
         )
         if runs is None:
             self._counters.parity_corrupt += 1

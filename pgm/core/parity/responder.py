@@ -170,9 +170,10 @@ class ParityResponder:
         if owed is None:
             owed = self._groups[group] = _Owed(self._form.start)
             if len(self._groups) > self._parameters.repair_states:
-                oldest, dropped = self._groups.popitem(last=False)
-                self._counters.states_refused += dropped.pending > 0
-                self._pending.pop(oldest, None)
+                oldest, _ = self._groups.popitem(last=False)
+                if self._pending.pop(oldest, None) is not None:
+                    self._counters.states_refused += 1
+                    self._reschedule()  # the dropped group may be the one that was due first
         return owed
 
     def ended(self, group: int, actual: int, now_ns: int) -> None:
@@ -201,6 +202,9 @@ class ParityResponder:
         if not owed.pending:
             owed.due_ns = NEVER
             del self._pending[group]
+        self._reschedule()
+
+    def _reschedule(self) -> None:
         self._due_ns = min((one.due_ns for one in self._pending.values()), default=NEVER)
 
     def next_octets(self) -> int:

@@ -118,8 +118,8 @@ class Children:
                 self._counters.children_unreachable += 1
                 self.is_unreachable = True
         if self.is_unreachable:
-            path = PathNla(path_nla=self._segment.address)
-            return Confirmation((NbrUnreach(), path), peer)
+            state = PathNla(path_nla=self._segment.address)
+            return Confirmation((NbrUnreach(), state), peer)
         return Confirmation(self.back_off.options)
 
     def repaired(self, first: int, end: int) -> None:

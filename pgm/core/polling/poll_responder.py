@@ -60,13 +60,13 @@ class PollResponder:
         self._rng = rng
         self._counters = counters
         self._dlr_nla = dlr_nla
-        self._paths: OrderedDict[Nla, _Heard] = OrderedDict()
+        self._states: OrderedDict[Nla, _Heard] = OrderedDict()
         self.searched_by: set[Nla] = set()  # parents whose search for repairers was answered
         self.deadline_ns = NEVER  # when the next answer is due
 
-    def has_heard_begin(self, path: Nla, sqn: int) -> bool:
+    def has_heard_begin(self, state: Nla, sqn: int) -> bool:
         """Whether round 0 of a poll with this POLL_SQN, or of one before it, was heard from this path (RFC 15.2.2)."""
-        heard = self._paths.get(path)
+        heard = self._states.get(state)
         if heard is None:
             return False
         begun = (heard.began_first, heard.began_last)
@@ -80,15 +80,15 @@ class PollResponder:
         return will_answer
 
     def _note_due(self) -> None:
-        self.deadline_ns = min([one.reply_ns for one in self._paths.values()], default=NEVER)
+        self.deadline_ns = min([one.reply_ns for one in self._states.values()], default=NEVER)
 
     def _take(self, poll: Poll, now_ns: int) -> bool:
-        heard = self._paths.get(poll.path_nla)
+        heard = self._states.get(poll.path_nla)
         if heard is None:
-            heard = self._paths[poll.path_nla] = _Heard(poll.poll_sqn, -1)
-            if len(self._paths) > _MOST_PATHS:
-                self.searched_by.discard(self._paths.popitem(last=False)[0])
-        self._paths.move_to_end(poll.path_nla)
+            heard = self._states[poll.path_nla] = _Heard(poll.poll_sqn, -1)
+            if len(self._states) > _MOST_PATHS:
+                self.searched_by.discard(self._states.popitem(last=False)[0])
+        self._states.move_to_end(poll.path_nla)
         if heard.sqn != poll.poll_sqn:  # this also takes back what is pending (POLL-12)
             heard.sqn, heard.number, heard.reply_ns, heard.reply = poll.poll_sqn, -1, NEVER, None
         if poll.poll_round <= heard.number:
@@ -114,7 +114,7 @@ class PollResponder:
     def handle_deadline(self, segment: Segment, now_ns: int) -> list[Effect]:
         """POLRs that are due."""
         due: list[Effect] = []
-        for path, heard in self._paths.items():
+        for state, heard in self._states.items():
             poll = heard.reply
             if heard.reply_ns > now_ns or poll is None:
                 continue
@@ -122,7 +122,7 @@ class PollResponder:
             is_search = poll.sub_type == PollType.DLR and self._dlr_nla is not None
             options = (Redirect(dlr_nla=self._dlr_nla or ""),) if is_search else NO_OPTIONS
             if is_search:
-                self.searched_by.add(path)
+                self.searched_by.add(state)
             polr = Polr(
                 tsi=poll.tsi,
                 data_port=poll.data_port,
@@ -131,6 +131,6 @@ class PollResponder:
                 options=options,
             )
             self._counters.polr_packets += 1
-            due.append(control(segment, encode(polr), to=path))
+            due.append(control(segment, encode(polr), to=state))
         self._note_due()
         return due

@@ -12,7 +12,7 @@ from pgm.core.counters import Counters
 from pgm.core.effects import Effect, Effects
 from pgm.core.parity.recovery import ParityRecovery
 from pgm.core.receiver.phase import SessionPhase
-from pgm.core.session_view import SessionView
+from pgm.core.receiver.session_view import SessionView
 from pgm.wire.formats import DATA_HEADER_OCTETS, Nla, PacketType, Tsi
 from pgm.wire.sequence_numbers import HALF, MASK
 from pgm.wire.single_odata import NEXT_HEAD, NEXT_HEADS, header_as_int
@@ -44,50 +44,50 @@ class ShortReceive(SessionView):
     @property
     def _has_sequels(self) -> bool:
         """Whether more than a delivery may follow from data."""
-        is_ending = self._state is not _OPEN or self.path.fin_lead is not None
+        is_ending = self._phase is not _OPEN or self.state.fin_lead is not None
         return is_ending or self._parity is not None or self.feedback.is_wanted
 
     def _leaves_behind(self, trail: int) -> bool:
         """Whether the source's window ends, or would by this trail, behind something that has not come: that is given up then."""
-        trail, window = max(trail, self.path.trail), self.window
+        trail, window = max(trail, self.state.trail), self.window
         if trail <= window.next_sqn:
             return False
         oldest = self._recovery.missing.oldest
-        return trail > window.arrivals.end or (oldest is not None and oldest.first < trail)
+        return trail > window.gap_detector.end or (oldest is not None and oldest.first < trail)
 
     def passable(self, wire_sqn: int, wire_trail: int, octets: int) -> PredictedPacket | None:
         """A plain ODATA of so many octets, header included, where it is next and nothing but its delivery comes of it; else None."""
-        path = self.path
-        sqn, behind = path.lead + 1, (wire_sqn - wire_trail) & MASK
+        state = self.state
+        sqn, behind = state.lead + 1, (wire_sqn - wire_trail) & MASK
         if sqn & MASK != wire_sqn or behind >= HALF or self._has_sequels or not self.window.may_pass(sqn, octets):
             return None
         head = header_as_int(self.front, self.gsi, octets - DATA_HEADER_OCTETS, wire_sqn, wire_trail)
-        return PredictedPacket(self, (path.tsi, sqn), sqn - behind, octets, head)
+        return PredictedPacket(self, (state.tsi, sqn), sqn - behind, octets, head)
 
     def note_passed(self, passed: PredictedPacket, peer: Nla, now_ns: int) -> PredictedPacket | None:
         """Note that it came and was delivered; returns the next one, if it may be like it but for its sqn."""
-        path, octets, trail = self.path, passed.octets, passed.trail
+        state, octets, trail = self.state, passed.octets, passed.trail
         self.window.note_passed(octets)
-        path.heard_at_ns = now_ns
-        self._asker.parents.heard(peer)
-        path.saw_next(trail)
-        sqn = path.lead + 1
+        state.heard_at_ns = now_ns
+        self._nak_sender.parents.heard(peer)
+        state.saw_next(trail)
+        sqn = state.lead + 1
         if not sqn % NEXT_HEADS or sqn - trail >= HALF:
             return self.passable(sqn & MASK, trail & MASK, octets)
         if self._has_sequels or not self.window.may_pass(sqn, octets):
             return None
-        passed.found = path.tsi, sqn
+        passed.found = state.tsi, sqn
         passed.head += NEXT_HEAD
         return passed
 
     def take_scattered(self, some: DataWithGaps, peer: Nla, now_ns: int) -> Effects | None:
         """Take ODATA or RDATA in pieces that are all new, or all known, where nothing but deliveries comes of that; else None, and nothing was taken."""
-        path, window, data = self.path, self.window, some.data
+        state, window, data = self.state, self.window, some.data
         if self._has_sequels or self._counters.watch is not None or not some.is_ascending:
             return None
-        first, trail = path.place(data.wire_sqn, data.wire_trail)
+        first, trail = state.place(data.wire_sqn, data.wire_trail)
         last = first + some.spans[-1][1] - 1
-        if path.is_jump(last) or self._leaves_behind(trail):
+        if state.is_jump(last) or self._leaves_behind(trail):
             return None
         is_repair = data.type is PacketType.RDATA
         effects: list[Effect] | None
@@ -101,30 +101,30 @@ class ShortReceive(SessionView):
             effects = window.take_behind(some, first, now_ns)
             if effects is None:
                 return None
-        path.heard_at_ns = now_ns
-        parents = self._asker.parents
+        state.heard_at_ns = now_ns
+        parents = self._nak_sender.parents
         (parents.answered if is_repair else parents.heard)(peer)
-        path.saw(last, trail)
+        state.saw(last, trail)
         return effects
 
     def take_train(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
         """Take ODATA that are next, or behind all that is known, where nothing but their delivery comes of that; else None, and nothing was taken."""
         if trail > first or self._has_sequels:
             return None
-        window, path = self.window, self.path
+        window, state = self.window, self.state
         delivered = window.pass_on(data, first)
         if delivered is None:
             held = None if self._leaves_behind(trail) else window.hold_on(data, first, now_ns)
             if held is None:
                 return None
-        path.heard_at_ns = now_ns
-        self._asker.parents.heard(peer)
-        path.saw(first + data.count - 1, trail)
+        state.heard_at_ns = now_ns
+        self._nak_sender.parents.heard(peer)
+        state.saw(first + data.count - 1, trail)
         return held if delivered is None else (delivered,)
 
     def take_repair(self, data: Data, first: int, trail: int, peer: Nla, now_ns: int) -> Effects | None:
         """Take RDATA, all of it known and not delivered, where nothing but deliveries comes of that; else None, and nothing was taken."""
-        path, window = self.path, self.window
+        state, window = self.state, self.window
         if self._has_sequels or self._leaves_behind(trail):
             return None
         taken = window.repair(data, first, now_ns)
@@ -132,9 +132,9 @@ class ShortReceive(SessionView):
             return None
         effects, filled = taken
         self._count_repairs(filled, data.type, peer)
-        path.heard_at_ns = now_ns
-        self._asker.parents.answered(peer)
-        path.saw(first + data.count - 1, trail)
+        state.heard_at_ns = now_ns
+        self._nak_sender.parents.answered(peer)
+        state.saw(first + data.count - 1, trail)
         return effects
 
     def _count_repairs(self, filled: int, kind: PacketType, peer: Nla) -> None:

@@ -30,7 +30,7 @@ class Feedback:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         parents: Parents,
         segment: Segment,
         parameters: Parameters,
@@ -38,7 +38,7 @@ class Feedback:
         counters: Counters,
         is_missing: Callable[[int], bool],
     ) -> None:
-        self._path = path
+        self._state = state
         self._parents = parents
         self._segment = segment
         self._parameters = parameters
@@ -76,7 +76,7 @@ class Feedback:
         may one that does not.
         """
         flow = find(spm.options, Flow)
-        common = (self._path, self._parents, self._segment, self._parameters, self._rng, self._counters)
+        common = (self._state, self._parents, self._segment, self._parameters, self._rng, self._counters)
         if flow is not None:
             self._flow_ns, terms = now_ns, AckTerms.of_option(flow)
             if self._acks is None:

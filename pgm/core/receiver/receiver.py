@@ -158,7 +158,7 @@ class ReceiverCore:
     def _receive_parity(self, item: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity begins no session, and is of no use before an SPM has told of it (FEC-23)."""
         session = self.sessions.get(item.tsi)
-        if session is not None and item.data_port == session.path.data_port:
+        if session is not None and item.data_port == session.state.data_port:
             return session.on_parity(item, peer, now_ns)
         self._counters.foreign_packets += item.count
         return NOTHING
@@ -166,7 +166,7 @@ class ReceiverCore:
     def _receive_request(self, item: Packet, channel: Channel, peer: Nla, now_ns: int) -> Effects:
         """What other receivers ask and what they are answered; it begins no session."""
         known = self.sessions.get(item.tsi)
-        if known is None or item.data_port != known.path.data_port:
+        if known is None or item.data_port != known.state.data_port:
             self._counters.foreign_packets += item.packets
         elif isinstance(item, Nak) and item.kind is PacketType.NCF:
             return known.on_ncf(item, channel, peer, now_ns)
@@ -175,7 +175,7 @@ class ReceiverCore:
         elif isinstance(item, Polr):
             known.on_offer(item, peer)
         elif isinstance(item, Poll) and (not self._setup.lines or channel.segment == self._setup.segment):
-            known.guidance.on_poll(item, peer, now_ns)
+            known.nak_control.on_poll(item, peer, now_ns)
         elif isinstance(item, Ack):
             return known.feedback.on_packet(item, peer, now_ns)
         elif isinstance(item, Spmr) and item.options and (held := find(item.options, HeldHistory)) is not None:
@@ -198,7 +198,7 @@ class ReceiverCore:
             self._node_id,
             self._counters,
         )
-        session.path.heard_at_ns = session.begun_ns = now_ns
+        session.state.heard_at_ns = session.begun_ns = now_ns
         restarted = begun_anew(session, self.sessions)
         evicted = self.sessions.add(item.tsi, session)
         return session, restarted if evicted is None else [*restarted, *evicted.end(CloseCause.EVICTED)]
@@ -258,7 +258,9 @@ class ReceiverCore:
             is_any_over = is_any_over or session.is_over
         if is_any_over:
             sessions.forget(
-                lambda session: session.is_over and now_ns - session.path.heard_at_ns >= self._parameters.session_expiry
+                lambda session: (
+                    session.is_over and now_ns - session.state.heard_at_ns >= self._parameters.session_expiry
+                )
             )
         return effects
 

@@ -11,7 +11,7 @@ from pgm.core.parity.recovery import ParityRecovery, offer_of
 from pgm.core.polling.poll_responder import NodeId
 from pgm.core.receiver.data_path import ShortReceive
 from pgm.core.receiver.feedback import Feedback
-from pgm.core.receiver.phase import SessionPhase as _State
+from pgm.core.receiver.phase import SessionPhase as _Phase
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.recovery.nak_control import NakControl, unreachable_neighbour
 from pgm.core.recovery.nak_self_limit import NakSelfLimit
@@ -58,18 +58,18 @@ class ReceiverSession(ShortReceive):
         self._parameters = parameters
         self._counters = counters
         self.front, self.gsi = b"" if setup.lines else plain_front(tsi, data_port), tsi[:6]
-        self.path = SessionState(tsi, data_port, parameters, counters)
+        self.state = SessionState(tsi, data_port, parameters, counters)
         parents = Parents(all_parents(setup.parents, setup.lines), parameters, counters)
-        self._recovery = Recovery(parameters, rng, counters, parents.patience, setup.repair_table, tsi=tsi)
-        self._asker = NakSender(self.path, parents, self._recovery, parameters, counters)
-        self.guidance = NakControl(self.path, parents, self._recovery, parameters, rng, node_id, counters)
+        self._recovery = Recovery(parameters, rng, counters, parents.response_timeout, setup.repair_table, tsi=tsi)
+        self._nak_sender = NakSender(self.state, parents, self._recovery, parameters, counters)
+        self.nak_control = NakControl(self.state, parents, self._recovery, parameters, rng, node_id, counters)
         window = UnorderedWindow if data_port in setup.unordered_ports else ReceiveWindow
         self.window = window(tsi, self._recovery, room, parameters, counters)
         self._is_unreliable = data_port in setup.unreliable_ports
         if self._is_unreliable:
             self._recovery.allow_asking(0)  # of its own timers: nothing is asked for
         self._spm_request = SpmRequest(parameters, rng, counters)
-        self._state = _State.WAITING
+        self._phase = _Phase.WAITING
         self._end_cause = CloseCause.FIN
         self._hold_until_ns = NEVER
         self._peer: Nla = setup.segment.address
@@ -78,37 +78,37 @@ class ReceiverSession(ShortReceive):
         self.begun_ns = 0  # when something of it was first heard
         self._starts_at: int | None = None  # the sqn that OPT_SYN was on
         self.feedback = Feedback(
-            self.path, parents, setup.segment, parameters, rng, counters, self._recovery.is_missing
+            self.state, parents, setup.segment, parameters, rng, counters, self._recovery.is_missing
         )
-        self._asker.more = self.feedback
+        self._nak_sender.more = self.feedback
         self.lines: RedundantLines | None = None
         if setup.lines:
             lines = (LineSetup(setup.segment, setup.parents), *setup.lines)
-            self.lines = self._asker.routes = self.feedback.routes = RedundantLines(
-                lines, self.path, self._recovery, parameters, counters
+            self.lines = self._nak_sender.routes = self.feedback.routes = RedundantLines(
+                lines, self.state, self._recovery, parameters, counters
             )
-        self._restraint: NakSelfLimit | None = None  # begins with asking
+        self._nak_self_limit: NakSelfLimit | None = None  # begins with asking
         self._late_join = LateJoiner(
-            self.window, self._asker, setup.segment, setup.local_repairers, setup.keepers, parameters
+            self.window, self._nak_sender, setup.segment, setup.local_repairers, setup.keepers, parameters
         )
 
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        if self._state is _State.CLOSED:
-            return min(self.path.heard_at_ns + self._parameters.session_expiry, self.feedback.deadline_ns)
-        heard = self.path.heard_at_ns
-        expiry = self._parameters.session_expiry if self._state is not _State.OPEN else self._parameters.peer_expiry
-        if self._state is _State.ENDING:
+        if self._phase is _Phase.CLOSED:
+            return min(self.state.heard_at_ns + self._parameters.session_expiry, self.feedback.deadline_ns)
+        heard = self.state.heard_at_ns
+        expiry = self._parameters.session_expiry if self._phase is not _Phase.OPEN else self._parameters.peer_expiry
+        if self._phase is _Phase.ENDING:
             return self.feedback.deadline_ns  # only the application can bring it on
         return min(
             self.feedback.deadline_ns if self.feedback.is_wanted else NEVER,
             self._recovery.deadline_ns,
             self._spm_request.deadline_ns,
-            self.guidance.answers.deadline_ns,
+            self.nak_control.answers.deadline_ns,
             self._hold_until_ns,
             self._late_join.deadline_ns,
-            NEVER if self._restraint is None else self._restraint.deadline_ns,
+            NEVER if self._nak_self_limit is None else self._nak_self_limit.deadline_ns,
             heard + expiry,
         )
 
@@ -127,17 +127,17 @@ class ReceiverSession(ShortReceive):
 
     def _and_ask(self, effects: Effects, now_ns: int) -> Effects:
         """Ask for what waited for room, where there is some now: while trains come in, deadlines are late."""
-        if self._recovery.has_room_at_ns > now_ns or self._state is not _State.OPEN:
+        if self._recovery.has_room_at_ns > now_ns or self._phase is not _Phase.OPEN:
             return effects
         return [*effects, *self._ask(self._setup.segment, now_ns)]
 
     def _take(self, data: Data, peer: Nla, now_ns: int) -> Effects:
-        if self._state in (_State.CLOSED, _State.ENDING):
+        if self._phase in (_Phase.CLOSED, _Phase.ENDING):
             self._counters.duplicate_packets += data.count
             return ()
-        first, trail = self.path.place(data.wire_sqn, data.wire_trail)
+        first, trail = self.state.place(data.wire_sqn, data.wire_trail)
         end = first + data.count
-        if self.path.is_jump(end - 1):
+        if self.state.is_jump(end - 1):
             self._counters.jumps_rejected += data.count
             return ()
         if not data.says_more:
@@ -148,15 +148,17 @@ class ReceiverSession(ShortReceive):
         effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
         if data.options:
             effects += self._note_start(data, first)
-        if self._state is _State.WAITING:
-            if data.type is PacketType.RDATA or (self.path.has_edges and end <= self.path.trail):
+        if self._phase is _Phase.WAITING:
+            if data.type is PacketType.RDATA or (self.state.has_edges and end <= self.state.trail):
                 # Somebody else's repair may be as old as a cache, and what the window has left is older still:
                 # starting there would ask for all since, or report it lost.
                 self._counters.foreign_packets += data.count
                 self._want_spm(peer, now_ns)
                 return effects
             effects += self._begin(first, trail, data, peer, now_ns)
-        self.path.saw(end - 1, trail)
+        self.state.saw(end - 1, trail)
+        if self._parity is not None:
+            self._parity.sent(first, end, now_ns)
         self._follow_trail(now_ns)
         if end <= self.window.next_sqn:
             self._counters.duplicate_packets += data.count
@@ -164,93 +166,94 @@ class ReceiverSession(ShortReceive):
             self._counters.duplicate_packets += (below := max(first, self.window.next_sqn)) - first
             filled = self.window.add(data.run(first).part(below, end), now_ns)
             self._count_repairs(filled, data.type, peer)
-            if filled and end <= self.path.trail:
+            if filled and end <= self.state.trail:
                 self._recovery.old_repair_ns = now_ns
-        self.window.reveal(self.path.lead + 1, now_ns)  # of which an SPM may have told before the first data came
+        self.window.reveal(self.state.lead + 1, now_ns)  # of which an SPM may have told before the first data came
         if self._parity is not None:
             self._take_rebuilt(self._parity.on_data(data, first, now_ns), peer, now_ns)
         if self.feedback.reporter is not None:
             effects += self.feedback.reporter.on_data(first, end, now_ns)
         if data.options and find(data.options, Fin) is not None:
-            self.path.fin_lead = end - 1
+            self.state.fin_lead = end - 1
         return [*effects, *self._advance()]
 
     def on_parity(self, data: Data, peer: Nla, now_ns: int) -> Effects:
         """Parity packets, ODATA or RDATA: what they make up for arrives now."""
-        first, trail = self.path.place(data.wire_sqn, data.wire_trail)
-        is_placed = self._parity is not None and self._state in (_State.OPEN, _State.SILENT)
-        if self._parity is None or not is_placed or self.path.is_jump(first + data.count - 1):
+        first, trail = self.state.place(data.wire_sqn, data.wire_trail)
+        is_placed = self._parity is not None and self._phase in (_Phase.OPEN, _Phase.SILENT)
+        if self._parity is None or not is_placed or self.state.is_jump(first + data.count - 1):
             self._counters.parity_packets_in += data.count
             self._counters.parity_packets_unused += data.count
             return ()
         effects = self._heard(peer, now_ns, answers=data.type is PacketType.RDATA)
-        self.path.saw(self.path.lead, trail)
+        self.state.saw(self.state.lead, trail)
         self._follow_trail(now_ns)
         self._take_rebuilt(self._parity.on_parity(data, first, now_ns), peer, now_ns)
         if data.options and find(data.options, Fin) is not None:
-            self.path.fin_lead = self.path.lead  # parity follows all of its group, and nothing follows this (FEC-13)
+            self.state.fin_lead = self.state.lead  # parity follows all of its group, and nothing follows this (FEC-13)
         return [*effects, *self._advance()]
 
     def _take_rebuilt(self, runs: list[Run], peer: Nla, now_ns: int) -> None:
         assert self._parity is not None
-        self.window.reveal(self.window.arrivals.end, now_ns)  # parity may have revealed more gaps than are allowed
         self.window.skip(self._parity.take_skipped())
         for run in runs:
             self._count_repairs(self.window.add(run, now_ns), PacketType.RDATA, peer)
 
     def _learn_parity(self, spm: Spm) -> None:
         """What the source offers, once (FEC-23): the group size stays for the session (FEC-02)."""
-        offer = offer_of(spm)
+        offer = offer_of(spm, self.state)
         if offer is not None:
             self.window.kept = store = RunStore()
-            parts = (self.path, self.window.arrivals, self._recovery, self._parameters, self._rng, self._counters)
-            self._parity = self._asker.parity = ParityRecovery(offer, *parts, store=store, kept=store)
+            parts = (self.state, self.window.gap_detector, self._recovery, self._parameters, self._rng, self._counters)
+            self._parity = self._nak_sender.parity = ParityRecovery(
+                offer, *parts, store=store, kept=store, regain=self.window.take_back
+            )
 
     def _note_start(self, data: Data, first: int) -> list[Effect]:
         """OPT_SYN: the stream begins here (RFC 9.6.1). Whoever was told of the session before is told now."""
         if self._starts_at is not None or find(data.options, Syn) is None:
             return []
         self._starts_at = first
-        if self._state is not _State.OPEN or self.window.arrivals.first != first:
+        if self._phase is not _Phase.OPEN or self.window.gap_detector.first != first:
             return []
-        return [Notice("session-start", f"session {tsi_text(self.path.tsi)} is heard from its start")]
+        return [Notice("session-start", f"session {tsi_text(self.state.tsi)} is heard from its start")]
 
     def on_spm(self, spm: Spm, peer: Nla, now_ns: int) -> Effects:
         """An SPM: the path, the window's edges, perhaps the end."""
         if self._end_cause is CloseCause.EXPIRED:
             return ()  # heard too late; once the application has taken what is left it is a new session
-        verdict = self.path.on_spm(spm, now_ns)
+        verdict = self.state.on_spm(spm, now_ns)
         if verdict is SpmVerdict.STALE:
             return ()
         effects = self._heard(peer, now_ns, answers=False)
         if verdict is SpmVerdict.UNREACHABLE:
-            self.guidance.on_unreachable(now_ns)
+            self.nak_control.on_unreachable(now_ns)
             return effects
         self._spm_request.heard_spm()
-        self._asker.parents.learn_path(spm.path_nla)
-        self.guidance.on_spm(spm, now_ns)
+        self._nak_sender.parents.learn_path(spm.path_nla)
+        self.nak_control.on_spm(spm, now_ns)
         if self._parity is None and spm.options:
             self._learn_parity(spm)
         self.feedback.on_spm(spm, now_ns)
-        if self._late_join.is_wanted and self._state in (_State.WAITING, _State.HOLDING):
+        if self._late_join.is_wanted and self._phase in (_Phase.WAITING, _Phase.HOLDING):
             effects += self._begin_late(peer, now_ns)
-        elif self._state is _State.WAITING and self.path.join_at is not None:
-            self.window.begin(self.path.join_at)
+        elif self._phase is _Phase.WAITING and self.state.join_at is not None:
+            self.window.begin(self.state.join_at)
             effects += self._open(peer)
-        elif self._state is _State.HOLDING:
-            if self.path.join_at is not None:
-                self.window.begin_earlier(self.path.join_at, now_ns)
+        elif self._phase is _Phase.HOLDING:
+            if self.state.join_at is not None:
+                self.window.begin_earlier(self.state.join_at, now_ns)
             effects += self._open(peer)
-        if self._state in (_State.WAITING, _State.CLOSED, _State.ENDING):
+        if self._phase in (_Phase.WAITING, _Phase.CLOSED, _Phase.ENDING):
             return effects
         if verdict is SpmVerdict.JUMPED:
-            self.window.skip_to(self.path.trail, LossCause.JUMP)
+            self.window.skip_to(self.state.trail, LossCause.JUMP)
         self._follow_trail(now_ns)
-        self.window.reveal(self.path.lead + 1, now_ns)
+        self.window.reveal(self.state.lead + 1, now_ns)
         if self._parity is not None:
             self._parity.on_spm(spm, now_ns)
             self.window.skip(self._parity.take_skipped())
-        if self.path.fin_lead is not None:
+        if self.state.fin_lead is not None:
             self._recovery.source_leaves(now_ns)
         self._follow_reset()
         return [*effects, *self._advance()]
@@ -261,7 +264,7 @@ class ReceiverSession(ShortReceive):
         One that came to us alone since its sender cannot be heard is passed on to the others of the subnet (RCV-53).
         """
         self._counters.ncf_packets_in += ncf.packets
-        if self._state is not _State.OPEN or not self.guidance.on_ncf(ncf, peer, now_ns):
+        if self._phase is not _Phase.OPEN or not self.nak_control.on_ncf(ncf, peer, now_ns):
             return ()
         effects: list[Effect] = self._heard(peer, now_ns, answers=True)
         is_ours_alone = not channel.is_group and channel.segment.peers is None
@@ -270,16 +273,16 @@ class ReceiverSession(ShortReceive):
         if ncf.parity:
             self._recovery.confirmed(self._answered(ncf), now_ns, peer)
             return effects
-        for part in self.path.parts_of(ncf):
-            spans = self.path.spans_of(part)
+        for part in self.state.parts_of(ncf):
+            spans = self.state.spans_of(part)
             effects += self._reveal_by_ncf(spans[-1][1], now_ns)
             self._recovery.confirmed(spans, now_ns, peer)
         return effects
 
     def on_nak_heard(self, nak: Nak, now_ns: int) -> None:
         """Another receiver's NAK that was multicast (RCV-35)."""
-        if self._state is _State.OPEN:
-            self._recovery.overheard(self._answered(nak) if nak.parity else self.path.spans_of(nak), now_ns)
+        if self._phase is _Phase.OPEN:
+            self._recovery.overheard(self._answered(nak) if nak.parity else self.state.spans_of(nak), now_ns)
 
     def _answered(self, nak: Nak) -> list[Span]:
         """The sqns whose recovery a parity NCF or NAK stands for."""
@@ -290,31 +293,31 @@ class ReceiverSession(ShortReceive):
         nla = offered(polr, peer)
         if nla is None or not self._parameters.honour_redirects or not is_elsewhere(nla, self._setup.segment):
             self._counters.redirects_ignored += 1
-        elif nla != self._asker.redirect:
+        elif nla != self._nak_sender.redirect:
             self._counters.redirects_taken += 1
-            self._asker.redirect, self._asker.redirect_has_parity = nla, polr.parity
+            self._nak_sender.redirect, self._nak_sender.redirect_has_parity = nla, polr.parity
 
     def on_spmr_heard(self, now_ns: int) -> None:
         """Another receiver's SPMR."""
         self._spm_request.heard_request(now_ns)
 
     def _reveal_by_ncf(self, end: int, now_ns: int) -> Effects:
-        if end <= self.window.arrivals.end or not self.path.reveals(end):
+        if end <= self.window.gap_detector.end or not self.state.reveals(end):
             return ()
         self.window.reveal(end, now_ns)
-        self.path.revealed(end)
+        self.state.revealed(end)
         return self._advance()
 
     # Beginning, going on, ending
 
     def _heard(self, peer: Nla, now_ns: int, *, answers: bool) -> list[Effect]:
-        self.path.heard_at_ns = now_ns
-        parents = self._asker.parents
+        self.state.heard_at_ns = now_ns
+        parents = self._nak_sender.parents
         (parents.answered if answers else parents.heard)(peer)
-        if self._state is not _State.SILENT:
+        if self._phase is not _Phase.SILENT:
             return []
-        self._state = _State.OPEN
-        return [Opened(self.path.tsi, self.window.next_sqn, peer, self.path.data_port, resumed=True)]
+        self._phase = _Phase.OPEN
+        return [Opened(self.state.tsi, self.window.next_sqn, peer, self.state.data_port, resumed=True)]
 
     def _begin(self, first: int, trail: int, data: Data, peer: Nla, now_ns: int) -> list[Effect]:
         """The first data packet defines where reception starts, unless OPT_JOIN does (RCV-01, RCV-03).
@@ -322,27 +325,27 @@ class ReceiverSession(ShortReceive):
         Before the first SPM nothing can be asked for, so delivery waits a moment for it: its OPT_JOIN may say
         that what came before belongs to us.
         """
-        if not self.path.has_edges:
-            self.path.begin_at(first + data.count - 1, trail)
+        if not self.state.has_edges:
+            self.state.begin_at(first + data.count - 1, trail)
         join = find(data.options, Join)
-        start = first if join is None else min(first, self.path.unwrap(join.min_sqn))
-        self.window.begin(max(start, self.path.oldest))
-        if self.path.spm is not None:
+        start = first if join is None else min(first, self.state.unwrap(join.min_sqn))
+        self.window.begin(max(start, self.state.oldest))
+        if self.state.spm is not None:
             return self._open(peer)
         self._want_spm(peer, now_ns)
-        self._state = _State.HOLDING
+        self._phase = _Phase.HOLDING
         self._hold_until_ns = now_ns + self._parameters.open_hold_ivl
         return []
 
     def _begin_late(self, peer: Nla, now_ns: int) -> Effects:
         """Hold what comes until a repairer has said what it has of what came before."""
-        if self._state is _State.WAITING:
-            if not self.path.has_edges:
+        if self._phase is _Phase.WAITING:
+            if not self.state.has_edges:
                 return ()
-            self.window.begin(self.path.lead + 1 if self.path.join_at is None else self.path.join_at)
-            self._state = _State.HOLDING
-        elif self.path.join_at is not None:
-            self.window.begin_earlier(self.path.join_at, now_ns)
+            self.window.begin(self.state.lead + 1 if self.state.join_at is None else self.state.join_at)
+            self._phase = _Phase.HOLDING
+        elif self.state.join_at is not None:
+            self.window.begin_earlier(self.state.join_at, now_ns)
         self._peer = peer
         self._late_join.begin(now_ns)
         self._hold_until_ns = self._late_join.until_ns
@@ -350,82 +353,82 @@ class ReceiverSession(ShortReceive):
 
     def on_held(self, held: HeldHistory, peer: Nla, now_ns: int) -> Effects:
         """Whoever keeps history says from where on: begin there; or that some of it is gone."""
-        if self._state in (_State.OPEN, _State.SILENT):
+        if self._phase in (_Phase.OPEN, _Phase.SILENT):
             return self._advance() if self._late_join.on_gone(held, peer) else ()
-        notices = self._late_join.on_answer(held, peer, now_ns) if self._state is _State.HOLDING else ()
+        notices = self._late_join.on_answer(held, peer, now_ns) if self._phase is _Phase.HOLDING else ()
         self._hold_until_ns = min(self._hold_until_ns, self._late_join.until_ns)
         return [*notices, *self._open(self._peer), *self._advance()] if notices else ()
 
     def _want_spm(self, peer: Nla, now_ns: int) -> None:
         """Ask for an SPM, if none has come: the group, and whoever sent the data (SPMR-01)."""
-        if self.path.spm is None:
+        if self.state.spm is None:
             self._peer = peer
             self._spm_request.want(now_ns)
 
     def _open(self, peer: Nla) -> list[Effect]:
-        self._state = _State.OPEN
+        self._phase = _Phase.OPEN
         self._hold_until_ns = NEVER
         self._counters.sessions_opened += 1
         first = self.window.next_sqn
-        return [Opened(self.path.tsi, first, peer, self.path.data_port, at_start=self._starts_at == first)]
+        return [Opened(self.state.tsi, first, peer, self.state.data_port, at_start=self._starts_at == first)]
 
     def _follow_trail(self, now_ns: int) -> None:
         """End the recovery of what the source's window has left behind (RCV-11)."""
-        trail = self.path.trail
+        trail = self.state.trail
         if trail <= self.window.next_sqn:
             return
         self.window.reveal(trail, now_ns)
-        if not self._setup.asks_below_trail and self._asker.keeper is None:
+        if not self._setup.asks_below_trail and self._nak_sender.keeper is None:
             self.window.give_up(self._recovery.give_up_before(trail), LossCause.WINDOW)
 
     def _follow_reset(self) -> None:
-        reset = self.path.reset
+        reset = self.state.reset
         if reset is None:
             return
         self._end_cause = CloseCause.RESET
-        self.path.fin_lead = self.path.lead
+        self.state.fin_lead = self.state.lead
         if reset.no_naks:
-            self.window.give_up(self._recovery.give_up_before(self.path.lead + 1), LossCause.SOURCE_GONE)
+            self.window.give_up(self._recovery.give_up_before(self.state.lead + 1), LossCause.SOURCE_GONE)
 
     def _advance(self, *, is_last: bool = False) -> list[Effect]:
-        if self._state is _State.HOLDING:
+        if self._phase is _Phase.HOLDING:
             self.window.keep_bounds()
             return []
         effects = self.window.advance(is_last=is_last)
         if self.feedback.is_wanted:
             self.feedback.reached(self.window.next_sqn - 1)
-        fin_lead = self.path.fin_lead
+        fin_lead = self.state.fin_lead
         is_finished = fin_lead is not None and self.window.next_sqn > fin_lead
-        if is_finished or (self._state is _State.ENDING and self.window.is_drained):
-            self._state = _State.CLOSED
+        if is_finished or (self._phase is _Phase.ENDING and self.window.is_drained):
+            self._phase = _Phase.CLOSED
             self.feedback.ends()
-            reset = self.path.reset if self._end_cause is CloseCause.RESET else None
+            reset = self.state.reset if self._end_cause is CloseCause.RESET else None
             error = 0 if reset is None else reset.error
-            effects.append(Closed(self.path.tsi, self.window.next_sqn, self._end_cause, error))
+            effects.append(Closed(self.state.tsi, self.window.next_sqn, self._end_cause, error))
         return effects
 
     def resume(self) -> Effects:
         """Go on delivering: the application has made room."""
-        return self._advance() if self._state in (_State.OPEN, _State.SILENT, _State.ENDING) else ()
+        return self._advance() if self._phase in (_Phase.OPEN, _Phase.SILENT, _Phase.ENDING) else ()
 
     def resync(self) -> Effects:
         """Skip what has come and was not delivered, and what is missing: go on with the newest."""
-        if self._state is not _State.OPEN:
+        if self._phase is not _Phase.OPEN:
             return ()
         self.window.skip_all(LossCause.RESYNC)
         return self._advance()
 
     def end(self, cause: CloseCause) -> Effects:
         """Give up what is missing and close once the rest is delivered."""
-        if self._state is _State.CLOSED:
+        if self._phase is _Phase.CLOSED:
             return ()
-        if self._state is _State.WAITING:
-            self._state = _State.CLOSED
+        if self._phase is _Phase.WAITING:
+            self._phase = _Phase.CLOSED
             return ()
-        opening = self._open(self._peer) if self._state is _State.HOLDING else []
-        self._state, self._end_cause = _State.ENDING, cause
+        opening = self._open(self._peer) if self._phase is _Phase.HOLDING else []
+        self._phase, self._end_cause = _Phase.ENDING, cause
         because = _LOST_WITH.get(cause, LossCause.SOURCE_GONE)
-        self.window.give_up(self._recovery.give_up_before(self.window.arrivals.end), because)
+        self.window.give_up(self._recovery.give_up_before(self.window.gap_detector.end), because)
         return [*opening, *self._advance(is_last=cause is CloseCause.EVICTED)]
 
     # Time
@@ -433,27 +436,27 @@ class ReceiverSession(ShortReceive):
     def handle_deadline(self, now_ns: int) -> Effects:
         """NAKs, giving up, SPMRs, silence."""
         effects: list[Effect] = [*self.feedback.handle_deadline(now_ns)] if self.feedback.is_wanted else []
-        if self._state in (_State.CLOSED, _State.ENDING):
+        if self._phase in (_Phase.CLOSED, _Phase.ENDING):
             return effects
-        segment, path = self._setup.segment, self.path
+        segment, state = self._setup.segment, self.state
         if self._spm_request.deadline_ns <= now_ns:
-            effects += self._spm_request.handle_deadline(path.tsi, path.data_port, segment, self._peer, now_ns)
-        if self.guidance.answers.deadline_ns <= now_ns:
-            effects += self.guidance.answers.handle_deadline(segment, now_ns)
+            effects += self._spm_request.handle_deadline(state.tsi, state.data_port, segment, self._peer, now_ns)
+        if self.nak_control.answers.deadline_ns <= now_ns:
+            effects += self.nak_control.answers.handle_deadline(segment, now_ns)
         if self._late_join.deadline_ns <= now_ns:
             effects += self._late_join.handle_deadline(now_ns)
         if self._hold_until_ns <= now_ns:
             effects += [*self._open(self._peer), *self._advance()]
         if self._recovery.deadline_ns <= now_ns:
             effects += self._ask(segment, now_ns)
-        if self._restraint is not None and self._restraint.deadline_ns <= now_ns:
-            effects += self._restraint.asked(0, path.lead, now_ns)
-        silence = now_ns - path.heard_at_ns
-        if self._state is _State.OPEN and silence >= self._parameters.peer_expiry:
-            if path.fin_lead is not None:
+        if self._nak_self_limit is not None and self._nak_self_limit.deadline_ns <= now_ns:
+            effects += self._nak_self_limit.asked(0, state.lead, now_ns)
+        silence = now_ns - state.heard_at_ns
+        if self._phase is _Phase.OPEN and silence >= self._parameters.peer_expiry:
+            if state.fin_lead is not None:
                 return [*effects, *self.end(self._end_cause)]  # no outage: it said that it would go
-            self._state = _State.SILENT
-            effects.append(Closed(self.path.tsi, self.window.next_sqn, CloseCause.SILENT))
+            self._phase = _Phase.SILENT
+            effects.append(Closed(self.state.tsi, self.window.next_sqn, CloseCause.SILENT))
         elif silence >= self._parameters.session_expiry:
             self._counters.sessions_expired += 1
             effects += self.end(CloseCause.EXPIRED)
@@ -464,13 +467,13 @@ class ReceiverSession(ShortReceive):
         if self._is_unreliable:
             self.window.give_up(self._recovery.give_up_due(now_ns), LossCause.UNREPAIRED)
             return self._advance()
-        restraint = self._restraint
-        if restraint is None and self._parameters.nagging_window_ivl:
-            name = f"session {tsi_text(self.path.tsi)}"
-            restraint = NakSelfLimit(name, self._recovery, self._parameters, self.path.lead, now_ns)
-            self._restraint = self._asker.restraint = restraint
-        naks, step = self._asker.ask(segment, now_ns)
-        has_given_up = self.window.end_asking(step, self.path.trail)
-        if restraint is not None and restraint.wants_close:
+        nak_self_limit = self._nak_self_limit
+        if nak_self_limit is None and self._parameters.nagging_window_ivl:
+            name = f"session {tsi_text(self.state.tsi)}"
+            nak_self_limit = NakSelfLimit(name, self._recovery, self._parameters, self.state.lead, now_ns)
+            self._nak_self_limit = self._nak_sender.nak_self_limit = nak_self_limit
+        naks, step = self._nak_sender.ask(segment, now_ns)
+        has_given_up = self.window.end_asking(step, self.state.trail)
+        if nak_self_limit is not None and nak_self_limit.wants_close:
             return [*naks, *self.end(CloseCause.NAGGING)]
         return [*naks, *self._advance()] if has_given_up else naks

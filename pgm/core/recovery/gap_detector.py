@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pgm.core.recovery.recovery import Recovery
+from pgm.core.structures.ranges import Span
 from pgm.wire.train import Run
 
 
@@ -38,6 +39,10 @@ class GapDetector:
             parts.append(run.part(self.end, run.end))
             self.end = run.end
         return parts, filled
+
+    def regain(self, span: Span, now_ns: int) -> None:
+        """Miss again what was skipped: it was sent after all."""
+        self._recovery.detect(max(span[0], self.first), span[1], now_ns)
 
     def reveal(self, end: int, now_ns: int) -> None:
         """Learn that everything below `end` was sent: SPM_LEAD, a trail, an NCF (RCV-30, RCV-31)."""

@@ -34,7 +34,7 @@ class NakControl:
 
     def __init__(
         self,
-        path: SessionState,
+        state: SessionState,
         parents: Parents,
         recovery: Recovery,
         parameters: Parameters,
@@ -43,7 +43,7 @@ class NakControl:
         counters: Counters,
         dlr_nla: Nla | None = None,
     ) -> None:
-        self._path = path
+        self._state = state
         self._parents = parents
         self._recovery = recovery
         self._counters = counters
@@ -80,7 +80,7 @@ class NakControl:
             return True
         about = unreachable_neighbour(ncf)
         if about is not None:
-            if about not in (self._path.path_nla, self._parents.current):
+            if about not in (self._state.path_nla, self._parents.current):
                 self._counters.strangers_unreachable += 1
                 return False
             self.on_unreachable(now_ns)
@@ -98,20 +98,20 @@ class NakControl:
         self._learn(poll.options, poll.path_nla, now_ns)
         self._settle(now_ns)
 
-    def _learn(self, options: Options, path: Nla, now_ns: int) -> None:
+    def _learn(self, options: Options, state: Nla, now_ns: int) -> None:
         told = find(options, NakBoIvl) if options else None
         if told is None:
             return
-        if told.ivl_sqn == 0 or self.answers.has_heard_begin(path, told.ivl_sqn):
+        if told.ivl_sqn == 0 or self.answers.has_heard_begin(state, told.ivl_sqn):
             self._waits_for_census = False
             self._back_off.on_interval(told)
             self._recovery.nak_bo_ivl = self._back_off.ivl_ns
-        elif path == self._path.path_nla or self._parents.is_parent(path):
+        elif state == self._state.path_nla or self._parents.is_parent(state):
             self._waits_for_census = True
 
     def _settle(self, now_ns: int) -> None:
         """Ask, or stop asking."""
-        if self._path.spm is None or self._is_unreachable or self._waits_for_census:
+        if self._state.spm is None or self._is_unreachable or self._waits_for_census:
             self._recovery.may_ask = False
         else:
             self._recovery.allow_asking(now_ns)

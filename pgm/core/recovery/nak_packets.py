@@ -22,7 +22,7 @@ _MOST_FORMS = 256  # of packets with full lists that are remembered: sessions th
 
 
 def nak_packet(
-    path: SessionState,
+    state: SessionState,
     group_nla: Nla,
     sqns: Sequence[int],
     kind: PacketType = PacketType.NAK,
@@ -32,14 +32,14 @@ def nak_packet(
     path_nla: Nla | None = None,
 ) -> bytes:
     """A NAK, NNAK or NCF for up to 63 sqns, with `options` besides the list; with `parity` each is a group and a count."""
-    source_nla, wire_sqns = path_nla or path.path_nla or group_nla, [sqn & MASK for sqn in sqns]
+    source_nla, wire_sqns = path_nla or state.path_nla or group_nla, [sqn & MASK for sqn in sqns]
     if len(sqns) > 1 and not options and not parity:
-        return encode_list(kind, path.tsi, path.data_port, source_nla, group_nla, wire_sqns)
+        return encode_list(kind, state.tsi, state.data_port, source_nla, group_nla, wire_sqns)
     more = (NakList(sqns=tuple(wire_sqns[1:])),) if len(sqns) > 1 else NO_OPTIONS
     return encode(
         Nak(
-            tsi=path.tsi,
-            data_port=path.data_port,
+            tsi=state.tsi,
+            data_port=state.data_port,
             kind=kind,
             sqn=wire_sqns[0],
             source_nla=source_nla,
@@ -75,7 +75,7 @@ class NakPacketList:
 
 
 def nak_packets(
-    path: SessionState,
+    state: SessionState,
     group_nla: Nla,
     spans: Sequence[Span],
     kind: PacketType = PacketType.NAK,
@@ -85,14 +85,14 @@ def nak_packets(
     """NAKs, NNAKs or NCFs for spans in order, full lists first, as one train where there are several."""
     if options or sum([end - first for first, end in spans]) < 2 * LIST_SQNS:
         return [
-            NakPacketList(nak_packet(path, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))
+            NakPacketList(nak_packet(state, group_nla, sqns, kind, options, path_nla=path_nla), 1, len(sqns))
             for sqns in lists_of(spans, LIST_SQNS)
         ]
     lists, rest = full_lists(spans)
-    first = _full_form(path.tsi, path.data_port, kind, path_nla or path.path_nla or group_nla, group_nla)
+    first = _full_form(state.tsi, state.data_port, kind, path_nla or state.path_nla or group_nla, group_nla)
     found = [NakPacketList(nak_rows(first, lists), len(lists), lists.size)]
     if rest:
-        found.append(NakPacketList(nak_packet(path, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
+        found.append(NakPacketList(nak_packet(state, group_nla, rest, kind, path_nla=path_nla), 1, len(rest)))
     return found
 
 

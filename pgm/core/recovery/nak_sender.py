@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pgm.core.counters import Counters
 from pgm.core.effects import Effect
-from pgm.core.parity.recovery import ParityRecovery
 from pgm.core.recovery.missing_range import MissingRange, RecoveryActions
 from pgm.core.recovery.nak_packets import OF_HISTORY, NakPacketList, nak_packet, nak_packets
 from pgm.core.recovery.nak_self_limit import NakSelfLimit
@@ -37,22 +36,32 @@ class HasNakOptions(Protocol):
         """Options besides the list."""
 
 
+class HasParityPlan(Protocol):
+    """Parity that can stand in for single repairs of a transmission group (RFC 11.5)."""
+
+    def plan(self, asking: Iterable[MissingRange]) -> tuple[list[int], list[Span]]:
+        """Return parity requests, one sqn a group as NAKs carry them, and spans of sqns to request singly."""
+
+    def packets_asked(self, sqns: Iterable[int]) -> int:
+        """Return how many packets the parity requests `sqns` ask for."""
+
+
 class NakSender:
     """Runs a session's recovery against its parents."""
 
     def __init__(
-        self, path: SessionState, parents: Parents, recovery: Recovery, parameters: Parameters, counters: Counters
+        self, state: SessionState, parents: Parents, recovery: Recovery, parameters: Parameters, counters: Counters
     ) -> None:
-        self.path = path
+        self.state = state
         self.parents = parents
         self.recovery = recovery
         self._parameters = parameters
         self._counters = counters
-        self.parity: ParityRecovery | None = None  # of a session whose source offers it
+        self.parity: HasParityPlan | None = None  # of a session whose source offers it
         self.redirect_has_parity = False
         self.more: HasNakOptions | None = None  # what NAKs carry besides
         self.routes: HasRoutes | None = None  # where parents are on several segments
-        self.restraint: NakSelfLimit | None = None  # of a receiver
+        self.nak_self_limit: NakSelfLimit | None = None  # of a receiver
         self.keeper: Nla | None = None  # the repairer that has what a late joiner begins with, ...
         self.history_end = 0  # ... which is what lies before this sqn
         self.redirect: Nla | None = None  # a repairer that offered itself: asked before the parents, until it fails
@@ -60,8 +69,8 @@ class NakSender:
     def ask(self, segment: Segment, now_ns: int) -> tuple[list[Effect], RecoveryActions]:
         """Do what the recovery's timers want; returns NAKs, and what they come from."""
         self.parents.before_asking(now_ns)
-        is_alive = now_ns - self.path.heard_at_ns < self._parameters.stall_ivl
-        step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.path.trail)
+        is_alive = now_ns - self.state.heard_at_ns < self._parameters.stall_ivl
+        step = self.recovery.handle_deadline(now_ns, may_give_up=is_alive, trail=self.state.trail)
         for asked in step.unanswered:
             if asked is not None and asked == self.redirect:
                 self.redirect = None  # one unanswered NAK is enough (RFC 9.5.4)
@@ -77,9 +86,9 @@ class NakSender:
             effects = self._naks(step.spans, segment, parent)
         else:
             effects = self._parity_naks(self.parity, step.asking, segment, parent)
-        if self.restraint is not None and effects:
-            effects += self.restraint.asked(self._counters.nak_sqns - before, self.path.lead, now_ns)
-        return [*history, *effects, *self.parents.take_change(self.path.tsi, now_ns)], step
+        if self.nak_self_limit is not None and effects:
+            effects += self.nak_self_limit.asked(self._counters.nak_sqns - before, self.state.lead, now_ns)
+        return [*history, *effects, *self.parents.take_change(self.state.tsi, now_ns)], step
 
     def home_of(self, node: Nla, home: Segment) -> Segment:
         """The segment on which somebody above is asked."""
@@ -96,7 +105,7 @@ class NakSender:
         return self._naks([(one.first, one.end) for one in old], segment, self.keeper, OF_HISTORY)
 
     def _parity_naks(
-        self, parity: ParityRecovery, asking: list[MissingRange], segment: Segment, parent: Nla | None
+        self, parity: HasParityPlan, asking: list[MissingRange], segment: Segment, parent: Nla | None
     ) -> list[Effect]:
         """NAKs for numbers of packets, and for single ones where parity cannot help. Never a repairer that offered none (DLR-33)."""
         counts, single = parity.plan(asking)
@@ -107,7 +116,7 @@ class NakSender:
         segment, path_nla = self._route(parent, segment)
         for at in range(0, len(counts), LIST_SQNS):
             part = counts[at : at + LIST_SQNS]
-            packet = nak_packet(self.path, segment.group, part, options=self._options, parity=True, path_nla=path_nla)
+            packet = nak_packet(self.state, segment.group, part, options=self._options, parity=True, path_nla=path_nla)
             naks += self._sent(NakPacketList(packet, 1, len(part)), segment, parent)
         self._counters.parity_naks += self._counters.nak_packets - before
         self._counters.nak_sqns += parity.packets_asked(counts) - len(counts)
@@ -118,7 +127,7 @@ class NakSender:
         return NO_OPTIONS if self.more is None else self.more.nak_options
 
     def _route(self, parent: Nla | None, home: Segment) -> tuple[Segment, Nla | None]:
-        return (home, self.path.path_nla) if self.routes is None else self.routes.route(parent, home)
+        return (home, self.state.path_nla) if self.routes is None else self.routes.route(parent, home)
 
     def _naks(
         self, spans: Sequence[Span], segment: Segment, parent: Nla | None, more: Options = NO_OPTIONS
@@ -127,7 +136,7 @@ class NakSender:
             return []
         segment, path_nla = self._route(parent, segment)
         options = (*more, *self._options)
-        packets = nak_packets(self.path, segment.group, spans, options=options, path_nla=path_nla)
+        packets = nak_packets(self.state, segment.group, spans, options=options, path_nla=path_nla)
         return [send for listed in packets for send in self._sent(listed, segment, parent)]
 
     def _sent(self, listed: NakPacketList, segment: Segment, parent: Nla | None) -> list[Effect]:

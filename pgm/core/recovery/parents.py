@@ -20,17 +20,17 @@ _TOLD_AT_ONCE = 2  # notices in notice_ivl: there and back
 
 
 class Parents:
-    """The parents of one node for one session. `patience` is for the NCF of the current one."""
+    """The parents of one node for one session. `response_timeout` is for the NCF of the current one."""
 
     def __init__(
         self, configured: Sequence[Nla], parameters: Parameters, counters: Counters, confirm_ivl: int | None = None
     ) -> None:
         floor = parameters.nak_rpt_ivl if confirm_ivl is None else confirm_ivl
-        self.patience = ResponseTimeout(floor, max(floor, parameters.nak_max_ivl))
+        self.response_timeout = ResponseTimeout(floor, max(floor, parameters.nak_max_ivl))
         self._configured = tuple(configured)
         self._parameters = parameters
         self._counters = counters
-        self._path: Nla | None = None
+        self._state: Nla | None = None
         self._index = 0
         self._unanswered = 0
         self._retry_at_ns = 0
@@ -56,9 +56,9 @@ class Parents:
 
     def learn_path(self, path_nla: Nla) -> None:
         """Take SPM_PATH as the last resort; a mismatch with the topology is counted."""
-        if path_nla == self._path:
+        if path_nla == self._state:
             return
-        self._path = path_nla
+        self._state = path_nla
         if self._configured and path_nla not in self._configured:
             self._counters.path_mismatches += 1
         current = self.current
@@ -128,5 +128,5 @@ class Parents:
         self._changes += 1
         self._index = index
         self._unanswered = 0
-        self.patience.start_anew()
+        self.response_timeout.start_anew()
         self._counters.parent_changes += 1

@@ -55,14 +55,14 @@ class Recovery:
             max(parameters.nak_rdata_ivl, parameters.nak_max_ivl),
             min(parameters.nak_rdata_ivl, parameters.nak_rdata_min_ivl),
         )
-        self._is_pressed = False  # for time: the source is leaving
+        self._source_is_closing = False  # for time: the source is leaving
         self.missing: TimedRanges[MissingRange] = TimedRanges()
         self._at_once = OutstandingLimit(parameters, counters)
         self._outstanding = 0  # sqns in WAIT_NCF and WAIT_DATA
-        self.kept_before = 0  # what lies before this sqn a repairer has said to keep
+        self.cached_below_sqn = 0  # what lies before this sqn a repairer has said to keep
         self.old_repair_ns = 0  # when something missing below the trail last arrived
         self._leaves_at_ns = -NEVER  # when the back-off of the gaps found last is over
-        self._look_at_ns = NEVER  # when to look for room for what is parked; NEVER when nothing is
+        self._admit_at_ns = NEVER  # when to look for room for what is parked; NEVER when nothing is
         self.may_ask = False
         self.budget: TokenBucket | None = (
             None  # sqns that may be asked for in a time, of a receiver that restrains itself
@@ -73,12 +73,12 @@ class Recovery:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        return min(self.missing.next_deadline_ns, self._look_at_ns) if self.may_ask else NEVER
+        return min(self.missing.next_deadline_ns, self._admit_at_ns) if self.may_ask else NEVER
 
     @property
     def has_room_at_ns(self) -> int:
         """When what is parked is looked at; now where answers have made room."""
-        return self._look_at_ns if self.may_ask else NEVER
+        return self._admit_at_ns if self.may_ask else NEVER
 
     def allow_asking(self, now_ns: int) -> None:
         """The path is known. What waited for it backs off anew, so that not everybody asks at the same instant."""
@@ -92,11 +92,11 @@ class Recovery:
 
     def source_leaves(self, now_ns: int) -> None:
         """The source serves as long as somebody asks: from now on every wait is as short as the parameters say (RFC 9.7.2)."""
-        if self._is_pressed:
+        if self._source_is_closing:
             return
-        self._is_pressed = True
-        for patience in (self.ncf_patience, self.data_patience):
-            patience.ceiling_ns = patience.floor_ns
+        self._source_is_closing = True
+        for response_timeout in (self.ncf_patience, self.data_patience):
+            response_timeout.ceiling_ns = response_timeout.floor_ns
         for found in self.missing:
             promised = found.state is RepairState.WAIT_DATA
             at_ns = now_ns + (self.data_patience if promised else self.ncf_patience).ivl_ns
@@ -131,7 +131,7 @@ class Recovery:
             if self._counters.watch is not None:
                 self._counters.watch.missing(self._tsi, low, high, now_ns)
 
-    def detect_behind(self, spans: Sequence[Span], now_ns: int) -> None:
+    def detect_new(self, spans: Sequence[Span], now_ns: int) -> None:
         """The same for gaps that lie in order behind all that is missing, while nobody watches."""
         if not spans:
             return
@@ -147,7 +147,7 @@ class Recovery:
             self._leaves_at_ns = begins_ns + self._nak_rb_ivl()
         return self._leaves_at_ns
 
-    def hurry(self, first: int, end: int, now_ns: int, *, is_relied_on: bool = False) -> None:
+    def expedite(self, first: int, end: int, now_ns: int, *, is_relied_on: bool = False) -> None:
         """Ask for what is still backing off as soon as it cannot merely be out of order.
 
         `is_relied_on`: the parent itself asks us. What it promised on the segment it expects from us, so its
@@ -162,7 +162,7 @@ class Recovery:
             if found.state is RepairState.BACK_OFF and at_ns < found.deadline_ns:
                 self.missing.arm(found, at_ns)
 
-    def settle(self, first: int, end: int, now_ns: int) -> None:
+    def restart_back_off(self, first: int, end: int, now_ns: int) -> None:
         """Nothing can bring these of itself any more: what backs off does so from now on."""
         if not self.missing or len(self.missing) + 2 > self._parameters.rxw_gaps:
             return
@@ -248,8 +248,8 @@ class Recovery:
                 self.data_patience.answered(now_ns - promised_ns, is_repeated=data_retries > 0, times=len(some))
         if now_ns is not None and not was_measured and self.data_patience.is_measured:
             self._hasten(now_ns)
-        if now_ns is not None and now_ns < self._look_at_ns < NEVER and self._has_worthwhile_room:
-            self._look_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
+        if now_ns is not None and now_ns < self._admit_at_ns < NEVER and self._has_worthwhile_room:
+            self._admit_at_ns = now_ns  # answers are the clock: what is parked need not wait for a timer
         return [(one.first, one.end) for one in found]
 
     def _hasten(self, now_ns: int) -> None:
@@ -288,11 +288,13 @@ class Recovery:
         if due and due[0].first < trail:
             due = self._in_order(due, trail)
         ready = [found for found in due if found.state is RepairState.BACK_OFF]
-        waiting, in_vain = self._timed_out(due, step, now_ns, may_give_up, trail) if len(ready) < len(due) else ([], [])
+        waiting, timed_out = (
+            self._timed_out(due, step, now_ns, may_give_up, trail) if len(ready) < len(due) else ([], [])
+        )
         step.asking = self._admitted(ready, step, now_ns, trail)
         self._step(step.asking, RepairEvent.TIMER, now_ns)
-        for patience in in_vain:
-            patience.in_vain(now_ns)
+        for response_timeout in timed_out:
+            response_timeout.timed_out(now_ns)
         if waiting:
             self._join(waiting)
         step.asking = self._join(step.asking)
@@ -314,11 +316,11 @@ class Recovery:
             if is_unanswered and found.asked not in step.unanswered:
                 step.unanswered.append(found.asked)  # once: one NAK may have listed many ranges
             found.asked = None
-            patience = self.ncf_patience if found.state is RepairState.WAIT_NCF else self.data_patience
-            late.append(patience)
+            response_timeout = self.ncf_patience if found.state is RepairState.WAIT_NCF else self.data_patience
+            late.append(response_timeout)
             if self._counters.watch is not None:
                 self._counters.watch.timed_out(self._tsi, found, now_ns)
-            self._step((found,), RepairEvent.TIMER, now_ns, back_off, patience if may_give_up else None)
+            self._step((found,), RepairEvent.TIMER, now_ns, back_off, response_timeout if may_give_up else None)
             if may_give_up and (self._is_exhausted(found) or self._is_beyond_caches(found, trail, now_ns)):
                 self.missing.remove(found)
                 self._settle(found)
@@ -359,24 +361,24 @@ class Recovery:
         """
         if self.budget is not None:
             self._affordable = self.budget.available(now_ns)
-        if self._look_at_ns != NEVER:
-            if now_ns < self._look_at_ns and not self._has_worthwhile_room:
+        if self._admit_at_ns != NEVER:
+            if now_ns < self._admit_at_ns and not self._has_worthwhile_room:
                 return []  # what is ready now is behind them
             self._at_once.begin_wave()  # before it is found out how much there is room for
             ready = self._in_order(self._parked(trail), trail)
         elif ready:
             self._at_once.begin_wave()
-        self._look_at_ns = NEVER
+        self._admit_at_ns = NEVER
         admitted: list[MissingRange] = []
         room, taken = self._room, 0
         if sum([found.end - found.first for found in ready]) <= room:
             admitted, ready = ready, []
         for found in ready:
             if room < self._at_once.worthwhile(found.count, self.budget):
-                self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                self._admit_at_ns = now_ns + self._parameters.nak_rpt_ivl
                 break
             if found.count > room:
-                self._look_at_ns = now_ns + self._parameters.nak_rpt_ivl
+                self._admit_at_ns = now_ns + self._parameters.nak_rpt_ivl
                 if self._is_full and not admitted and not self._outstanding:
                     admitted = self._instead_of_part(found, room, step, now_ns)
                 if self._is_full:
@@ -471,10 +473,10 @@ class Recovery:
             if vain is not None and row.counts is not None:
                 for found in some:
                     if row.counts is Retries.NCF:
-                        found.ncf_retries += vain.tries
+                        found.ncf_retries += vain.retries
                     else:
-                        found.data_retries += vain.tries
-                        found.data_waits += vain.worth
+                        found.data_retries += vain.retries
+                        found.data_waits += vain.retries_worth
             self.missing.arm_each(some, now_ns + self._interval(row.restarts, back_off))
 
     def _interval(self, name: Interval, back_off: int) -> int:
@@ -493,7 +495,7 @@ class Recovery:
 
         All retries for every nak_max_outstanding sqns in turn would hold up delivery for minutes when no cache has them.
         """
-        if found.first < self.kept_before:
+        if found.first < self.cached_below_sqn:
             return False
         if found.end > trail or found.ncf_retries + found.data_waits < _OLD_TRIES:
             return False

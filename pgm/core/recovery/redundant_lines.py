@@ -77,14 +77,14 @@ class RedundantLines:
     def __init__(
         self,
         setups: Sequence[LineSetup],
-        path: SessionState,
+        state: SessionState,
         recovery: Recovery,
         parameters: Parameters,
         counters: Counters,
     ) -> None:
         self._lines = [_Line(setup) for setup in setups]
         self._by_index = {line.setup.segment.index: line for line in self._lines}
-        self._path = path
+        self._state = state
         self._recovery = recovery
         self._counters = counters
         self._hold_ivl = max(parameters.ab_hold_ivl, parameters.reorder_ivl)
@@ -113,7 +113,7 @@ class RedundantLines:
         """The segment on which to ask a parent, and the path address that it knows the session by."""
         line = next((one for one in self._lines if parent in (*one.setup.parents, *one.setup.repairers)), None)
         line = line or next((one for one in self._lines if parent == one.path_nla), None)
-        return (home, self._path.path_nla) if line is None else (line.setup.segment, line.path_nla)
+        return (home, self._state.path_nla) if line is None else (line.setup.segment, line.path_nla)
 
     def on_data(self, data: Data, channel: Channel, take: Callable[[], Effects], now_ns: int) -> Effects:
         """Data of one line, which `take` hands to the session."""
@@ -125,9 +125,9 @@ class RedundantLines:
             return effects
         counters.twin_packets += counters.duplicate_packets - duplicates
         counters.duplicate_packets = duplicates
-        first, _ = self._path.place(data.wire_sqn, data.wire_trail)
+        first, _ = self._state.place(data.wire_sqn, data.wire_trail)
         end = first + data.count
-        if self._path.is_jump(end - 1):
+        if self._state.is_jump(end - 1):
             return effects
         if line.first < 0:
             line.first = first
@@ -150,7 +150,7 @@ class RedundantLines:
         if line is None:
             return
         line.path_nla = spm.path_nla
-        lead = self._path.unwrap(spm.lead)
+        lead = self._state.unwrap(spm.lead)
         if line.first >= 0 and line.end <= lead < self._lead:
             line.end = lead + 1
             self._passed(line, line.end, now_ns)
@@ -177,7 +177,7 @@ class RedundantLines:
         line.stands_since_ns = NEVER if line.end == self._lead else now_ns
         watch = self._counters.watch
         if watch is not None:
-            watch.line_came(self._path.tsi, line.setup.segment.name, line.end, line.lost, line.behind_ns, now_ns)
+            watch.line_came(self._state.tsi, line.setup.segment.name, line.end, line.lost, line.behind_ns, now_ns)
         if self._recovery.missing:
             self._settle(now_ns)
 
@@ -188,5 +188,5 @@ class RedundantLines:
         """What every line has passed and none has brought is missing: back off from now on."""
         passed = min((line.end for line in self._lines if not self._is_down(line, now_ns)), default=0)
         if passed > self._settled:
-            self._recovery.settle(self._settled, passed, now_ns)
+            self._recovery.restart_back_off(self._settled, passed, now_ns)
             self._settled = passed

@@ -47,14 +47,14 @@ class ResponseTimeout:
         return max(self.least_ns, measured) if self._mean_ns else self.floor_ns
 
     @property
-    def tries(self) -> int:
+    def retries(self) -> int:
         """How many waits at the floor one wait is worth now: retries are counted so, and giving up comes no later."""
         return max(1, self.ivl_ns // self.floor_ns)
 
     @property
-    def worth(self) -> float:
+    def retries_worth(self) -> float:
         """The same for a wait that may be shorter than the floor, and is worth a part of one then."""
-        return min(1.0, self.ivl_ns / self.floor_ns) * self.tries
+        return min(1.0, self.ivl_ns / self.floor_ns) * self.retries
 
     def answered(self, took_ns: int, *, is_repeated: bool = False, times: int = 1) -> None:
         """Note how long the answer took, counted from the first time that it was asked for, or so many that took as long."""
@@ -72,7 +72,7 @@ class ResponseTimeout:
         if not is_repeated:
             self._factor = 1
 
-    def in_vain(self, now_ns: int) -> None:
+    def timed_out(self, now_ns: int) -> None:
         """Note a wait without an answer; those that end together, or began before the last doubling, count once."""
         if now_ns < self._grown_until_ns:
             return

@@ -24,10 +24,10 @@ Key = tuple[int, Nla, bool, bytes]  # of a NAK: segment, addressee or "", whethe
 class NcfSender:
     """The NCFs of one session at a parent."""
 
-    def __init__(self, parameters: Parameters, counters: Counters, brakes: NakLimits) -> None:
+    def __init__(self, parameters: Parameters, counters: Counters, nak_limits: NakLimits) -> None:
         self._parameters = parameters
         self._counters = counters
-        self._brakes = brakes
+        self._nak_limits = nak_limits
         self._recent: OrderedDict[Key, int] = OrderedDict()  # when each was sent last
         self._again: dict[Key, tuple[int, Send]] = {}  # of these: a damped NCF that is still to go, and when
         self._waiting: list[tuple[int, Key]] = []  # a heap of those, and of some that have gone otherwise
@@ -76,7 +76,7 @@ class NcfSender:
         if options or not are_new or len(set(keys)) != len(keys) or len(keys) > _MOST_RECENT:
             singles = (self.confirm(one, segment, now_ns, to, options) for one in naks.singles())
             return [ncf for ncfs in singles for ncf in ncfs]
-        if not self._brakes.admit_ncf(now_ns, len(keys)):
+        if not self._nak_limits.admit_ncf(now_ns, len(keys)):
             return ()
         self._counters.ncf_packets += len(keys)
         if known:
@@ -92,7 +92,7 @@ class NcfSender:
 
     def _send(self, key: Key, ncf: Send, now_ns: int) -> list[Send]:
         """Let an NCF go and remember it; what was put off and would be forgotten for it goes too."""
-        if not self._brakes.admit_ncf(now_ns):
+        if not self._nak_limits.admit_ncf(now_ns):
             return []
         self._counters.ncf_packets += 1
         if key in self._recent:
@@ -106,7 +106,7 @@ class NcfSender:
         while len(self._recent) > _MOST_RECENT:
             key, _ = self._recent.popitem(last=False)
             again = self._again.pop(key, None)
-            if again is not None and self._brakes.admit_ncf(now_ns):
+            if again is not None and self._nak_limits.admit_ncf(now_ns):
                 self._counters.ncf_packets += 1
                 sends.append(again[1])
         return sends

@@ -24,7 +24,7 @@ class _Repaired(SqnRange):
 
 
 class RecentRepairs:
-    """The memory of one responder, of `lasts_ns`. Whoever asks calls `fade` first."""
+    """The memory of one responder, of `lasts_ns`. Whoever asks calls `expire` first."""
 
     def __init__(self, lasts_ns: int) -> None:
         self._lasts_ns = lasts_ns
@@ -36,7 +36,7 @@ class RecentRepairs:
         """Ranges and lists that are remembered."""
         return len(self._table) + len(self._lists)
 
-    def fade(self, now_ns: int) -> None:
+    def expire(self, now_ns: int) -> None:
         """Forget what has been remembered long enough."""
         lists, fading = self._lists, self._fading
         while lists and lists[0][0] <= now_ns:
@@ -49,7 +49,7 @@ class RecentRepairs:
 
     def note(self, spans: Sequence[Span], now_ns: int) -> None:
         """Spans in order were repaired."""
-        self.fade(now_ns)  # here too: most repairs are heard, and no NAK may ever come
+        self.expire(now_ns)  # here too: most repairs are heard, and no NAK may ever come
         if self._lists:
             self._tabulate()
         self._note(spans, now_ns + self._lasts_ns)

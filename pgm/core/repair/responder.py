@@ -68,7 +68,7 @@ class Responder:
         )  # owed to who asks for more than its share: others' come first
         self._in_a_row = 0  # trains of others since the last one for these
         self._shares = FairShare(parameters, counters)
-        self._served = RecentRepairs(parameters.rdata_ignore_ivl)
+        self._recent_repairs = RecentRepairs(parameters.rdata_ignore_ivl)
         self._due_ns = NEVER
         self._stride = 0  # of the packets that were asked for last
 
@@ -94,7 +94,7 @@ class Responder:
         The hold collects what fills a train. By default it is `rdata_hold_ivl`, and none for what is a train by itself.
         What an `asker` wants beyond its share waits for others' repairs, though not for all of them.
         """
-        self._served.fade(now_ns)
+        self._recent_repairs.expire(now_ns)
         if not spans:
             return []
         sqns = sum([end - first for first, end in spans])
@@ -106,14 +106,14 @@ class Responder:
         self, lists: Sequence[Sequence[int]], most_octets: int, rdata_of: RdataOf, now_ns: int, asker: Nla
     ) -> Send | None:
         """RDATA for all sqns of one list or more, in order, where they are alike, nothing else is owed, and no more than `most_octets`; else `request` for each list."""
-        self._served.fade(now_ns)
+        self._recent_repairs.expire(now_ns)
         are_beyond = [self._is_beyond(len(sqns), asker, now_ns) for sqns in lists]
         all_sqns = lists[0] if len(lists) == 1 else sorted(set(itertools.chain.from_iterable(lists)))
         stride = self._store.stride_of(all_sqns[0], all_sqns[-1] + 1)
         may_go = self._due_ns == NEVER and 0 < stride * len(all_sqns) <= most_octets
-        if may_go and True not in are_beyond and not self._served.has_any(all_sqns):
+        if may_go and True not in are_beyond and not self._recent_repairs.has_any(all_sqns):
             self._stride = stride
-            self._served.note_list(all_sqns, now_ns)
+            self._recent_repairs.note_list(all_sqns, now_ns)
             return self._sent(rdata_of(all_sqns, stride))
         for sqns, is_beyond in zip(lists, are_beyond, strict=True):
             spans = spans_of(sqns)
@@ -152,7 +152,7 @@ class Responder:
 
     def _owe_apart(self, spans: Sequence[Span], due_ns: int) -> bool:
         """Owe repairs of spans in order if none of them is owed or was met lately; says whether none was."""
-        if self._late.sqns or self._served.overlaps_any(spans):
+        if self._late.sqns or self._recent_repairs.overlaps_any(spans):
             return False
         if not self._pending.add_each_apart([PendingRepair(first, end, due_ns) for first, end in spans]):
             return False
@@ -163,12 +163,12 @@ class Responder:
         if self._late.sqns:
             for owed in self._late.discard(first, end):  # somebody else wants it too
                 self._pending.add(owed)
-        if not self._served.overlaps(first, end) and self._pending.add_apart(PendingRepair(first, end, due_ns)):
+        if not self._recent_repairs.overlaps(first, end) and self._pending.add_apart(PendingRepair(first, end, due_ns)):
             if due_ns < self._due_ns:
                 self._due_ns = due_ns
             return
         fresh = 0
-        for low, high in self._served.uncovered(first, end):
+        for low, high in self._recent_repairs.uncovered(first, end):
             fresh += high - low
             for owed in self._pending.within(low, high):
                 owed.due_ns = min(owed.due_ns, due_ns)
@@ -179,20 +179,20 @@ class Responder:
         self._counters.repairs_ignored += end - first - fresh
 
     def _owe_late(self, first: int, end: int, due_ns: int) -> None:
-        is_asked = self._served.overlaps(first, end) or self._pending.overlaps(first, end)
+        is_asked = self._recent_repairs.overlaps(first, end) or self._pending.overlaps(first, end)
         if not is_asked and self._late.add_apart(PendingRepair(first, end, due_ns)):
             self._due_ns = min(self._due_ns, due_ns)
             return
         fresh = [
             span
-            for low, high in self._served.uncovered(first, end)
+            for low, high in self._recent_repairs.uncovered(first, end)
             for lower, higher in self._pending.uncovered(low, high)
             for span in self._late.uncovered(lower, higher)
         ]
         for low, high in fresh:
             self._late.add(PendingRepair(low, high, due_ns))
             self._due_ns = min(self._due_ns, due_ns)
-        unserved = sum(high - low for low, high in self._served.uncovered(first, end))
+        unserved = sum(high - low for low, high in self._recent_repairs.uncovered(first, end))
         self._counters.repairs_ignored += end - first - unserved
 
     def heard_repair(self, first: int, end: int, now_ns: int) -> None:
@@ -201,7 +201,7 @@ class Responder:
             cancelled = self._pending.discard(first, end) + self._late.discard(first, end)
             self._counters.repairs_cancelled += sum(one.count for one in cancelled)
             self._rearm(now_ns)
-        self._served.note([(first, end)], now_ns)
+        self._recent_repairs.note([(first, end)], now_ns)
 
     def next_train(
         self, most_octets: int, trail: int, now_ns: int, most_packets: int = MAX_CONVOY_PACKETS
@@ -214,16 +214,16 @@ class Responder:
             self._rearm(now_ns)
             rows = as_rdata(self._store.copy_of(spans, stride), trail)
             if len(rows) == len(spans):
-                self._served.note_scattered(spans, now_ns)
+                self._recent_repairs.note_scattered(spans, now_ns)
             else:
-                self._served.note(spans, now_ns)
+                self._recent_repairs.note(spans, now_ns)
             return self._sent(rows)
         parts, has_changed = self._collect(table, most_octets, most_packets, now_ns)
         if has_changed:
             self._rearm(now_ns)
         if not parts:
             return None
-        self._served.note([(part.first, part.first + part.count) for part in parts], now_ns)
+        self._recent_repairs.note([(part.first, part.first + part.count) for part in parts], now_ns)
         return self._sent(build_rdata(parts, trail))
 
     def _sent(self, whole: Octets) -> Send:
@@ -305,7 +305,7 @@ class Responder:
         table.discard_each(over)
         return parts, bool(over)
 
-    def hurry(self, now_ns: int) -> None:
+    def expedite(self, now_ns: int) -> None:
         """Something else leaves now: what is due within a step of a driver's timer goes along with it."""
         for one in itertools.chain(self._pending.reaching(), self._late.reaching()):
             if one.due_ns <= now_ns + TIMER_STEP_NS:

@@ -14,7 +14,7 @@ from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Spm
 from pgm.wire.formats import NO_WINDOW_LEAD, NO_WINDOW_TRAIL, Nla, Tsi
 from pgm.wire.naks import Naks
-from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, Rst, find
+from pgm.wire.options import Epoch, Fin, Join, NbrUnreach, ParityPrm, Rst, find
 from pgm.wire.sequence_numbers import HALF, SPACE, is_newer, unwrap, wrap
 
 _MOST_UPPER = 1 << 30  # a quarter of what there is: behind it sqns still fit 64 bits with a sign, as arrays have them
@@ -39,6 +39,8 @@ class SessionState:
         self._counters = counters
         self.spm: Spm | None = None  # the last one taken
         self.path_nla: Nla | None = None
+        self.group_size = 0  # of the parity that the first SPM offered; 0 for none
+        self.keeps_group_size = True  # whether the last SPM taken offers the same
         self.trail = 0
         self.lead = -1
         self._told_lead = -1  # the newest that data or an SPM told of; an NCF may have moved `lead` further
@@ -137,6 +139,7 @@ class SessionState:
             self._counters.spm_sqns_followed += 1
         self._behind = None
         self._counters.spm_packets_in += 1
+        self._note_group_size(spm)
         self.spm = spm
         self.path_nla = spm.path_nla
         if not _has_window(spm):
@@ -149,6 +152,18 @@ class SessionState:
             self.fin_lead = max(unwrap(spm.lead, self.lead), self.lead)
         self.reset = find(spm.options, Rst)
         return verdict
+
+    def _note_group_size(self, spm: Spm) -> None:
+        """The group size is constant for the session (FEC-02), so the first SPM settles it, and one that differs is in doubt."""
+        offer = find(spm.options, ParityPrm) if spm.options else None
+        size = 0 if offer is None else offer.tgsize
+        if self.spm is None:
+            self.group_size = size
+        self.keeps_group_size = size == self.group_size
+
+    def was_told_of(self, first: int, end: int) -> bool:
+        """Whether the newest sqn that data or an SPM told of is one of `first` to `end - 1`."""
+        return first <= self._told_lead < end
 
     def _goes_on_behind(self, spm_sqn: int) -> bool:
         """Whether so many SPMs out of sequence have come in order, and none in sequence, that the newest was not the source's.

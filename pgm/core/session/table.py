@@ -17,7 +17,7 @@ from pgm.wire.formats import Tsi
 class HasState(Protocol):
     """What the table needs of a session."""
 
-    path: SessionState
+    state: SessionState
 
     @property
     def is_over(self) -> bool:
@@ -64,7 +64,7 @@ class SessionTable(Generic[S]):
         """All sessions, or these, each when it has its turn."""
         for session in tuple(self._by_tsi.values()) if sessions is None else sessions:
             if session is not self.turn:
-                self._give_turn(session.path.tsi, session)
+                self._give_turn(session.state.tsi, session)
             yield session
 
     def status(self, now_ns: int) -> list[SessionStatus]:
@@ -74,17 +74,17 @@ class SessionTable(Generic[S]):
             for tsi, session in self._by_tsi.items()
         ]
 
-    def path_of(self, tsi: Tsi) -> SessionState | None:
+    def state_of(self, tsi: Tsi) -> SessionState | None:
         """What is known of the session of a TSI."""
         session = self._by_tsi.get(tsi)
-        return None if session is None else session.path
+        return None if session is None else session.state
 
     def add(self, tsi: Tsi, session: S) -> S | None:
         """Take a session in; returns the one that had to go for it."""
         evicted = None
         if len(self._by_tsi) >= self._limit:
             tsi_out, evicted = min(
-                self._by_tsi.items(), key=lambda item: (not item[1].is_over, item[1].path.heard_at_ns, item[0])
+                self._by_tsi.items(), key=lambda item: (not item[1].is_over, item[1].state.heard_at_ns, item[0])
             )
             del self._by_tsi[tsi_out]
             self._forget(tsi_out)

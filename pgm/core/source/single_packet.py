@@ -22,7 +22,7 @@ class ShortSend:
     ) -> None:
         self._window = window
         self._pacer = pacer
-        self._yielding = yielding
+        self._adaptive_rate = yielding
         self._schedule = schedule
         self._counters = counters
         self._elapsed_ns = window.strategy.elapsed_ns
@@ -42,6 +42,6 @@ class ShortSend:
         ready_at_ns = self._pacer.packet_sent(octets, now_ns)
         counters.odata_packets += 1
         counters.odata_octets += octets
-        self._yielding.sent(1, octets)
+        self._adaptive_rate.sent(1, octets)
         self._schedule.data_sent(now_ns, self._elapsed_ns(now_ns))
         self.next_at_ns = ready_at_ns if has_room else NEVER

@@ -20,9 +20,9 @@ from pgm.core.repair.ncf_sender import NcfSender
 from pgm.core.repair.responder import TIMER_STEP_NS, Responder
 from pgm.core.segment import Channel, Segment
 from pgm.core.session.counts import counts_of
-from pgm.core.short_answer import ShortAnswer
 from pgm.core.source.closing import ClosingTimer
 from pgm.core.source.feeder import MessageBatcher
+from pgm.core.source.nak_answer import ShortAnswer
 from pgm.core.source.setup import SourceSetup
 from pgm.core.source.single_packet import ShortSend
 from pgm.core.source.spm_schedule import SpmSchedule
@@ -62,17 +62,17 @@ class SourceCore:
             if parameters.fec_group
             else None
         )
-        self._brakes = NakLimits(parameters, self.counters, setup.tsi)
-        self._confirmer = NcfSender(parameters, self.counters, self._brakes)
+        self._nak_limits = NakLimits(parameters, self.counters, setup.tsi)
+        self._ncf_sender = NcfSender(parameters, self.counters, self._nak_limits)
         self._responder = Responder(self.window, setup.segment, parameters, self.counters)
         self.window.owes = self._responder.owes
         self._pacer = Pacer(parameters)
-        self._yielding = AdaptiveRate(parameters)
+        self._adaptive_rate = AdaptiveRate(parameters)
         self._schedule = SpmSchedule(parameters, now_ns)
-        self._short = ShortSend(self.window, self._pacer, self._yielding, self._schedule, self.counters)
-        self.quiet_until_ns = 0  # nothing is due before this while `send_alone` alone is called
+        self._short = ShortSend(self.window, self._pacer, self._adaptive_rate, self._schedule, self.counters)
+        self.next_event_ns = 0  # nothing is due before this while `send_alone` alone is called
         # Nothing is due before this but SPMs, data, repairs and what the feeder has, until a NAK comes; 0: look again.
-        self._others_due_ns = 0
+        self._cached_deadline_ns = 0
         self._children = Children(
             setup.tsi,
             setup.data_port,
@@ -97,7 +97,7 @@ class SourceCore:
         self._spm_sqn = 0
         self._is_closing = False
         self._reset: Rst | None = None
-        self._leaving = ClosingTimer(self.window, parameters, now_ns)
+        self._closing_timer = ClosingTimer(self.window, parameters, now_ns)
         self._short_answer = self._short_answer_or_none()
         self._started_ns = now_ns
         self._is_blocked_until_ns = 0  # a full window has no room before this
@@ -107,8 +107,8 @@ class SourceCore:
         may_hold = self._parameters.rdata_hold_ivl > TIMER_STEP_NS  # repairs, though data leave
         if may_hold or not (self._is_plain and self._children.is_silent):
             return None
-        sending = self.window, self._pacer, self._yielding, self._schedule
-        return ShortAnswer(self.setup, *sending, self._brakes, self._confirmer, self._responder, self.counters)
+        sending = self.window, self._pacer, self._adaptive_rate, self._schedule
+        return ShortAnswer(self.setup, *sending, self._nak_limits, self._ncf_sender, self._responder, self.counters)
 
     # The application
 
@@ -125,19 +125,19 @@ class SourceCore:
     @property
     def rate_set(self) -> int:
         """Octets a second that it was allowed: txw_max_rte, or what `set_rate` said since."""
-        return self._yielding.most
+        return self._adaptive_rate.most
 
     def set_rate(self, rate: int, now_ns: int) -> None:
         """Send at this rate from now on, repairs and all; the window and whoever listens were made for txw_max_rte at most."""
         self._pacer.set_rate(rate, now_ns)
-        self._yielding.limit_to(rate)
-        self._pacer.go_at(self._yielding.rate)
-        self._stir()
+        self._adaptive_rate.limit_to(rate)
+        self._pacer.go_at(self._adaptive_rate.rate)
+        self._invalidate_deadline()
 
     def release(self, child: Nla, now_ns: int) -> int:
         """Give a child that asks all the time its normal budget back; says in how many sessions it had a small one."""
-        self._stir()
-        return int(self._brakes.release(child, now_ns))
+        self._invalidate_deadline()
+        return int(self._nak_limits.release(child, now_ns))
 
     @property
     def room_octets(self) -> int:
@@ -155,19 +155,19 @@ class SourceCore:
         None, and nothing was taken, where something comes before it or it needs more than a plain packet; then `submit`
         and `handle_deadline`, which do the same in many more calls, are the way.
         """
-        if self._short.next_at_ns <= now_ns < self.quiet_until_ns:
+        if self._short.next_at_ns <= now_ns < self.next_event_ns:
             packet = self.window.number_alone(payload)
             if packet is not None:
                 return packet
-        due_ns = min(self._schedule.deadline_ns, self._confirmer.deadline_ns, self._responder.deadline_ns)
+        due_ns = min(self._schedule.deadline_ns, self._ncf_sender.deadline_ns, self._responder.deadline_ns)
         is_open = self._is_blocked_until_ns <= now_ns < due_ns and not self._is_closing
         return self._short.first(payload, now_ns) if is_open and self._is_plain and self.feeder is None else None
 
     def sent_alone(self, packet: bytes, now_ns: int) -> None:
         """Note what `send_alone` gave: the packet is on its way while this is done."""
         self._short.sent(packet, now_ns)
-        if now_ns >= self.quiet_until_ns and not self._schedule.is_data_driven:
-            self.quiet_until_ns = min(self.deadline_ns, self._responder.deadline_ns)
+        if now_ns >= self.next_event_ns and not self._schedule.is_data_driven:
+            self.next_event_ns = min(self.deadline_ns, self._responder.deadline_ns)
 
     def submit_rows(self, payloads: Octets | PayloadRows) -> None:
         """Take messages of equal size, a (count, size) array, or rows yet to be written."""
@@ -177,19 +177,19 @@ class SourceCore:
     def _begin_submitting(self) -> None:
         if self._is_closing:
             raise SourceClosed("this source is closed", remedy="open a new one; it will be a new session")
-        self.quiet_until_ns = 0
+        self.next_event_ns = 0
         if self.acked is None and self.congestion is None and not self.window.has_unsent:
             self._is_blocked_until_ns = 0  # what waits already, or waits for acks, is held up whatever comes behind it
 
     def close(self) -> None:
         """Send what was accepted, say FIN, and serve repairs until nobody asks any more."""
         self._is_closing = True
-        self._stir()
+        self._invalidate_deadline()
         self.window.mark_end()
 
-    def _stir(self) -> None:
+    def _invalidate_deadline(self) -> None:
         """Something else than data came between: all deadlines are to be asked for again."""
-        self.quiet_until_ns = self._others_due_ns = 0
+        self.next_event_ns = self._cached_deadline_ns = 0
 
     def abort(self, now_ns: int, *, error: int = 0, no_naks: bool = False) -> Effects:
         """Cut the stream short and say so: every SPM from now on carries OPT_RST (RFC 9.8.2, SRC-30).
@@ -199,13 +199,13 @@ class SourceCore:
         will be answered any more, which ends all recovery: leave it out if a repairer may have what is missing.
         """
         self._is_closing, self._reset = True, Rst(no_naks=no_naks, error=error)
-        self._stir()
+        self._invalidate_deadline()
         self.window.drop_unsent()
         return [self._spm(now_ns) for _ in range(_RESETS)]
 
     def is_finished(self, now_ns: int) -> bool:
         """Whether a closed source may go: silent for fin_quiet_ivl, or txw_secs over (SRC-27)."""
-        return self._leaving.is_over(now_ns)
+        return self._closing_timer.is_over(now_ns)
 
     # The network
 
@@ -213,11 +213,11 @@ class SourceCore:
         """NAKs and SPMRs from below; everything else is not for a source."""
         if self._short_answer is not None and not self._is_closing:
             is_ready = self._is_calm(now_ns) and self._has_data(now_ns)
-            self._stir()
+            self._invalidate_deadline()
             answer = self._short_answer.answer(train, channel, peer, now_ns, is_ready=is_ready)
             if answer is not None:
                 return answer
-        self._stir()
+        self._invalidate_deadline()
         items, rejects = train.parse_runs_untrusted()
         self.counters.rejects.update(rejects)
         effects: list[Effect] = []
@@ -279,21 +279,21 @@ class SourceCore:
         if nak.kind is not PacketType.NAK or not is_ours or last > lead or not is_served:
             self.counters.nak_packets_foreign += nak.packets
             return NOTHING
-        if not self._brakes.admit_nak(peer, now_ns, asked, lead, nak.packets):
+        if not self._nak_limits.admit_nak(peer, now_ns, asked, lead, nak.packets):
             return NOTHING
         self.counters.nak_packets_in += nak.packets
-        self._leaving.asked(now_ns)
+        self._closing_timer.asked(now_ns)
         self.window.note_nak(first, now_ns)
         if nak.parity:
             last = min(lead, last + self._parameters.fec_group - 1)  # nobody asks before the group is over
             return self._on_parity_nak(nak, last, peer, now_ns)
         self.counters.nak_sqns_in += asked
-        self._yielding.asked(asked, last, peer)
+        self._adaptive_rate.asked(asked, last, peer)
         wanted = spans if self._parity is None else self._parity.instead_of(spans, now_ns)
         self._responder.request(wanted, now_ns, asker=peer)
         was_heard = not self._children.is_unreachable
         how = self._children.on_nak(spans, peer, now_ns)
-        ncfs = self._confirmer.confirm(nak, self._segment, now_ns, how.to, how.options)
+        ncfs = self._ncf_sender.confirm(nak, self._segment, now_ns, how.to, how.options)
         # Should multicast work after all, this SPM sets everybody asking again (IMP-21).
         return [*ncfs, self._spm(now_ns)] if was_heard and self._children.is_unreachable else ncfs
 
@@ -301,12 +301,12 @@ class SourceCore:
         """Numbers of packets are asked for, of one group or several (FEC-15). What no parity can be made for is not confirmed."""
         assert self._parity is not None
         asked, is_served = self._parity.on_nak([unwrap(sqn, self.window.lead) for sqn in nak.sqns], peer, now_ns)
-        self._yielding.asked(asked, newest, peer)
-        return self._confirmer.confirm(nak, self._segment, now_ns) if is_served else NOTHING
+        self._adaptive_rate.asked(asked, newest, peer)
+        return self._ncf_sender.confirm(nak, self._segment, now_ns) if is_served else NOTHING
 
     def _on_spmr(self, now_ns: int) -> Effects:
         self.counters.spmr_packets_in += 1
-        return (self._spm(now_ns),) if self._brakes.admit_spmr(now_ns) else NOTHING
+        return (self._spm(now_ns),) if self._nak_limits.admit_spmr(now_ns) else NOTHING
 
     def _spm(self, now_ns: int) -> Effect:
         window = self.window
@@ -349,7 +349,7 @@ class SourceCore:
     @property
     def deadline_ns(self) -> int:
         """When `handle_deadline` has something to do."""
-        at = min(self._others_due_ns or self._look_at_others(), self._schedule.deadline_ns)
+        at = min(self._cached_deadline_ns or self._look_at_others(), self._schedule.deadline_ns)
         if (repair_ns := self._responder.deadline_ns) != NEVER:
             at = min(at, max(self._pacer.repair_ready_at(self._responder.next_octets()), repair_ns))
         if self.feeder is not None:
@@ -357,26 +357,28 @@ class SourceCore:
         if self.window.has_unsent:
             ready = self._pacer.data_ready_at(self.window.next_octets)
             at = min(at, max(ready, self._is_blocked_until_ns))
-        elif self._is_closing and not self._leaving.has_begun:
+        elif self._is_closing and not self._closing_timer.has_begun:
             at = 0
         return at
 
     def _look_at_others(self) -> int:
         """When anything is due but SPMs, data, repairs and what the feeder has. Remembered where data do not bring it nearer."""
         window = self.window
-        at = min(self._confirmer.deadline_ns, self._brakes.deadline_ns, window.deadline_ns, self._children.deadline_ns)
+        at = min(
+            self._ncf_sender.deadline_ns, self._nak_limits.deadline_ns, window.deadline_ns, self._children.deadline_ns
+        )
         if self._is_plain and not self._is_closing and window.trail <= window.lead:
-            self._others_due_ns = at
+            self._cached_deadline_ns = at
             return at
         for flow in (self.acked, self.congestion):
             at = at if flow is None else min(at, flow.deadline_ns)
         if self._parity is not None:
             at = min(at, self._parity.ready_ns(self._pacer))
-        return min(at, self._leaving.deadline_ns)
+        return min(at, self._closing_timer.deadline_ns)
 
     def handle_deadline(self, now_ns: int) -> Effects:
         """NCFs that were put off, an SPM, a POLL, then one train of data."""
-        self.quiet_until_ns = 0
+        self.next_event_ns = 0
         effects = [] if self._is_calm(now_ns) else self._serve_others(now_ns)
         parity = None if self._parity is None else self._parity.next_train(self._pacer, now_ns)
         train = parity or self._next_repair(now_ns) or self._next_data(now_ns)
@@ -387,13 +389,13 @@ class SourceCore:
 
     def _is_calm(self, now_ns: int) -> bool:
         """Whether nothing is known to come before data."""
-        due_ns = min(self._others_due_ns, self._schedule.deadline_ns, self._yielding.review_at_ns)
+        due_ns = min(self._cached_deadline_ns, self._schedule.deadline_ns, self._adaptive_rate.review_at_ns)
         return now_ns < due_ns and (self.feeder is None or now_ns < self.feeder.deadline_ns)
 
     def _serve_others(self, now_ns: int) -> list[Effect]:
         """All that comes before data."""
-        self._others_due_ns = 0
-        effects: list[Effect] = [*self._confirmer.handle_deadline(now_ns), *self._brakes.handle_deadline(now_ns)]
+        self._cached_deadline_ns = 0
+        effects: list[Effect] = [*self._ncf_sender.handle_deadline(now_ns), *self._nak_limits.handle_deadline(now_ns)]
         if self.feeder is not None:
             self.feeder.handle_deadline(now_ns)
         if self.acked is not None and self.acked.deadline_ns <= now_ns:
@@ -404,32 +406,32 @@ class SourceCore:
             self._is_blocked_until_ns = 0
             effects += self._acker_told(self.congestion, now_ns)
         self.window.advance(now_ns)
-        self._leaving.look(now_ns)
-        is_ending = self._is_closing and not self._leaving.has_begun and not self.window.has_unsent
+        self._closing_timer.look(now_ns)
+        is_ending = self._is_closing and not self._closing_timer.has_begun and not self.window.has_unsent
         if self._parity is not None and (is_ending or self._parity.deadline_ns <= now_ns):
             effects += (self._spm(now_ns),) if self._parity.close_group(now_ns) and not is_ending else ()
         if is_ending:
-            self._leaving.begin(now_ns)
+            self._closing_timer.begin(now_ns)
             self._schedule.closing(now_ns)
         if self._schedule.is_due(now_ns):
             effects.append(self._spm(now_ns))
             self._children.on_regular_spm()
         effects += self._children.handle_deadline(now_ns)
         is_held = now_ns < self._is_blocked_until_ns < NEVER  # by NAKs: not by acks, nor by the application
-        effects += self._yielding.steer(self._pacer, self.counters, self.window.lead, now_ns, is_held=is_held)
+        effects += self._adaptive_rate.update(self._pacer, self.counters, self.window.lead, now_ns, is_held=is_held)
         return effects
 
     def _next_repair(self, now_ns: int) -> Effect | None:
         responder, pacer = self._responder, self._pacer
         if now_ns < responder.deadline_ns <= now_ns + TIMER_STEP_NS and self._has_data(now_ns):
-            responder.hurry(now_ns)
+            responder.expedite(now_ns)
         if responder.deadline_ns > now_ns or pacer.repair_ready_at(responder.next_octets()) > now_ns:
             return None
         send = responder.next_train(pacer.repair_room(now_ns), self.window.trail, now_ns, pacer.packet_room(now_ns))
         if send is not None:
             packets = len(send.octets) // send.stride
             pacer.repair_sent(len(send.octets), now_ns, packets)
-            self._yielding.repaired(packets, len(send.octets))
+            self._adaptive_rate.repaired(packets, len(send.octets))
         return send
 
     def _has_data(self, now_ns: int) -> bool:
@@ -458,7 +460,7 @@ class SourceCore:
         pacer.data_sent(octets, now_ns, count)
         self.counters.odata_packets += count
         self.counters.odata_octets += octets
-        self._yielding.sent(count, octets)
+        self._adaptive_rate.sent(count, octets)
         if self._parity is not None:
             self._parity.data_sent(now_ns)
         return data(self._segment, rows)
@@ -477,7 +479,7 @@ class SourceCore:
                 pending_sqns=self._responder.pending_sqns,
                 held_octets=window.held_octets,
                 counts=counts_of(self.counters),
-                askers=self._brakes.askers(),
+                askers=self._nak_limits.askers(),
                 children=populations((self._segment, self._children)),
                 acked=None if self.acked is None else self.acked.status,
                 congestion=None if self.congestion is None else self.congestion.status(window.lead),
@@ -488,7 +490,7 @@ class SourceCore:
         """Application control of the window: nothing before the message at `sqn` need be repaired (RFC 16.4)."""
         self.window.advance_to(sqn)
         self._is_blocked_until_ns = 0
-        self._stir()
+        self._invalidate_deadline()
 
     def close_window(self, now_ns: int) -> Effects:
         """Nothing sent so far need be repaired: the window is empty, and an SPM says so at once (RFC 3.5, SRC-15)."""

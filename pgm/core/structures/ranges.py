@@ -207,7 +207,9 @@ class RangeTable(Generic[R]):
         self.sqns -= old.end - old.first
 
     def discard(self, first: int, end: int) -> list[R]:
-        """Cut out and return everything inside `first` to `end - 1`."""
+        """Cut out and return everything inside `first` to `end - 1`. An empty span, or one that ends before it begins, cuts nothing."""
+        if end <= first:
+            return []
         index = bisect_left(self._firsts, first)
         if index < len(self._ranges) and self._firsts[index] == first and self._ranges[index].end > end:
             return [self._cut_off(index, end)]  # as it is while a gap fills in order: it stays what and where it is

@@ -53,23 +53,24 @@ class ReceiveWindow:
         self._room = room
         self._parameters = parameters
         self._counters = counters
-        self.arrivals = GapDetector(recovery)
+        self.gap_detector = GapDetector(recovery)
         self._held = HeldRuns()
         self._given_up: RangeTable[LostSpan] = RangeTable()
         self._slowness = KernelDropMonitor(tsi, counters)
+        self._notices: list[Effect] = []  # for when something is said the next time
         self.kept: RunStore | None = None  # what came, also after it was delivered: parity needs it
         self.next_sqn = 0  # the first sqn not yet delivered or reported
 
     def begin(self, sqn: int) -> None:
         """Delivery starts with this sqn."""
-        self.arrivals.begin(sqn)
+        self.gap_detector.begin(sqn)
         self.next_sqn = sqn
 
     def begin_earlier(self, sqn: int, now_ns: int) -> None:
         """Nothing was delivered yet, and the stream is said to begin before what has come."""
         if sqn < self.next_sqn:
             self._recovery.detect(sqn, self.next_sqn, now_ns)
-            self.arrivals.first = self.next_sqn = sqn
+            self.gap_detector.first = self.next_sqn = sqn
 
     @property
     def held_octets(self) -> int:
@@ -79,19 +80,19 @@ class ReceiveWindow:
     @property
     def is_drained(self) -> bool:
         """Whether everything known was delivered or reported."""
-        return self.next_sqn == self.arrivals.end
+        return self.next_sqn == self.gap_detector.end
 
     def pass_on(self, data: Data, first: int) -> Deliver | None:
         """Deliver what comes next in order at once, if nothing waits before it and the application has room for all of it.
 
         The same as `add` and `advance` in a fraction of their calls; None, and nothing was taken, where it is not so plain.
         """
-        arrivals, room, octets = self.arrivals, self._room, data.count * data.stride
-        if not first == self.next_sqn == arrivals.end or octets > room.octets or self.kept is not None:
+        gap_detector, room, octets = self.gap_detector, self._room, data.count * data.stride
+        if not first == self.next_sqn == gap_detector.end or octets > room.octets or self.kept is not None:
             return None
         run = data.run(first)
         room.octets -= octets
-        self.next_sqn = arrivals.end = first + data.count
+        self.next_sqn = gap_detector.end = first + data.count
         counters = self._counters
         counters.received_packets += data.count
         counters.received_octets += octets
@@ -104,17 +105,17 @@ class ReceiveWindow:
 
         The same as `add` and `advance` in a fraction of their calls; None, and nothing was taken, where it is not so plain.
         """
-        arrivals, missing = self.arrivals, self._recovery.missing
+        gap_detector, missing = self.gap_detector, self._recovery.missing
         if (
-            first < arrivals.end
+            first < gap_detector.end
             or self.kept is not None
             or len(missing) >= self._parameters.rxw_gaps
             or self._held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
         ):
             return None
-        if first > arrivals.end:
-            self._recovery.detect(arrivals.end, first, now_ns)
-        arrivals.end = first + data.count
+        if first > gap_detector.end:
+            self._recovery.detect(gap_detector.end, first, now_ns)
+        gap_detector.end = first + data.count
         self._held.add(data.run(first))
         self._counters.received_packets += data.count
         self._counters.received_octets += data.count * data.stride
@@ -127,34 +128,34 @@ class ReceiveWindow:
 
     def take_behind(self, some: DataWithGaps, first: int, now_ns: int) -> list[Effect] | None:
         """`pass_on` and `hold_on` for pieces that lie behind all that is known, the first packet at sqn `first`; None, and nothing was taken, where one of them would not."""
-        arrivals, spans = self.arrivals, some.spans
+        gap_detector, spans = self.gap_detector, some.spans
         if (
-            first < arrivals.end
+            first < gap_detector.end
             or self.kept is not None
             or len(self._recovery.missing) + len(spans) > self._parameters.rxw_gaps
             or self._held.pinned_octets + some.data.buffer.nbytes > self._parameters.rxw_bytes
         ):
             return None
         has_room = spans[0][1] * some.data.stride <= self._room.octets
-        is_next = has_room and first == self.next_sqn == arrivals.end
+        is_next = has_room and first == self.next_sqn == gap_detector.end
         effects: list[Effect] = []
         packets = some.count
-        runs = [some.spread_run(first)] if some.spread(packets // _ROOM_SHARE) else some.runs(first)
+        runs = [some.spread_run(first)] if some.open_gaps(packets // _ROOM_SHARE) else some.runs(first)
         if is_next:
             delivered = self.pass_on(some.data, first)
             assert delivered is not None
             effects.append(delivered)
             packets -= some.data.count
             taken = runs.pop(0)
-            if taken.end > arrivals.end:
-                runs.insert(0, taken.part(arrivals.end, taken.end))
-        gaps, end = [], arrivals.end
+            if taken.end > gap_detector.end:
+                runs.insert(0, taken.part(gap_detector.end, taken.end))
+        gaps, end = [], gap_detector.end
         for low, high in spans[is_next:]:
             if first + low > end:
                 gaps.append((end, first + low))
             end = first + high
-        self._recovery.detect_behind(gaps, now_ns)
-        arrivals.end = end
+        self._recovery.detect_new(gaps, now_ns)
+        gap_detector.end = end
         self._held.extend(runs)
         self._counters.received_packets += packets
         self._counters.received_octets += packets * some.data.stride
@@ -164,7 +165,7 @@ class ReceiveWindow:
         """`add` for pieces of what is known, the first packet at sqn `first`, as long as all of them may be held; returns how many had been missing."""
         held, data = self._held, some.data
         if (
-            first + some.spans[-1][1] > self.arrivals.end
+            first + some.spans[-1][1] > self.gap_detector.end
             or self.kept is not None
             or len(self._recovery.missing) + len(some.spans) > self._parameters.rxw_gaps  # each may cut one in two
             or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
@@ -189,7 +190,7 @@ class ReceiveWindow:
         """
         held, end = self._held, first + data.count
         if (
-            not self.next_sqn <= first < end <= self.arrivals.end
+            not self.next_sqn <= first < end <= self.gap_detector.end
             or self.kept is not None
             or len(self._recovery.missing) >= self._parameters.rxw_gaps  # one may be cut in two
             or held.pinned_octets + data.buffer.nbytes > self._parameters.rxw_bytes
@@ -224,11 +225,11 @@ class ReceiveWindow:
 
         As `pass_on`, but that it waits in no queue and so needs no run; together with `note_passed`.
         """
-        return sqn == self.next_sqn == self.arrivals.end and octets <= self._room.octets and self.kept is None
+        return sqn == self.next_sqn == self.gap_detector.end and octets <= self._room.octets and self.kept is None
 
     def note_passed(self, octets: int) -> None:
         """Note that such a packet was delivered."""
-        self.next_sqn = self.arrivals.end = self.next_sqn + 1
+        self.next_sqn = self.gap_detector.end = self.next_sqn + 1
         counters = self._counters
         counters.received_packets += 1
         counters.received_octets += octets
@@ -239,7 +240,7 @@ class ReceiveWindow:
 
     def add(self, run: Run, now_ns: int) -> int:
         """Take data in. Returns how many of its packets had been missing."""
-        accepted, filled = self.arrivals.accept(run, now_ns)
+        accepted, filled = self.gap_detector.accept(run, now_ns)
         for part in accepted:
             self._held.add(part)
             if self.kept is not None:
@@ -252,7 +253,7 @@ class ReceiveWindow:
 
     def reveal(self, end: int, now_ns: int) -> None:
         """Learn that everything below `end` was sent."""
-        self.arrivals.reveal(end, now_ns)
+        self.gap_detector.reveal(end, now_ns)
         self._bound_gaps()
 
     def _bound_gaps(self) -> None:
@@ -260,8 +261,23 @@ class ReceiveWindow:
             self._give_up_oldest_gap()
 
     def skip(self, spans: list[Span]) -> None:
-        """Go on behind these sqns without a word: they were not used."""
+        """Go on behind these sqns without a word: they were not used. A gap may have been cut in two for that, or revealed."""
         self.give_up(spans, None)
+        self._bound_gaps()
+
+    def take_back(self, span: Span, now_ns: int) -> None:
+        """Recover what was skipped, as it was sent after all; what delivery has gone past is lost, which `advance` says by a notice."""
+        first, end = span
+        passed = min(end, max(first, self.next_sqn))
+        for gap in self._given_up.within(passed, end):
+            if gap.cause is None:
+                self._given_up.remove(gap)
+        self._recovery.detect(passed, end, now_ns)
+        self._bound_gaps()
+        if passed > first:
+            self._counters.lost_sqns += passed - first
+            what = f"session {tsi_text(self._tsi)} sqns {first} to {passed - 1}: lost, and skipped before as never sent"
+            self._notices.append(Notice("lost-skipped", what))
 
     def end_asking(self, step: RecoveryActions, trail: int) -> bool:
         """Stop waiting for what was asked for in vain or had to make room for it. Says whether there was any."""
@@ -300,20 +316,20 @@ class ReceiveWindow:
     def skip_to(self, sqn: int, cause: LossCause) -> None:
         """Go on at `sqn`, far ahead; what was missing or never seen before it is lost."""
         self.give_up(self._recovery.give_up_before(sqn), cause)
-        if sqn > self.arrivals.end:
-            self.give_up([(self.arrivals.end, sqn)], cause)
-            self.arrivals.end = sqn
+        if sqn > self.gap_detector.end:
+            self.give_up([(self.gap_detector.end, sqn)], cause)
+            self.gap_detector.end = sqn
 
     def skip_all(self, cause: LossCause) -> None:
         """Give up all that is known and not delivered."""
         while self._held.oldest is not None:
             run = self._held.cut_oldest(self._held.oldest.count)
             self.give_up(self._recovery.missing.uncovered(run.first, run.end), cause)
-        self.give_up(self._recovery.give_up_before(self.arrivals.end), cause)
+        self.give_up(self._recovery.give_up_before(self.gap_detector.end), cause)
 
     def advance(self, *, is_last: bool = False) -> list[Effect]:
         """What can be said in order now. `is_last` says it all, room or not: the session is about to go."""
-        effects = self._deliver(is_last=is_last)
+        effects, self._notices = [*self._notices, *self._deliver(is_last=is_last)], []
         while self._is_too_full:
             self._give_up_oldest()
             effects += self._deliver(is_last=is_last)

@@ -43,7 +43,7 @@ class UnorderedWindow(ReceiveWindow):
                 continue  # behind the end of a short group: no packets, so no loss
             effects += self._lost(gap, gap.cause)
         waiting = (self._held.oldest, self._recovery.missing.oldest)
-        self.next_sqn = min((one.first for one in waiting if one is not None), default=self.arrivals.end)
+        self.next_sqn = min((one.first for one in waiting if one is not None), default=self.gap_detector.end)
         return effects
 
     def _give_up_oldest(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import trio
 from pgm.core.counters import Counters
 from pgm.errors import PgmError, ProcessError, UsageError
 from pgm.net.control.status_socket import runtime_dir
-from pgm.net.sockets.unix import listening
+from pgm.net.sockets.trusted_folders import peer_of
+from pgm.net.sockets.unix import connect, listening
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -25,7 +25,6 @@ Answer = dict[str, Any]
 _MOST_OCTETS = 4096  # of a request: a few settings, each a short word
 _PATIENCE_S = 0.5  # for a request on its way and for its answer; the next asker waits meanwhile
 _ASK_TIMEOUT_S = 3.0  # that, for a few who are before us
-_CREDENTIALS = struct.Struct("=iII")  # pid, uid and gid, as SO_PEERCRED gives them
 
 
 def control_path(topology: str, node: str) -> Path:
@@ -79,8 +78,7 @@ async def _write(asker: trio.socket.SocketType, answer: Answer) -> None:
 
 
 def _who(asker: trio.socket.SocketType) -> str:
-    octets = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(octets)
+    pid, uid = peer_of(asker)
     return f"process {pid} of user {uid}"
 
 
@@ -105,12 +103,15 @@ def _read(line: bytes) -> Request:
 
 
 def ask_control(path: Path, request: Request) -> Answer:
-    """What a node answers. Raises `ProcessError` when it does not, `UsageError` for what it refuses."""
+    """Return what a node answers.
+
+    Raises `ProcessError` if no process answers, or another user's could, and `UsageError` for what the node refuses.
+    """
     octets = bytearray()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(_ASK_TIMEOUT_S)
-            sock.connect(str(path))
+            connect(sock, path)
             sock.sendall(json.dumps(request).encode() + b"\n")
             while chunk := sock.recv(65_536):
                 octets += chunk

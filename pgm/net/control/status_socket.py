@@ -1,7 +1,8 @@
 """The status socket: a Unix socket per node that gives one CBOR snapshot to whoever connects.
 
 It lies under `$PGM_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/pgm`, else `/tmp/pgm-UID`, in a folder of the
-topology's name, readable by its owner only.
+topology's name, readable by its owner only. Only root and the node's user may be able to change that folder and those above
+it (`pgm.net.sockets.trusted_folders`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pgm.core.interface import Core
 from pgm.errors import ProcessError
 from pgm.net.driver.trio_driver import TrioDriver
 from pgm.net.link.link import Link
-from pgm.net.sockets.unix import listening
+from pgm.net.sockets.unix import connect, listening
 from pgm.telemetry.rates import SAMPLE_IVL, Rates
 from pgm.telemetry.snapshot import Snapshot, take_snapshot
 from pgm.topology.node_plan import NodePlan
@@ -108,12 +109,12 @@ async def serve_status(
 
 
 def ask_status(path: Path) -> Snapshot:
-    """One node's snapshot. Raises `ProcessError` when nobody answers."""
+    """Return one node's snapshot. Raises `ProcessError` if no process answers, or another user's could."""
     octets = bytearray()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(_ASK_TIMEOUT_S)
-            sock.connect(str(path))
+            connect(sock, path)
             while len(octets) < _MOST_OCTETS and (chunk := sock.recv(65_536)):
                 octets += chunk
         snapshot: Snapshot = cbor2.loads(bytes(octets))

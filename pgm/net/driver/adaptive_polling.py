@@ -30,7 +30,7 @@ class AdaptivePolling:
         self._most = self._left = ivl * _CREDIT
         self.ivl = 0  # of the next look, in ns
 
-    def looked(self, ns: int, *, found: bool) -> None:
+    def polled(self, ns: int, *, found: bool) -> None:
         """A look is over, which took so long, others' turns before it and all."""
         left = self._left - min(ns, self._longest * _CHARGED)
         if found:
@@ -39,7 +39,7 @@ class AdaptivePolling:
         if left <= 0:
             self.ivl = 0
 
-    def slept(self, ns: int) -> None:
+    def woke(self, ns: int) -> None:
         """Something came after a sleep that was so long for whoever slept."""
         self._left = min(self._left + self._longest // _PAID, self._most)
         self.ivl = self._longest if self._left > 0 and ns <= self._longest * _SLEEPS else 0

@@ -80,7 +80,7 @@ class ApplicationReader:
             else:
                 begun_ns = time.monotonic_ns()
                 await trio.lowlevel.wait_readable(self._twin)
-                self.looks.slept(time.monotonic_ns() - begun_ns)
+                self.looks.woke(time.monotonic_ns() - begun_ns)
         except trio.ClosedResourceError:
             return  # something came another way
         finally:
@@ -119,9 +119,9 @@ class ApplicationReader:
                 self._reads, self._octets = 1, octets
                 break
             if now_ns >= until_ns:
-                self.looks.looked(now_ns - begun_ns, found=False)
+                self.looks.polled(now_ns - begun_ns, found=False)
                 return False
-        self.looks.looked(now_ns - begun_ns, found=True)
+        self.looks.polled(now_ns - begun_ns, found=True)
         return True
 
     def wake(self) -> None:

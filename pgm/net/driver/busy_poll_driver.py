@@ -158,7 +158,7 @@ class BusyPollLoop:
         if at_ns < self._deadline_ns:
             self._deadline_ns = at_ns
 
-    def park(self, ivl: int) -> None:
+    def block(self, ivl: int) -> None:
         """Wait in the kernel until something comes, a deadline does, or `ivl` ns are over; returns at once where less than a millisecond is left."""
         if self._is_stale:
             self._is_stale = False
@@ -214,7 +214,7 @@ class BusyPollLoop:
                 driver.serve(now_ns)
         elif self._heard is not None and not ready:
             heard, self._heard = self._heard, None
-            heard.rest(now_ns)
+            heard.on_idle(now_ns)
 
     def _read_all(self, ready: Sequence[tuple[int, int]]) -> None:
         """Read once from each of these sockets."""
@@ -281,7 +281,7 @@ class BusyPollDriver(EffectPerformer):
         for link in self.links:
             link.close()
 
-    def tear(self) -> None:
+    def abandon(self) -> None:
         """Let nobody use the node again: its core was left in the midst of its work, as by a signal's handler that raises. Half done, it may stand still for ever."""
         if self.thread not in (_CLOSED, _TORN):
             self.spinner.remove(self)
@@ -353,7 +353,7 @@ class BusyPollDriver(EffectPerformer):
         try:
             effects = deliver_to_core(self.core, self.observer, link, arrival, time.monotonic_ns())
         except BaseException:
-            self.tear()
+            self.abandon()
             raise
         self.spinner.expect_change()
         if self._warms:
@@ -362,7 +362,7 @@ class BusyPollDriver(EffectPerformer):
         if effects:
             self.perform(effects)
 
-    def rest(self, now_ns: int) -> None:
+    def on_idle(self, now_ns: int) -> None:
         """Nothing waits: there is time for a little memory for what will wait behind a gap."""
         self._moderation.rest_ns(now_ns)
         if self._moderation.warm_octets:
@@ -384,7 +384,7 @@ class BusyPollDriver(EffectPerformer):
         try:
             return self.core.handle_deadline(now_ns)
         except BaseException:
-            self.tear()
+            self.abandon()
             raise
 
     def push(self) -> None:

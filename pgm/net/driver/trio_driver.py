@@ -106,7 +106,7 @@ class TrioDriver(EffectPerformer):
                     nursery.start_soon(self._listen, link, sock)
             await self._keep_deadlines()
 
-    def poke(self) -> None:
+    def reschedule(self) -> None:
         """Look at the core's deadline again: something outside of the driver has changed it."""
         if not self._wake.is_set() and (deadline_ns := self.core.deadline_ns) < self._sleeping_until_ns:
             self._sleep_until(deadline_ns)
@@ -157,7 +157,7 @@ class TrioDriver(EffectPerformer):
             if lead is not None and lead.is_taken:
                 continue
             is_empty = await self._drain(link, sock)
-            self.poke()
+            self.reschedule()
             has_rested = False
             if is_empty and self._rest_ivl:
                 await self._rest()
@@ -283,7 +283,7 @@ class TrioDriver(EffectPerformer):
                 self._do(effects)
                 effects = self._application.after()
         finally:  # also where a notice's handler raises
-            self.poke()
+            self.reschedule()
 
     async def _perform(self, effects: Effects, link: Link | None = None, train: Train | None = None) -> None:
         if self.observer is not None:

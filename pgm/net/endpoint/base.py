@@ -219,7 +219,7 @@ class ReceiverHandle(_Handle[ReceiverCore, D]):
     @property
     def known_sources(self) -> int:
         """Sources whose path is known: from now on nothing of theirs is missed."""
-        return sum(session.path.spm is not None for session in self._core.sessions)
+        return sum(session.state.spm is not None for session in self._core.sessions)
 
     @overload
     def subscribe(self, pattern: str, tag: Any = None) -> Subscription: ...

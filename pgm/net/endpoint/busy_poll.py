@@ -84,7 +84,7 @@ class BusyPollSource(SourceHandle[BusyPollDriver]):
                         driver.send_now(alone(core.setup.segment, packet))
                 finally:  # also where a signal ends the call: what has its sqn can be repaired
                     core.sent_alone(packet, now_ns)
-                spinner.expect_by(core.quiet_until_ns)
+                spinner.expect_by(core.next_event_ns)
                 sqn = core.window.lead  # a turn calls back, and whoever is called may send, too
                 spinner.turn_if_due(now_ns)
                 while driver.held:
@@ -295,14 +295,14 @@ class BusyPollReceiver(ReceiverHandle[BusyPollDriver]):
                 if spinner.now_ns >= until_ns:
                     return None
                 if spinner.now_ns >= parks_at_ns:
-                    spinner.park(self.parameters.rx_park_ivl)
+                    spinner.block(self.parameters.rx_park_ivl)
         return self._policies.handed(self._ready.popleft())
 
     def _take(self, found: _Found) -> BatchItem | WholeMessages | None:
         try:
             freed = self._inbox.after()
         except BaseException:
-            self._driver.tear()
+            self._driver.abandon()
             raise
         if freed:
             try:

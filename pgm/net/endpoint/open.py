@@ -114,7 +114,7 @@ def _ignore(_: Notice) -> None:
 
 def receiving_links(plan: NodePlan, seed: str | None) -> list[Link]:
     """The links of a receiver, with memory to read to. Raises `TransportError`."""
-    return open_links(plan, receiving_arena(plan.parameters), seed, is_for_one=True)
+    return open_links(plan, receiving_arena(plan.parameters), seed, has_single_consumer=True)
 
 
 def receiving_driver(

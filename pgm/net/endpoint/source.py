@@ -72,7 +72,7 @@ class Source(SourceHandle[TrioDriver]):
                 return alone
         await self._wait_for_room()
         sqn = self._accept(payload, subject, to, flush=flush)
-        self._driver.poke()
+        self._driver.reschedule()
         return sqn
 
     def _send_alone(self, payload: Payload) -> int | None:
@@ -89,7 +89,7 @@ class Source(SourceHandle[TrioDriver]):
             self._driver.send_alone(packet, core.setup.segment)
         finally:  # also where a signal ends the call: what has its sqn can be repaired
             core.sent_alone(packet, now_ns)
-        self._driver.expect_by(core.quiet_until_ns)
+        self._driver.expect_by(core.next_event_ns)
         return core.window.lead
 
     def try_send(
@@ -99,7 +99,7 @@ class Source(SourceHandle[TrioDriver]):
         if self._core.room_octets <= 0:
             return None
         sqn = self._accept(payload, subject, to, flush=flush)
-        self._driver.poke()
+        self._driver.reschedule()
         return sqn
 
     async def send_parts(self, parts: Sequence[Payload]) -> int:
@@ -112,7 +112,7 @@ class Source(SourceHandle[TrioDriver]):
         self._require_framing()
         await self._wait_for_room()
         sqn = self._accept_parts(parts)
-        self._driver.poke()
+        self._driver.reschedule()
         return sqn
 
     async def send_batch(
@@ -125,7 +125,7 @@ class Source(SourceHandle[TrioDriver]):
         """
         await self._wait_for_room()
         sqn = self._accept_batch(payloads, subject, to, flush=flush)
-        self._driver.poke()
+        self._driver.reschedule()
         return sqn
 
     async def send_object(
@@ -158,7 +158,7 @@ class Source(SourceHandle[TrioDriver]):
         """Wait until everything accepted has been sent."""
         if self._packing is not None:
             self._packing.flush(TrioDriver.now_ns())
-            self._driver.poke()
+            self._driver.reschedule()
         while self._core.window.has_unsent or (self._packing is not None and self._packing.has_rest):
             await self._outbox.wait()
         await trio.lowlevel.checkpoint()
@@ -190,7 +190,7 @@ class Source(SourceHandle[TrioDriver]):
         That is also the most that can be said, since windows and caches were made for it. Raises `UsageError`, `UnitError`.
         """
         self._core.set_rate(checked_rate(self._core, rate), TrioDriver.now_ns())
-        self._driver.poke()
+        self._driver.reschedule()
 
     def advance_trail(self, sqn: int) -> None:
         """Let go of everything before the message whose first packet is `sqn`, as a send returned it.
@@ -199,7 +199,7 @@ class Source(SourceHandle[TrioDriver]):
         moves the window, and a full one makes `send` wait (RFC 3208, 16.4).
         """
         self._core.advance_trail(sqn)
-        self._driver.poke()
+        self._driver.reschedule()
 
     def close_window(self) -> None:
         """Let go of everything sent so far, and tell the receivers at once."""
@@ -221,7 +221,7 @@ class Source(SourceHandle[TrioDriver]):
         if self._packing is not None:
             self._packing.send_rest(TrioDriver.now_ns())
         self._core.close()
-        self._driver.poke()
+        self._driver.reschedule()
         await self._finish()
 
     async def _finish(self) -> None:

@@ -216,10 +216,12 @@ def _without(octets: _Piece, stride: int, lost: Iterable[int]) -> list[_Piece]:
     return left
 
 
-def open_links(plan: NodePlan, arena: Arena, seed: str | None = None, *, is_for_one: bool = False) -> list[Link]:
+def open_links(
+    plan: NodePlan, arena: Arena, seed: str | None = None, *, has_single_consumer: bool = False
+) -> list[Link]:
     """Open every segment of a node. Raises `TransportError` and leaves nothing open then.
 
-    Segments with an impairment get an injector, seeded by `seed`, node and segment. `is_for_one` is true of a receiver: what
+    Segments with an impairment get an injector, seeded by `seed`, node and segment. `has_single_consumer` is true of a receiver: what
     is read nobody else has to do with.
     """
     links: list[Link] = []
@@ -229,7 +231,7 @@ def open_links(plan: NodePlan, arena: Arena, seed: str | None = None, *, is_for_
             if not segment.impairment.is_lossless:
                 injector = Injector(segment.impairment, f"{seed or 0}:{plan.name}:{segment.name}")
             link = Link(segment, index, plan.parameters, arena, injector)
-            link.is_for_one = is_for_one
+            link.has_single_consumer = has_single_consumer
             links.append(link)
     except BaseException:
         close_links(links)

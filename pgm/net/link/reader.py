@@ -94,7 +94,7 @@ class SegmentReader:
         self, sockets: SegmentSockets, segment: Segment, arena: Arena, injector: Injector | None, *, is_raw: bool
     ) -> None:
         # Whether nobody but one receiver's core has to do with what is read, so that it may make room for what is missing.
-        self.is_for_one = False
+        self.has_single_consumer = False
         self.sockets = sockets
         self.segment = segment
         self.injector = injector
@@ -143,7 +143,7 @@ class SegmentReader:
             else:
                 left = Train(chunk, at, length, stride)
             if left is not None:
-                if self.is_for_one:
+                if self.has_single_consumer:
                     left.has_room_behind()
                 return self._arrival(sock, left, read.peer, is_last=is_last)
             if is_last:
@@ -152,7 +152,7 @@ class SegmentReader:
     @property
     def _room_behind(self) -> int:
         """Octets to leave behind a read: what is missing wants room there."""
-        return ROOM if self.is_for_one else 0
+        return ROOM if self.has_single_consumer else 0
 
     @property
     def reads_alone(self) -> bool:
@@ -271,7 +271,7 @@ class SegmentReader:
             fits = self._fitting(found, first)
             if sock in self._held and PacketType.NCF in found.rows[:fits, TYPE_AT]:
                 fits = 0  # an earlier call has set NCFs apart, and this one came behind them
-            apart = self._ncfs_between(found, fits, first) if self.is_for_one and fits < len(found) else []
+            apart = self._ncfs_between(found, fits, first) if self.has_single_consumer and fits < len(found) else []
             if apart:
                 fits = len(found)
             begin = 0

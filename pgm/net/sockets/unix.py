@@ -1,8 +1,7 @@
-"""Unix sockets by which a node answers to its own user: made in the runtime folder, for their owner only, removed at the end."""
+"""Unix sockets by which a node answers to its own user: in the runtime folder, for their owner only, removed at the end."""
 
 from __future__ import annotations
 
-import os
 import socket
 import stat
 from collections.abc import AsyncIterator
@@ -12,15 +11,17 @@ from pathlib import Path
 import trio
 
 from pgm.errors import ProcessError
+from pgm.net.sockets.trusted_folders import check_folder, check_peer, make_folder
 
 _BACKLOG = 16  # askers that wait
 
 
 @asynccontextmanager
 async def listening(path: Path, what: str) -> AsyncIterator[trio.socket.SocketType]:
-    """A socket that listens at `path` for the length of a block, `what` it is for in words. A stale one of a dead process is replaced.
+    """Listen at `path` for the length of a block; `what` says in words what the socket is for.
 
-    Raises `ProcessError` where somebody answers already, or where there can be no socket.
+    The stale socket of a dead process is replaced. Raises `ProcessError` if a process answers already, if there can be no
+    socket, or if another user can change the folder or one above it.
     """
     try:
         _prepare(path)
@@ -35,6 +36,16 @@ async def listening(path: Path, what: str) -> AsyncIterator[trio.socket.SocketTy
     finally:
         sock.close()
         _remove(path)
+
+
+def connect(sock: socket.socket, path: Path) -> None:
+    """Connect to the socket of a node that this user trusts.
+
+    Raises `ProcessError` if another user can change the folder or answers, and `OSError` if nobody answers.
+    """
+    check_folder(path.parent)
+    sock.connect(str(path))
+    check_peer(sock, path)
 
 
 async def _bound(path: Path) -> trio.socket.SocketType:
@@ -58,13 +69,8 @@ def _remove(path: Path) -> None:
 
 
 def _prepare(path: Path) -> None:
-    """Make the folder; refuse a socket on which somebody answers, remove one on which nobody does."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.parent.stat().st_uid not in (os.geteuid(), 0):
-        raise ProcessError(
-            f"{path.parent} belongs to another user",
-            remedy="set PGM_RUNTIME_DIR, or XDG_RUNTIME_DIR, to a folder of your own",
-        )
+    """Make the folder; refuse a socket on which a process answers, remove one on which none does."""
+    make_folder(path.parent)
     if not path.exists():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from pgm.core.effects import CloseCause, LossCause
 from pgm.sim.applications import ReceiverApplication
-from pgm.sim.checks.delivery_check import DeliveryCheck
+from pgm.sim.delivery_check import DeliveryCheck
 from pgm.sim.node import SimulatedNode
 from pgm.sim.world import World
 from pgm.wire.formats import Tsi, tsi_text

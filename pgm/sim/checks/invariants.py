@@ -1,6 +1,6 @@
 """Invariants that hold at every event of every run, whatever goes wrong.
 
-Order and content of deliveries are checked by `pgm.sim.checks.delivery_check`, the rhythm of NAKs by `pgm.sim.checks.nak_timing_check`.
+Order and content of deliveries are checked by `pgm.sim.delivery_check`, the rhythm of NAKs by `pgm.sim.checks.nak_timing_check`.
 Here: NCF before RDATA, rates, memory, and who speaks for a session. Every checker works from what is on the
 wire and from the parameters, by an accounting of its own, and complains by `InvariantBroken`.
 """
@@ -19,8 +19,8 @@ from pgm.core.source.source import SourceCore
 from pgm.core.structures.arena import CHUNK_OCTETS
 from pgm.parameters import Parameters
 from pgm.sim.checks.checker import Checker
-from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.checks.nak_timing_check import NakTimingCheck
+from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.node import SimulatedNode
 from pgm.topology.node_plan import Role
 from pgm.units import SECOND

@@ -102,7 +102,7 @@ class ReceiverModel:
         session = self.core.sessions.get(self.tsi)
         if session is None:
             return False
-        is_silenced = session.path.spm is not None and not session.may_ask
+        is_silenced = session.state.spm is not None and not session.may_ask
         is_told = session.nak_bo_ivl_ns > self.limits.nak_bo_ivl
         return is_silenced or is_told or session.intervals_ns > (self.limits.nak_rpt_ivl, self.limits.nak_rdata_ivl)
 
@@ -133,7 +133,7 @@ class ReceiverModel:
     def set(self, sqn: int, wait: _Wait, ask_by_ns: int) -> None:
         """Demand a sign by an instant."""
         # Two timers may lie between: the wait, then the back-off.
-        wait.ask_by_ns = ask_by_ns + _TIE + 2 * self.node.world.timer_slack_ns
+        wait.ask_by_ns = ask_by_ns + _TIE + 2 * self.node.context.timer_slack_ns
         heapq.heappush(self.due, (wait.ask_by_ns, sqn))
 
 

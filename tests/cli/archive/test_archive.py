@@ -60,7 +60,7 @@ def test_a_message_that_is_no_text_has_all_its_octets_in_json(archive: Path) -> 
     assert (rows[-1]["value"], rows[-1]["count"], "value_base64" in rows[-1]) == (None, 10, False)
 
 
-def test_what_cat_is_told_is_not_passed_over_by_others(archive: Path) -> None:
+def test_archive_options_of_cat_are_refused_by_other_verbs(archive: Path) -> None:
     """Whoever names a session would take it for the one that was verified."""
     for action in ("ls", "verify"):
         for option, value in (("--tsi", TSI_TEXT), ("--node", "x"), ("--first", "0"), ("--end", "1")):
@@ -74,14 +74,14 @@ def test_a_range_without_rows_is_told(archive: Path) -> None:
     assert f"nothing of session {TSI_TEXT} is in this range; held are the sqns 0 to {ROWS + 9}" in beyond.err
 
 
-def test_a_directory_of_which_all_is_damaged_is_not_said_to_hold_nothing(archive: Path) -> None:
+def test_archive_ls_of_only_damaged_files_is_not_called_empty(archive: Path) -> None:
     (segment,) = archive.glob("*.arrows")
     segment.write_bytes(b"\0" * segment.stat().st_size)
     invoked("archive", "cat", archive).complains(1, segment.name)
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_what_the_recorder_drops_meanwhile_is_no_damage(
+def test_archive_verify_ignores_segments_dropped_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     """The oldest segment goes while others are verified; one from between them is missing."""

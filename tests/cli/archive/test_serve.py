@@ -32,14 +32,14 @@ from tests.net.support.places import Place, one_segment
         (["--tls-cert", "cert.pem"], "go together"),
     ],
 )
-def test_what_goes_together_and_what_is_no_address(
+def test_serve_refuses_conflicting_options_and_bad_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
 ) -> None:
     monkeypatch.setattr("signal.sigwait", lambda _: pytest.fail("it serves"))
     invoked("serve", tmp_path, *arguments).complains(2, says)
 
 
-def test_an_address_that_is_taken_or_not_of_this_machine_is_told_with_the_reason(tmp_path: Path) -> None:
+def test_serve_address_taken_or_foreign_is_told_with_reason(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
         invoked("serve", tmp_path, "--listen", taken).complains(
@@ -49,7 +49,7 @@ def test_an_address_that_is_taken_or_not_of_this_machine_is_told_with_the_reason
     invoked("serve", tmp_path, "--listen", elsewhere).complains(1, f"{elsewhere} cannot be listened on: Cannot assign")
 
 
-def test_what_is_no_certificate_is_not_blamed_on_the_address(tmp_path: Path) -> None:
+def test_serve_bad_certificate_is_not_blamed_on_the_address(tmp_path: Path) -> None:
     (wrong := tmp_path / "wrong.pem").write_text("nothing of a certificate\n")
     invoked("serve", tmp_path, "--listen", "127.0.0.1:0", "--tls-cert", wrong, "--tls-key", wrong).complains(
         2, f"{wrong} and {wrong} are no certificate with its key"
@@ -80,7 +80,7 @@ def test_its_help_names_every_parameter_that_it_takes() -> None:
     assert all(name in said for name in ROWS if name.startswith("archive_"))
 
 
-def test_what_is_put_into_another_stream_than_the_sources_is_not_published(tmp_path: Path) -> None:
+def test_serve_rows_for_another_stream_are_not_published(tmp_path: Path) -> None:
     """Though nobody has said by --publish-stream which that is."""
     file = tmp_path / "tree.toml"
     file.write_text(one_segment(Place.new()))

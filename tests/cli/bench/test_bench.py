@@ -99,7 +99,7 @@ def test_throughput_on_the_loopback_interface(size: int) -> None:
     assert "messages/s" in done.out
     assert "pgm, busy-poll" in done.out
     if size < 1_000_000:  # of so large ones hardly any is sent in so short a time
-        assert "throughput: ours divided by what others have" in done.out
+        assert "throughput: pgm divided by others" in done.out
     assert f"pgm, busy-poll, {size:,} octets: " in done.out.replace("\n", " ")
     assert "flat out: " in done.err
 
@@ -230,21 +230,21 @@ def test_a_picture(tmp_path: Path) -> None:
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_cannot_be_measured_is_said_first(tmp_path: Path) -> None:
+def test_bench_names_missing_contenders_before_it_starts(tmp_path: Path) -> None:
     invoked("bench", "throughput", "--contenders", "openpmg").complains(2, "openpmg", "choose from openpgm")
     invoked("bench", "throughput", "--contenders", "raw-trio").complains(2, "takes part in throughput")
     invoked("bench", "--sizes", "4").complains(2, "number", "raise --sizes")
-    invoked("bench", "--plot", str(tmp_path / "nowhere" / "out.png")).complains(2, "no folder")
+    invoked("bench", "--plot", str(tmp_path / "nowhere" / "out.png")).complains(2, "is not a folder")
     invoked("bench", "scale", "--simulated", "100001").complains(2, "at most 100,000", "lower --simulated")
     for rate in ("0bit/s", "100bit/s"):
         refused = invoked("bench", "pacing", "--rates", f"1Mbit/s,{rate}")
         assert refused.code == 2
         assert "rates from 8kbit/s" in refused.err
-    invoked("bench", "--plot", str(tmp_path / "out.txt")).complains(2, "out.txt", "name it .png, .svg or .pdf")
+    invoked("bench", "--plot", str(tmp_path / "out.txt")).complains(2, "out.txt", "use the suffix .png, .svg or .pdf")
     invoked("bench", "relay", "--contenders", "openpgm").complains(2, "takes part in relay", "ours-trio")
     for name in ("idle", "record"):
         invoked("bench", name, "--contenders", "ours-trio").complains(
-            2, f"nobody contends in {name}", "leave --contenders"
+            2, f"--contenders does not apply to {name}", "omit --contenders"
         )
     for name, path, only in (
         ("idle", "namespaces", "loopback"),
@@ -285,7 +285,7 @@ def test_killed_it_takes_its_processes_along() -> None:
         line = ["bench", "latency", "--contenders", "raw-blocking", "--runs", "9"]
         process = Process("bench", line, env={**mark.env, "TMPDIR": folder})
         try:
-            process.line_with("there and back")
+            process.line_with("octets in each direction")
             process.process.kill()
             process.wait()
             mark.until_nothing_runs(30.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, FileJob, OursFiles, Uftp, chosen_for_files
+from deploy.bench.benchmarks.file_contenders import FILE_CONTENDERS, FileJob, OursFiles, Uftp, select_file_contenders
 from deploy.bench.benchmarks.files import Process, Transfer, are_same, figures, make_file
 from deploy.bench.command import _check
 from deploy.bench.contenders.registry import require_known
@@ -34,9 +34,9 @@ def test_the_median_counts_and_what_failed_is_told() -> None:
     runs = [Transfer(seconds, 1.0, 0.5, "") for seconds in (9.0, 4.0, 5.0)]
     row = figures(runs, 1_000_000_000, 0)
     assert (row["seconds"], row["mb_per_s"], row["failed"], row["runs_seconds"]) == (5.0, 200.0, 0, [9.0, 4.0, 5.0])
-    row = figures([*runs[:2], Transfer(0.1, 0.0, 0.0, "not every copy is whole")], 1000, 200_000_000)
+    row = figures([*runs[:2], Transfer(0.1, 0.0, 0.0, "a copy is incomplete")], 1000, 200_000_000)
     assert (row["seconds"], row["failed"], row["rate"]) == (6.5, 1, "1600Mbit/s")
-    assert row["limited_by"] == "not every copy is whole"
+    assert row["limited_by"] == "a copy is incomplete"
     row = figures([Transfer(0.1, 0.0, 0.0, "the sender ended with 1")], 1000, 0)
     assert "seconds" not in row
 
@@ -64,7 +64,7 @@ def test_copies_are_compared_octet_by_octet(tmp_path: Path) -> None:
     assert not are_same(file, [file, copy])
 
 
-def test_what_each_is_told(tmp_path: Path) -> None:
+def test_bench_contender_command_lines(tmp_path: Path) -> None:
     job = a_job(tmp_path)
     ours, uftp = OursFiles("crc32", "ours"), Uftp()
     ours.prepare(job)
@@ -79,10 +79,10 @@ def test_what_each_is_told(tmp_path: Path) -> None:
 
 
 def test_contenders_are_chosen_by_name() -> None:
-    assert [one.name for one in chosen_for_files(())] == [one.name for one in FILE_CONTENDERS]
-    assert [one.name for one in chosen_for_files(("uftp",))] == ["uftp"]
+    assert [one.name for one in select_file_contenders(())] == [one.name for one in FILE_CONTENDERS]
+    assert [one.name for one in select_file_contenders(("uftp",))] == ["uftp"]
     with pytest.raises(UsageError, match="zeromq"):
-        chosen_for_files(("zeromq",))
+        select_file_contenders(("zeromq",))
 
 
 def test_a_name_is_known_or_refused_wherever_it_takes_part() -> None:
@@ -100,7 +100,7 @@ def test_a_process_is_measured_and_ended(tmp_path: Path) -> None:
     async def measure() -> None:
         busy = Process([sys.executable, "-c", "sum(range(3_000_000)); print('said')"], tmp_path / "busy.log")
         assert await busy.wait(PATIENCE_S)
-        assert (busy.code, busy.said()) == (0, "said\n")
+        assert (busy.code, busy.output_tail()) == (0, "said\n")
         assert busy.cpu_s > 0
         stays = Process(["sleep", "600"], tmp_path / "stays.log")
         assert not await stays.wait(0.0)

@@ -17,10 +17,10 @@ import trio
 
 from deploy.bench.benchmarks import record as recording
 from deploy.bench.benchmarks.latency import trips
-from deploy.bench.benchmarks.recorded_tree import heard_or_ended
+from deploy.bench.benchmarks.recorded_tree import until_closed_or_ended
 from deploy.bench.command import BENCHMARKS
 from deploy.bench.contender import Job
-from deploy.bench.contenders.raw_gso import RawGso
+from deploy.bench.contenders.raw import RAW_GSO
 from deploy.bench.limits import limited_by
 from deploy.bench.peer import ProcessUsage, running
 from deploy.bench.peers.arrivals import ArrivalLog
@@ -34,7 +34,7 @@ from deploy.bench.search import Maximum, RateSearch
 from deploy.bench.settings import BenchSettings
 from deploy.bench.tree import MOST_SIMULATED, three_tiers
 from deploy.bench.trial import PeerResult, TrialResult
-from deploy.bench.turns import Searcher, by_turns
+from deploy.bench.turns import Searcher, run_interleaved
 from deploy.bench.view import FIELDS, remarks
 from deploy.node.supervisor import object_in
 from pgm.errors import ProcessError
@@ -92,7 +92,7 @@ def test_the_search_finds_what_a_line_carries(capacity: float) -> None:
     assert maximum.too_fast.offered_per_s > capacity
 
 
-def test_a_sender_that_slows_down_while_it_drowns_others_is_asked_for_more_than_that() -> None:
+def test_rate_search_goes_above_a_rate_the_sender_slowed_to() -> None:
     """Flat out it sends less than by a rate that all can bear."""
     line = Line(80_000, fastest=100_000)
 
@@ -110,7 +110,7 @@ def test_a_sender_that_drowns_nobody_needs_no_search() -> None:
     maximum = found(line)
     assert line.rates == [0.0, 150_000, 0.0, 0.0]
     assert maximum.too_fast is None
-    assert "its sender" in limited_by(RawGso(), maximum)
+    assert "its sender" in limited_by(RAW_GSO, maximum)
 
 
 def test_with_a_precision_of_everything_any_rate_will_do() -> None:
@@ -122,7 +122,7 @@ def test_with_a_precision_of_everything_any_rate_will_do() -> None:
     assert line.rates[1] <= 30_000
 
 
-def test_a_sender_that_is_whole_flat_out_and_faster_by_a_rate_is_searched_on() -> None:
+def test_rate_search_goes_on_when_a_set_rate_beats_flat_out() -> None:
     line = Line(capacity=190_000, fastest=400_000)
 
     async def run(rate: float) -> TrialResult:
@@ -147,34 +147,34 @@ def test_searches_take_turns_and_are_confirmed_side_by_side() -> None:
                     await trio.lowlevel.checkpoint()
                     return await line.run(rate)
 
-            return await RateSearch(run, 3, 0.02, searcher.found).maximum()
+            return await RateSearch(run, 3, 0.02, searcher.on_rate_found).maximum()
 
         return one
 
     searches = [search("quick", 200_000), search("slow", 50_000), search("slower", 5_000)]
-    maxima = trio.run(by_turns, searches)
+    maxima = trio.run(run_interleaved, searches)
     assert [one.trials for one in maxima] == [said.count(name) for name in ("quick", "slow", "slower")]
     assert maxima[0].trials < maxima[1].trials
     assert (sorted(said[:3]), said[:3]) == (["quick", "slow", "slower"], said[3:6])
     assert sorted(said[-6:]) == ["quick", "quick", "slow", "slow", "slower", "slower"]
 
 
-def test_who_fails_keeps_nobody_waiting() -> None:
+def test_turns_a_failing_search_does_not_block_the_others() -> None:
     async def fails(searcher: Searcher) -> str:
         async with searcher.trial():
             return "nothing"
 
     async def waits(searcher: Searcher) -> str:
-        await searcher.found()
+        await searcher.on_rate_found()
         return "found"
 
-    assert trio.run(by_turns, [waits, fails]) == ["found", "nothing"]
+    assert trio.run(run_interleaved, [waits, fails]) == ["found", "nothing"]
 
     async def breaks(_: Searcher) -> str:
         raise ProcessError("broken")
 
     with pytest.raises(ProcessError, match="broken"):
-        trio.run(by_turns, [waits, breaks])
+        trio.run(run_interleaved, [waits, breaks])
 
 
 class Stalling(Line):
@@ -203,10 +203,10 @@ def test_one_stall_of_the_machine_decides_nothing(stalls: set[int]) -> None:
 def test_a_rate_at_which_a_run_was_not_whole_says_so() -> None:
     line = Line(capacity=80_000, fastest=100_000)
     first = found(line)
-    assert (first.stumbles, "not whole" in limited_by(RawGso(), first)) == (0, False)
+    assert (first.stumbles, "this rate failed" in limited_by(RAW_GSO, first)) == (0, False)
     stalled = found(Stalling(frozenset({len(line.rates) - 1})))  # the last of those in a row
     assert stalled.stumbles == 1
-    assert "one run at this rate was not whole" in limited_by(RawGso(), stalled)
+    assert "one run at this rate failed" in limited_by(RAW_GSO, stalled)
     assert first.median is not None
     assert stalled.median is not None
     assert stalled.median.rate == first.median.rate
@@ -226,7 +226,7 @@ def test_a_line_that_always_loses_has_no_maximum() -> None:
     maximum = found(line)
     assert maximum.median is None
     assert len(line.rates) < 20
-    assert limited_by(RawGso(), maximum).startswith("no rate without loss")
+    assert limited_by(RAW_GSO, maximum).startswith("no rate without loss")
 
 
 def test_a_rate_that_was_lucky_once_is_not_a_result() -> None:
@@ -256,19 +256,19 @@ def test_bursts_are_told_from_a_steady_stream() -> None:
     assert (steady.octets, steady.later_octets, steady.last_ns - steady.first_ns) == (10_000, 9000, 9 * 10**6)
 
 
-def test_a_receiver_that_takes_longer_than_the_sender_has_not_kept_up() -> None:
+def test_trial_receiver_slower_than_sender_has_not_kept_up() -> None:
     slow = outcome(1000, 1000, carried=500)
     assert not slow.is_whole
     assert slow.flaw == "the receiver fell behind"
     assert outcome(1000, 1000, carried=1000).is_whole
 
 
-def test_what_limits_is_told_from_cpu_and_drops() -> None:
+def test_limits_are_derived_from_cpu_and_drops() -> None:
     best = outcome(900, 900, 1000, cpu_s=0.97)
-    said = limited_by(RawGso(), Maximum([best], outcome(1000, 1000, 1000, lost=40), 5))
+    said = limited_by(RAW_GSO, Maximum([best], outcome(1000, 1000, 1000, lost=40), 5))
     assert "limited by the sender's core (97%)" in said
     assert "too fast at 1 MB/s: 40 of 1,000 messages lost, 40 drops at the receiver's full buffer" in said
-    held_up = limited_by(RawGso(), Maximum([best], outcome(9000, 4000, 1000, lost=40), 5))
+    held_up = limited_by(RAW_GSO, Maximum([best], outcome(9000, 4000, 1000, lost=40), 5))
     assert "too fast at 9 MB/s, of which 4 MB/s were sent: 40 of 4,000 messages lost" in held_up
 
 
@@ -376,7 +376,7 @@ def test_bars_say_what_they_are_of() -> None:
     assert label("through a relaying repairer", DRAWN["relay"][2]) == "through a relaying repairer"
 
 
-def test_what_a_process_has_used_is_also_that_of_threads_which_have_ended() -> None:
+def test_process_usage_includes_ended_threads() -> None:
     """What it prints besides objects with an event is kept for when it fails; one that has ended has no figures."""
 
     async def watched() -> None:
@@ -400,18 +400,18 @@ def test_lines_that_are_no_objects_are_told_from_those_that_are(line: str, found
     assert object_in(line) == found
 
 
-def test_a_desk_that_ends_without_having_heard_the_end_is_not_waited_for() -> None:
+def test_bench_desk_that_missed_the_end_is_not_awaited() -> None:
     async def wait(has_heard: bool) -> None:
         heard, ended = trio.Event(), trio.Event()
         (heard if has_heard else ended).set()
         with trio.fail_after(5):
-            await heard_or_ended(heard, ended)
+            await until_closed_or_ended(heard, ended)
 
     trio.run(wait, True)
     trio.run(wait, False)
 
 
-def test_remarks_say_of_which_row_they_are_and_what_a_process_ended_with() -> None:
+def test_bench_remarks_name_row_and_exit_status() -> None:
     row = {
         "title": "pgm, trio",
         "size": 1400,
@@ -419,11 +419,11 @@ def test_remarks_say_of_which_row_they_are_and_what_a_process_ended_with() -> No
         "why_not": "ours-trio (send) ended with code 1\n  a\n  b: c",
     }
     assert remarks([row]) == [
-        "pgm, trio, 1,400 octets, 100bit/s: took no part: ours-trio (send) ended with code 1: b: c"
+        "pgm, trio, 1,400 octets, 100bit/s: did not run: ours-trio (send) ended with code 1: b: c"
     ]
     of_jumbo = {"benchmark": "messages", "title": "pgm", "size": 70, "mtu": 9000, "limited_by": "its sender"}
     assert remarks([of_jumbo]) == ["pgm, 70 octets, MTU 9,000: its sender"]
-    assert remarks([row | {"why_not": "not here"}])[0].endswith("took no part: not here")
+    assert remarks([row | {"why_not": "not here"}])[0].endswith("did not run: not here")
 
 
 @pytest.mark.parametrize("receivers", [51, 13_000, MOST_SIMULATED])
@@ -472,6 +472,6 @@ def test_a_contender_that_answers_nothing_is_not_the_fastest(monkeypatch: pytest
         yield End(), End()
 
     monkeypatch.setattr("deploy.bench.benchmarks.latency.pair", pair)
-    contender: Any = RawGso()
-    with pytest.raises(ProcessError, match="none of 1 questions was answered"):
+    contender: Any = RAW_GSO
+    with pytest.raises(ProcessError, match="none of 1 requests was answered"):
         trio.run(trips, contender, Job(Loopback(1500), 100, seconds=0.1))

@@ -80,7 +80,7 @@ def running() -> Iterator[tuple[Processes, Process, Process]]:
         yield tree, opened, guarded
 
 
-def test_what_nodes_have_counted_is_served(running: tuple[Processes, Process, Process]) -> None:
+def test_monitor_serves_counters_of_nodes(running: tuple[Processes, Process, Process]) -> None:
     tree, opened, guarded = running
     port = opened.first_printed()["port"]
     documented("monitor", opened.first_printed())
@@ -201,7 +201,7 @@ def _ends_whatever_others_do(monitor: Process, port: int) -> None:
         assert monitor.wait(patience_s=30) == 0
 
 
-def test_what_it_cannot_do_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_monitor_names_unusable_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGM_RUNTIME_DIR", str(tmp_path))
     invoked("monitor", "no-such-tree").complains(2, "neither a topology file nor a topology that runs here")
     invoked("monitor", tmp_path / "none.toml").complains(2, "none.toml")
@@ -249,11 +249,11 @@ def test_a_crowd_is_told_to_come_again() -> None:
     [
         ("127.0.0.1", None, ""),
         ("::1", None, ""),
-        ("0.0.0.0", None, "whoever reaches 0.0.0.0 can read the numbers"),
+        ("0.0.0.0", None, "any host that reaches 0.0.0.0 can read the numbers"),
         ("10.0.0.1", TOKEN, "the token travels in clear text"),
     ],
 )
-def test_whoever_binds_to_others_is_warned(
+def test_monitor_warns_when_bound_beyond_loopback(
     capsys: pytest.CaptureFixture[str], address: str, token: str | None, says: str
 ) -> None:
     warn_of_others(ipaddress.ip_address(address), token)

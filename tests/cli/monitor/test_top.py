@@ -24,7 +24,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Footer, Static
 
 from deploy.monitor import top_screen as screen
-from deploy.monitor.columns import FIGURES, as_markdown, span
+from deploy.monitor.columns import COLUMNS, as_markdown, span
 from deploy.monitor.listen_commands import command_lines
 from deploy.monitor.nodes import NodeRecord, NodeState, NodeWatch
 from deploy.monitor.top_screen import NodeScreen, TopApp, chosen_columns, in_order
@@ -99,7 +99,7 @@ async def _drive(tree: Processes) -> None:
     async with app.run_test(size=(160, 50)) as pilot:
         await until(pilot, lambda: len(rows(app)) == 2)
         heads = [str(one.label) for one in app.screen_stack[0].query_one(DataTable).ordered_columns]
-        assert heads == [figure.heading for key, figure in FIGURES.items() if key != "topology"]
+        assert heads == [figure.heading for key, figure in COLUMNS.items() if key != "topology"]
         await until(
             pilot, lambda: _shows(dict(zip(heads, rows(app)[1], strict=True)), tree.status("desk-1")["counters"])
         )
@@ -202,7 +202,7 @@ def test_without_room_for_files_json_is_one_error_with_its_remedy(monkeypatch: p
 
 def test_on_a_terminal_and_what_it_says_to_copy(tree: Processes) -> None:
     _is_drawn_and_ends(tree)
-    invoked("top").complains(2, "draws on a terminal", "pgm status FILE --watch")
+    invoked("top").complains(2, "needs a terminal", "pgm status FILE --watch")
     lines = [json.loads(line) for line in invoked("top", tree.name, "--json").out.splitlines()]
     assert [row["node"] for row in lines] == ["source", "desk-1"]
     with blocking.open_receiver(tree.file, node="desk-3", answer="yes"):

@@ -27,7 +27,7 @@ with LAST_WORD.installed():
 
 
 @pytest.mark.parametrize(("has_ended", "code", "said"), [(True, 0, "the account\n"), (False, -signal.SIGTERM, "")])
-def test_who_is_told_to_end_when_it_ends_anyway_says_its_account(has_ended: bool, code: int, said: str) -> None:
+def test_sigterm_at_the_end_still_prints_the_account(has_ended: bool, code: int, said: str) -> None:
     command = [sys.executable, "-c", _PROGRAM.format(has_ended=has_ended)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (code, said), ended.stderr

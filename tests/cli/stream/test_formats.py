@@ -67,7 +67,7 @@ def test_lines_of_a_subject_go_to_those_who_want_it(tmp_path: Path) -> None:
     assert (out, code, account["messages"]) == (b"", 0, 0)
 
 
-def test_what_is_not_in_the_format_is_told_by_its_place() -> None:
+def test_send_bad_input_is_told_by_its_place() -> None:
     for form, octets, why in (
         ("json", b'{"a": 1}\nnonsense\n', b"line 2 of standard input is no JSON"),
         ("cbor", cbor2.dumps(1) + b"\x5a\0", b"value 2 of standard input ends too early"),
@@ -83,7 +83,7 @@ def test_what_is_not_in_the_format_is_told_by_its_place() -> None:
         assert why in done.stderr
 
 
-def test_messages_in_another_format_are_counted_and_the_others_written(tmp_path: Path) -> None:
+def test_recv_messages_of_another_format_are_counted(tmp_path: Path) -> None:
     lines = b'{"a": 1}\nnonsense\n'
     out, done, code, account = carry(tmp_path, "json", lines, "lines")
     assert done.returncode == 0

@@ -117,7 +117,7 @@ def test_the_live_picture_fits(width: int, height: int, receivers: tuple[int, ..
     assert "…" not in "\n".join(lines)
 
 
-def test_the_live_picture_sums_up_subnets_where_receivers_have_no_room() -> None:
+def test_live_view_folds_subnets_without_room_for_receivers() -> None:
     wide = "\n".join(shown(picture((4, 4, 4), 7), 160, 50))
     assert "receiver-2-3 " in wide
     small = shown(picture((4, 4, 4), 7), 80, 24)

@@ -86,7 +86,7 @@ async def test_a_wait_that_is_cancelled_loses_nothing(place: Place) -> None:
     assert waits > 20
 
 
-async def test_who_does_something_else_leaves_the_reading_to_the_driver(place: Place) -> None:
+async def test_application_reader_idle_leaves_reads_to_the_driver(place: Place) -> None:
     """Both by turns, over and over."""
     async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         await first_of(receiver, source)
@@ -107,7 +107,7 @@ async def test_who_does_something_else_leaves_the_reading_to_the_driver(place: P
             assert got == [b"while away"] * 3
 
 
-async def test_who_waits_sees_the_end(place: Place) -> None:
+async def test_application_reader_waiting_sees_the_end(place: Place) -> None:
     """The receiver is closed while a task waits in it."""
     ended = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -161,13 +161,13 @@ async def test_the_drivers_task_sleeps_while_messages_come_one_by_one(place: Pla
     assert 0 < steps.count <= 20 + 3 * took_s / GIVE_BACK_S
 
 
-async def test_what_comes_another_way_while_others_have_their_turn_before_a_look_ends_the_wait(place: Place) -> None:
+async def test_application_reader_item_by_another_way_ends_the_wait(place: Place) -> None:
     """Else it would wait for the next packet."""
     async with pgm.open_receiver(place.url(), rx_look_ivl="10ms") as receiver:
         assert receiver.driver.lead is not None
         for sqn in range(20):  # trio draws who is first
             closed = Closed(bytes(8), sqn, CloseCause.FIN)
-            receiver.driver.lead.looks.slept(0)
+            receiver.driver.lead.looks.woke(0)
             assert receiver.driver.lead.looks.ivl
             with trio.fail_after(PATIENCE_S):
                 async with trio.open_nursery() as nursery:
@@ -175,9 +175,7 @@ async def test_what_comes_another_way_while_others_have_their_turn_before_a_look
                     nursery.start_soon(perform_soon, receiver, closed)
 
 
-async def test_what_is_due_is_not_late_while_the_application_reads(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_application_reader_serves_deadlines_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A NAK leaves between two reads, though no task has its turn."""
     soon = {"nak_bo_ivl": "1ms", "reorder_ivl": "0ms", "rx_bulk_ivl": "0ms"}
     async with (
@@ -234,7 +232,7 @@ async def test_other_tasks_have_their_turn_while_answers_are_looked_for(place: P
                 for _ in range(50):
                     await source.send(b"answer")
                     got += isinstance(await receiver.next_batch(), Batch)
-                    lead.looks.slept(0)
+                    lead.looks.woke(0)
                     with trio.move_on_after(0.001):
                         await receiver.next_batch()
             nursery.cancel_scope.cancel()
@@ -261,7 +259,7 @@ async def test_a_look_loses_and_doubles_nothing(place: Place) -> None:
             nursery.start_soon(send)
             with trio.fail_after(PATIENCE_S):
                 while len(got) < len(sent):
-                    lead.looks.slept(0)
+                    lead.looks.woke(0)
                     item = await receiver.next_batch()
                     assert isinstance(item, Batch)
                     got += item
@@ -277,7 +275,7 @@ async def queue_up(receiver: Receiver, source: Source) -> None:
     await until(lambda: receiver.counters.received_packets >= 1 + BACKLOG_PACKETS)
 
 
-async def test_who_takes_a_long_backlog_reads_meanwhile(place: Place) -> None:
+async def test_backlog_is_read_while_the_application_drains_it(place: Place) -> None:
     async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         await queue_up(receiver, source)
         knock(receiver)
@@ -290,7 +288,7 @@ async def test_who_takes_a_long_backlog_reads_meanwhile(place: Place) -> None:
         assert octets <= 2 * OCTETS_BETWEEN_READS
 
 
-async def test_who_takes_a_long_backlog_lets_the_drivers_tasks_read_where_those_do(place: Place) -> None:
+async def test_application_reader_backlog_leaves_reads_to_driver_tasks(place: Place) -> None:
     """With rests a receiver's application does not read for itself."""
     turns = Turns()
     url = place.url(rx_rest_ivl="1ms")
@@ -307,7 +305,7 @@ async def test_who_takes_a_long_backlog_lets_the_drivers_tasks_read_where_those_
     assert turns.count >= octets // (2 * OCTETS_BETWEEN_READS)
 
 
-async def test_what_is_there_comes_without_a_wait(place: Place) -> None:
+async def test_application_reader_queued_items_come_without_wait(place: Place) -> None:
     """A time of 0 is over at once, and is for waiting only."""
     async with pgm.open_receiver(place.url()) as receiver, pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         await queue_up(receiver, source)
@@ -318,7 +316,7 @@ async def test_what_is_there_comes_without_a_wait(place: Place) -> None:
     assert sum(map(len, got)) == BACKLOG_PACKETS
 
 
-async def test_what_was_queued_can_be_taken_after_closing(place: Place) -> None:
+async def test_application_reader_queue_can_be_taken_after_closing(place: Place) -> None:
     async with pgm.open_source(place.url(fin_quiet_ivl="50ms")) as source:
         async with pgm.open_receiver(place.url()) as receiver:
             await queue_up(receiver, source)
@@ -348,7 +346,7 @@ async def test_whole_large_messages_that_wait_are_bounded(place: Place) -> None:
     assert got == sent
 
 
-async def test_who_is_late_does_not_rest_before_all_is_read(autojump_clock: trio.testing.MockClock) -> None:
+async def test_application_reader_late_reads_all_before_it_rests(autojump_clock: trio.testing.MockClock) -> None:
     """A row of reads ends also where more waits behind it: others have their turn, but a rest would let the buffer overflow."""
     waiting, reads = 41, [0, 0]
     near, far = socket.socketpair(type=socket.SOCK_DGRAM)

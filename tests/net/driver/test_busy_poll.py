@@ -78,7 +78,7 @@ def test_one_thread_owns_a_source_and_a_receiver(place: Place) -> None:
     assert isinstance(items[0], Opened)
 
 
-def test_what_a_call_took_is_with_the_kernel_when_it_returns(place: Place) -> None:
+def test_busy_poll_send_reaches_the_kernel_before_it_returns(place: Place) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((place.group(), place.port))
@@ -368,7 +368,7 @@ def test_two_processes_play_ping_pong(place: Place) -> None:
     assert other.exitcode == 0
 
 
-def test_what_comes_is_read_between_single_messages(place: Place) -> None:
+def test_busy_poll_reads_between_single_messages(place: Place) -> None:
     with (
         pgm.blocking.open_receiver(_url(place, 0), busy_poll=True) as receiver,
         pgm.blocking.open_source(_url(place, 0, 1), busy_poll=True, fin_quiet_ivl="100ms") as source,
@@ -464,7 +464,7 @@ def test_a_spinner_may_park_and_is_woken_by_what_comes(place: Place, spin: str, 
     assert least <= share <= most
 
 
-def test_who_takes_a_long_backlog_reads_meanwhile(place: Place) -> None:
+def test_backlog_is_read_while_the_application_drains_it(place: Place) -> None:
     with (
         pgm.blocking.open_receiver(place.url(), busy_poll=True) as receiver,
         pgm.blocking.open_source(place.url(fin_quiet_ivl="50ms"), busy_poll=True) as source,

@@ -119,9 +119,7 @@ def test_a_handler_that_sends_goes_no_deeper_each_time(
         assert not source.counters.rdata_packets
 
 
-def test_what_a_handler_sends_goes_behind_what_was_to_go_before_it(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_callbacks_sends_of_a_handler_keep_their_order(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The core told of something and gave data by the same call: these come first, and all are with the kernel at the end of it."""
     handler = _Handler()
     with telling_source(place, monkeypatch, handler, 1) as (source, told):
@@ -130,9 +128,7 @@ def test_what_a_handler_sends_goes_behind_what_was_to_go_before_it(
         assert told.sqns == [0, 1, 2]
 
 
-def test_what_a_handler_sent_and_the_rate_held_up_goes_with_the_next_turns(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_callbacks_sends_held_by_the_rate_go_with_next_turns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     handler = _Handler(size=1000)
     with telling_source(place, monkeypatch, handler, 30, rate="1Mbit/s", txw_burst_ivl="1ms") as (source, told):
         source.poll()

@@ -48,7 +48,7 @@ def begun(place: Place) -> Iterator[tuple[BusyPollSource, BusyPollReceiver]]:
         yield source, receiver
 
 
-def test_who_waits_for_each_message_looks_for_nothing_behind_it(
+def test_read_ahead_is_off_when_each_message_is_awaited(
     place: Place, gathered: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in round trips: between any two of them, or of three where one came soon, a look was in vain."""
@@ -102,9 +102,7 @@ def test_trains_behind_such_answers_are_taken_together(place: Place, gathered: l
     assert len(gathered) < TRAINS // 2, "train by train"
 
 
-def test_who_takes_long_for_each_message_keeps_no_other_socket_waiting(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_read_ahead_slow_application_blocks_no_other_socket(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here anything is long, and each message is there at the first look."""
     monkeypatch.setattr(busy_poll, "_TURN_IVL", 0)
     other = Place.new()
@@ -131,7 +129,7 @@ def test_who_takes_long_for_each_message_keeps_no_other_socket_waiting(
             assert beside.counters.packets_in > before
 
 
-def test_who_falls_behind_looks_for_more(place: Place, gathered: list[bool]) -> None:
+def test_read_ahead_begins_when_the_receiver_falls_behind(place: Place, gathered: list[bool]) -> None:
     with begun(place) as (source, receiver):
         gathered.clear()
         for message in SENT:

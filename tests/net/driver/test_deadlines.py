@@ -63,7 +63,7 @@ async def test_a_deadline_that_moved_is_served_in_time(ahead: list[int]) -> None
         for one in ahead:
             core.at_ns = driver.now_ns() + one
             looks = core.looks
-            driver.poke()
+            driver.reschedule()
             if one >= LONG_NS:
                 await trio.testing.wait_all_tasks_blocked()
                 assert core.looks == looks + 1  # nobody woke
@@ -79,7 +79,7 @@ async def test_a_deadline_that_was_served_by_another_task_wakes_nobody() -> None
     async with trio.open_nursery() as nursery:
         core, driver = await started(nursery)
         core.at_ns = driver.now_ns() + 2 * MS
-        driver.poke()
+        driver.reschedule()
         while driver.now_ns() <= core.at_ns:
             pass
         driver._serve_late()
@@ -88,7 +88,7 @@ async def test_a_deadline_that_was_served_by_another_task_wakes_nobody() -> None
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert core.looks == looks
         core.at_ns = driver.now_ns() + 5 * MS
-        driver.poke()
+        driver.reschedule()
         with trio.fail_after(PATIENCE_S):
             await core.is_served.wait()
         assert len(core.served) == 2

@@ -44,7 +44,7 @@ def interrupt(receiver: pgm.blocking.Receiver, timeout_s: float | None = None) -
 
 
 @pytest.mark.usefixtures("handler")
-def test_what_comes_after_calls_that_were_interrupted_is_all_there(place: Place) -> None:
+def test_interrupted_calls_lose_no_message(place: Place) -> None:
     got: list[Item | None] = []
     with pgm.blocking.open_receiver(place.url()) as receiver:
         for timeout_s in (None, PATIENCE_S, None):

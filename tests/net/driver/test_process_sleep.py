@@ -23,7 +23,7 @@ def took_ns(pauses: ProcessSleep, length_ns: int = LENGTH) -> tuple[bool, int]:
     return pauses.pause(length_ns), time.monotonic_ns() - begun_ns
 
 
-def test_a_pause_lasts_as_long_as_it_should_and_ends_when_another_socket_brings_something() -> None:
+def test_process_sleep_ends_in_time_or_by_another_socket() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         pauses = ProcessSleep([ours])
@@ -40,7 +40,7 @@ def test_other_tasks_get_their_turn() -> None:
 
 
 @pytest.mark.parametrize("ivl", ["5ms", "0ms"])
-async def test_what_a_pausing_relay_passes_on_is_whole(place: Place, ivl: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_sleep_of_a_relay_loses_nothing(place: Place, ivl: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, pause, lengths = 60, ProcessSleep.pause, []
 
     def noted(pauses: ProcessSleep, length_ns: int) -> bool:

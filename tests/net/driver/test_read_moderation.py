@@ -44,7 +44,7 @@ def test_a_rest_fills_no_more_than_the_room_there_is(rate: int, wanted: int) -> 
     assert rests(ReadModeration(IVL, MUCH, MIB, Counters()), rate)[-1] == wanted
 
 
-def test_what_comes_steadily_is_told_where_it_is_much() -> None:
+def test_moderation_begins_with_steady_heavy_traffic() -> None:
     counters = Counters()
     for ivl in (IVL, 0):
         moderation = ReadModeration(ivl, MUCH, MIB, counters)
@@ -77,9 +77,7 @@ def test_memory_is_wanted_for_what_comes_in_an_interval(rate: int, ivl: int, wan
 
 
 @pytest.mark.parametrize(("ivl", "is_taken"), [("1s", True), ("0ms", False)])
-async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
-    place: Place, ivl: str, is_taken: bool
-) -> None:
+async def test_moderation_prefaults_memory_behind_a_gap(place: Place, ivl: str, is_taken: bool) -> None:
     """As much as comes in `rxw_warm_ivl`, `rxw_bytes` at most: twelve MiB here. The messages themselves need two."""
     much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB", "rxw_warm_bytes": "0B"}
     rows = np.zeros((500, 1000), np.uint8)
@@ -96,7 +94,7 @@ async def test_memory_for_what_waits_behind_a_gap_is_taken_while_much_comes(
 
 
 @pytest.mark.parametrize(("ivl", "is_taken"), [("1s", True), ("0ms", False)])
-def test_who_spins_takes_it_too(place: Place, ivl: str, is_taken: bool) -> None:
+def test_moderation_prefaults_for_busy_poll_too(place: Place, ivl: str, is_taken: bool) -> None:
     much = {"rx_bulk_rte": "100kB/s", "rxw_warm_ivl": ivl, "rxw_bytes": "12MiB", "rxw_warm_bytes": "0B"}
     rows = np.zeros((500, 1000), np.uint8)
     source_url = place.url(fin_quiet_ivl="50ms", rate="160Mbit/s")
@@ -166,7 +164,7 @@ def test_a_few_losses_all_the_time_leave_a_short_rest() -> None:
     assert lossy(moderation, counters, 10, begun_ns=2 * 10**9) == [0] * 10, "nor what comes soon after it"
 
 
-def test_who_is_lossless_again_rests_as_before() -> None:
+def test_moderation_resumes_after_losses_end() -> None:
     counters = Counters()
     moderation = ReadModeration(IVL, MUCH, MIB, counters)
     lossy(moderation, counters, 20, begun_ns=10**9)
@@ -196,7 +194,7 @@ def test_the_first_packet_after_a_pause_ends_it() -> None:
     assert moderation.rest_ns(2 * 10**9) == 0
 
 
-async def test_what_comes_in_rests_is_all_there_in_order(place: Place) -> None:
+async def test_moderation_keeps_all_packets_in_order(place: Place) -> None:
     """Long rests and a low threshold, so that any machine does rest."""
     count = 40_000
     numbers = np.arange(count, dtype=">u8").view(np.uint8).reshape(count, 8)

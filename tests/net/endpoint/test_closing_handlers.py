@@ -131,9 +131,7 @@ def test_one_that_another_takes_the_place_of(place: Place) -> None:
 
 
 @pytest.mark.usefixtures("telling")
-def test_a_message_that_came_before_its_receiver_was_closed_is_handed_over(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_handler_message_before_close_is_delivered(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(busy_poll, "_TURN_IVL", 0)  # every turn reads all sockets
     other = Place.new()
     with ExitStack() as stack:

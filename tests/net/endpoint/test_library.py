@@ -91,7 +91,7 @@ async def test_batches_of_lists_and_arrays(place: Place) -> None:
     assert taken.messages == wanted
 
 
-async def test_what_the_caller_does_with_its_buffer_afterwards_does_not_matter(place: Place) -> None:
+async def test_library_send_copies_the_callers_buffer(place: Place) -> None:
     async with AsyncExitStack() as stack:
         (receiver,) = await open_all(stack, place, 1)
         (taken,) = await stack.enter_async_context(taking(receiver))
@@ -141,7 +141,7 @@ async def test_two_sources_on_one_stream(place: Place) -> None:
     assert {one.peer for one in taken.opened} == {place.address(1), place.address(2)}
 
 
-async def test_who_joins_late_gets_everything_from_there_on(place: Place) -> None:
+async def test_library_late_joiner_gets_everything_from_there_on(place: Place) -> None:
     topology = loads(one_segment(place, parameters='join_ivl = "0ns"'))
     before, after = messages_of_sizes([100] * 300, 1), messages_of_sizes([100] * 300, 2)
     async with AsyncExitStack() as stack:
@@ -160,7 +160,7 @@ async def test_who_joins_late_gets_everything_from_there_on(place: Place) -> Non
     assert not taken.lost
 
 
-async def test_who_joins_soon_after_the_start_still_gets_all(place: Place) -> None:
+async def test_library_early_joiner_gets_all(place: Place) -> None:
     topology = loads(one_segment(place, parameters='join_ivl = "20s"'))
     sent = messages_of_sizes([100] * 300)
     async with AsyncExitStack() as stack:

@@ -202,7 +202,7 @@ def test_a_program_changes_the_rate_of_its_source(place: Place, busy_poll: bool)
         (pgm.blocking.open_receiver, {"busy_pol": True}, "'busy_pol'.*did you mean 'busy_poll'"),
     ],
 )
-def test_a_keyword_that_is_not_for_this_opener_is_told_for_whom_it_is(
+def test_library_misplaced_keyword_names_the_right_opener(
     place: Place, opener: Callable[..., Any], options: dict[str, Any], says: str
 ) -> None:
     """None is proposed that was just refused."""

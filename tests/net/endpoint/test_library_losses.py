@@ -28,7 +28,7 @@ async def test_a_source_by_url_without_an_address_is_asked_for_repairs(place: Pl
     assert taken.counters.repaired_sqns > 0
 
 
-async def test_losses_on_the_way_out_leave_trains_with_holes_that_are_repaired(place: Place) -> None:
+async def test_library_losses_at_egress_are_repaired(place: Place) -> None:
     sent = messages_of_sizes([1000] * 3000)
     url = place.url()
     async with (
@@ -145,9 +145,7 @@ async def test_the_smallest_receive_buffers_are_told_of_and_mended(place: Place)
 
 
 @pytest.mark.parametrize("order", ["ordered", "unordered"])
-async def test_a_large_message_that_makes_no_progress_is_given_up_and_its_memory_freed(
-    place: Place, order: str
-) -> None:
+async def test_library_stalled_large_message_is_given_up_and_freed(place: Place, order: str) -> None:
     text = one_segment(place, rate="100kbit/s").replace("data_port = 7500", f'data_port = 7500\norder = "{order}"')
     async with AsyncExitStack() as stack:
         receiver = await stack.enter_async_context(pgm.open_receiver(loads(text), node="desk-1", apdu_ivl="20ms"))

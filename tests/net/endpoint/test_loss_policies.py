@@ -145,7 +145,7 @@ def test_in_ordinary_threads(place: Place, busy_poll: bool) -> None:
     assert got + lost <= 100
 
 
-async def test_what_is_no_policy_is_refused(place: Place) -> None:
+async def test_policies_unknown_policy_is_refused(place: Place) -> None:
     for wrong in ({"on_loss": "panic"}, {"slow": "faster"}):
         with pytest.raises(UsageError, match="is unknown"):
             async with pgm.open_receiver(planned(place, "desk-1"), **wrong):

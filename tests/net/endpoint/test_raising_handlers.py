@@ -122,7 +122,7 @@ async def test_one_under_trio_goes_on_with_what_came(place: Place) -> None:
     assert refusals
 
 
-async def test_one_that_reads_for_itself_has_all_that_was_read_before_it_hears_of_it(
+async def test_raising_handler_own_reads_are_delivered_before_the_error(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Packets of another size were read beyond the first ones: nobody else would look at them."""
@@ -148,7 +148,7 @@ async def test_one_that_reads_for_itself_has_all_that_was_read_before_it_hears_o
 
 
 @pytest.mark.usefixtures("telling")
-async def test_one_under_trio_whose_application_is_away_ends_and_what_came_can_be_taken(place: Place) -> None:
+async def test_raising_handler_trio_queue_can_be_taken_after_the_end(place: Place) -> None:
     receivers: list[Receiver] = []
 
     async def be_away(source: pgm.Source) -> None:

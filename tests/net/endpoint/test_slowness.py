@@ -28,7 +28,7 @@ def taken(recv: Callable[[float], Item | None], packets: int) -> list[Item | Non
     return items
 
 
-def test_one_that_is_stopped_for_too_long_is_told_that_its_socket_dropped_packets(place: Place) -> None:
+def test_slowness_stopped_receiver_is_told_of_socket_drops(place: Place) -> None:
     """One that spins reads nothing between its calls: as if its process were stopped, or lacked a processor."""
     sent = messages_of_sizes([1000] * 3000)
     window = {"txw_bytes": "256KiB", "txw_unsent_bytes": "64KiB", "fin_quiet_ivl": "50ms"}

@@ -50,7 +50,7 @@ def random_messages(count: int, seed: int = 1) -> list[bytes]:
     return [rng.randbytes(rng.choice([0, 1, 7, 70, 70, 70, 1400, 1500, 10_000])) for _ in range(count)]
 
 
-async def test_messages_sent_one_by_one_share_packets_and_arrive_as_they_were_sent(place: Place) -> None:
+async def test_batches_single_sends_share_packets_in_order(place: Place) -> None:
     sent = random_messages(800)
     tree = topology(place)
     async with (
@@ -189,7 +189,7 @@ async def test_a_message_waits_for_others_only_while_many_packets_leave(place: P
             assert source.counters.odata_packets == 3
 
 
-async def test_what_is_sent_faster_than_the_rate_fills_packets(place: Place) -> None:
+async def test_batches_sends_above_the_rate_fill_packets(place: Place) -> None:
     tree = topology(place, rate="8Mbit/s")
     async with pgm.open_source(tree, node="source") as source:
         for _ in range(2000):
@@ -199,7 +199,7 @@ async def test_what_is_sent_faster_than_the_rate_fills_packets(place: Place) -> 
         assert source.try_send(b"more") is not None
 
 
-async def test_wrong_names_and_sizes_are_refused_and_nothing_of_them_is_sent(place: Place) -> None:
+async def test_batches_bad_subjects_and_sizes_are_refused_unsent(place: Place) -> None:
     tree = topology(place, parameters='max_apdu = "1MiB"')
     async with (
         pgm.open_receiver(tree, node="desk-1") as receiver,
@@ -244,7 +244,7 @@ async def test_streams_without_batches_have_no_subjects(place: Place) -> None:
             pass
 
 
-async def test_packets_that_are_no_batches_are_counted_and_reported_and_the_stream_goes_on(place: Place) -> None:
+async def test_batches_bad_packets_are_counted_and_reported(place: Place) -> None:
     plain, tree = loads(one_segment(place)), topology(place)
     async with (
         pgm.open_receiver(tree, node="desk-1") as receiver,

@@ -87,7 +87,7 @@ async def test_single_payloads_are_messages_of_one_part(place: Place) -> None:
     assert got.parts == [(payload,) for payload in payloads]
 
 
-async def test_what_is_sent_alone_leaves_alone_and_at_once(place: Place) -> None:
+async def test_zeromq_framing_single_message_leaves_at_once(place: Place) -> None:
     async with (
         pgm.open_receiver(url(place)) as receiver,
         pgm.open_source(source_url(place)) as source,
@@ -102,7 +102,7 @@ async def test_what_is_sent_alone_leaves_alone_and_at_once(place: Place) -> None
                 assert list(batch.sqns) == [number]
 
 
-async def test_what_is_sent_faster_than_the_rate_fills_its_packets(place: Place) -> None:
+async def test_zeromq_framing_sends_above_the_rate_fill_packets(place: Place) -> None:
     """1,000 messages of 72 octets with their frame: 51 full packets, and few more while nothing waited yet."""
     sent = [(b"%070d" % number,) for number in range(1000)]
     async with (
@@ -152,7 +152,7 @@ class Deaf(Injector):
         return np.ones(count, np.bool_)
 
 
-async def test_what_is_lost_for_good_is_reported_and_the_next_message_is_read(place: Place) -> None:
+async def test_zeromq_framing_loss_is_reported_and_reading_goes_on(place: Place) -> None:
     """INT-Z7: whole messages only, in order; packets that gave nothing are in the account too."""
     sent = [(b"%08d" % number, *parts) for number, parts in enumerate(messages(3000))]
     async with (
@@ -173,7 +173,7 @@ async def test_what_is_lost_for_good_is_reported_and_the_next_message_is_read(pl
     assert not {message.sqn for message in got.messages} & set(lost)
 
 
-async def test_who_joins_in_mid_stream_begins_at_the_next_message(place: Place) -> None:
+async def test_zeromq_framing_late_joiner_begins_at_next_message(place: Place) -> None:
     large = (b"topic", b"x" * 1_000_000)
     async with pgm.open_source(source_url(place, rate="80Mbit/s", join_ivl="0ns")) as source:
         for _ in range(5):
@@ -236,7 +236,7 @@ async def test_subscriptions_change_while_it_runs(place: Place) -> None:
                 receiver.unsubscribe(b"a")
 
 
-async def test_what_is_unsubscribed_is_gone_from_what_had_already_come(place: Place) -> None:
+async def test_zeromq_framing_unsubscribe_filters_queued_messages(place: Place) -> None:
     async with (
         pgm.open_receiver(url(place), subscribe=[b"a", b"b"]) as receiver,
         pgm.open_source(source_url(place)) as source,
@@ -285,7 +285,7 @@ async def test_a_stream_of_a_topology_file_may_have_the_framing(place: Place) ->
     assert got.parts == sent
 
 
-async def test_streams_without_the_framing_have_neither_parts_nor_subscriptions(place: Place) -> None:
+async def test_zeromq_framing_other_streams_refuse_parts_and_topics(place: Place) -> None:
     async with (
         pgm.open_receiver(place.url()) as receiver,
         pgm.open_source(place.url(address=place.address(1)), fin_quiet_ivl="50ms") as source,

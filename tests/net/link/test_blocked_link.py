@@ -28,9 +28,7 @@ def full_socket() -> tuple[socket.socket, socket.socket]:
     return full, other
 
 
-async def test_what_comes_on_two_sockets_and_what_timers_give_waits_for_one_link(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_blocked_link_holds_reads_and_timers(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     full, other = full_socket()
     async with running(loads(below_a_relay(place, "repairer")), "relay") as tree:
         driver = tree.drivers["relay"]

@@ -39,7 +39,7 @@ def ends(place: Place) -> Iterator[tuple[Link, Link]]:
     other.close()
 
 
-def test_what_it_sends_is_as_what_the_own_socket_sends(ends: tuple[Link, Link]) -> None:
+def test_group_sender_packets_equal_those_of_the_own_socket(ends: tuple[Link, Link]) -> None:
     """From the same address and port, with the same hops and traffic class."""
     source, receiver = ends
     group = receiver.inputs[0]
@@ -54,9 +54,7 @@ def test_what_it_sends_is_as_what_the_own_socket_sends(ends: tuple[Link, Link]) 
     assert {(kind, octets[0]) for _, kind, octets in first[1]} == {(socket.IP_TTL, 3), (socket.IP_TOS, DSCP << 2)}
 
 
-def test_the_own_socket_still_gets_what_comes_to_its_name_and_nobody_else_can(
-    ends: tuple[Link, Link], place: Place
-) -> None:
+def test_group_sender_own_socket_still_receives(ends: tuple[Link, Link], place: Place) -> None:
     name = ends[0].sockets.own.getsockname()
     assert ends[0].sockets.to_group is not None
     assert ends[0].sockets.to_group.getsockname() == name
@@ -85,7 +83,7 @@ def test_a_relay_has_one_for_those_below(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gso", [True, False])
-def test_trains_and_single_packets_of_any_size_come_as_they_were_sent(ends: tuple[Link, Link], gso: bool) -> None:
+def test_group_sender_trains_and_packets_arrive_unchanged(ends: tuple[Link, Link], gso: bool) -> None:
     """Whatever size the kernel was told to cut trains by before."""
     source, receiver = ends
     source.sockets.gso = gso
@@ -105,9 +103,7 @@ def test_trains_and_single_packets_of_any_size_come_as_they_were_sent(ends: tupl
 @pytest.mark.network
 @needs_namespaces
 @pytest.mark.parametrize(("address", "group"), [("10.9.0.1", "239.192.9.1"), ("fd00:9::1", "[ff15::9:1]")])
-def test_all_that_is_for_the_group_leaves_a_card_by_one_of_its_queues_whatever_icmp_says_of_it(
-    address: str, group: str
-) -> None:
+def test_group_sender_keeps_one_card_queue_despite_icmp(address: str, group: str) -> None:
     """In order so; and what was told of earlier packets costs none of the next."""
     with lab() as made:
         host = made.host("source")
@@ -132,7 +128,7 @@ def test_all_that_is_for_the_group_leaves_a_card_by_one_of_its_queues_whatever_i
             assert sum(by_queue) - max(by_queue) < ROUNDS  # what the kernel says by itself
 
 
-def test_a_kernel_that_refuses_single_packets_for_the_size_of_trains_is_told_not_to_cut(
+def test_group_sender_disables_gso_where_the_kernel_refuses(
     ends: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As older ones may where the line takes no packets of that size any more: a stand-in, since the one here does not."""
@@ -168,9 +164,7 @@ class Interrupted:
         raise KeyboardInterrupt
 
 
-def test_whoever_is_interrupted_sends_whole_packets_afterwards(
-    ends: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_sender_interrupted_send_stays_whole(ends: tuple[Link, Link], monkeypatch: pytest.MonkeyPatch) -> None:
     source, receiver = ends
     group, by = receiver.inputs[0], source.to_group
     group.setsockopt(SOL_UDP, UDP_GRO, 0)

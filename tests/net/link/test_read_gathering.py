@@ -74,7 +74,7 @@ def read_all(link: Link, *, keep: bool = False) -> list[tuple[str, int, list[byt
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_what_looks_alike_becomes_a_train(link: Link, place: Place, keep: bool) -> None:
+def test_read_gathering_similar_packets_become_a_train(link: Link, place: Place, keep: bool) -> None:
     sent = packets([100] * 10 + [40] + [100] * 3 + [200, 100, 100, 30, 30])
     with sender(place.address(1)) as one:
         for packet in sent:
@@ -96,7 +96,7 @@ def test_senders_are_kept_apart(link: Link, place: Place) -> None:
     assert [peer for peer, _, _ in found] == [place.address(1), place.address(2)] * 2 + [place.address(1)]
 
 
-def test_own_echoes_are_left_out_of_what_another_on_our_address_sends(link: Link) -> None:
+def test_read_gathering_drops_own_echoes_only(link: Link) -> None:
     """In the middle, and as a shorter one at the end."""
     group = (link.plan.group, link.plan.port)
     with sender(link.segment.address) as one:
@@ -159,7 +159,7 @@ def test_a_packet_alone_among_trains_does_not_end_them(place: Place) -> None:
     assert [len(cut) for _, _, cut in found] == [len(sent)]
 
 
-def test_trains_behind_packets_that_came_one_by_one_are_not_all_taken_at_once(place: Place) -> None:
+def test_read_gathering_stops_at_trains(place: Place) -> None:
     """What is held is copied twice: of a buffer full of trains that would take ten milliseconds, in which nothing else is read or sent."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(), Arena(), None)
@@ -201,7 +201,7 @@ def test_trains_of_as_many_octets_in_other_packets_are_others(place: Place) -> N
     assert [(stride, len(cut)) for _, stride, cut in found] == [(100, 24), (300, 8), (600, 2), (100, 12)]
 
 
-def test_what_is_read_fits_the_chunk(place: Place) -> None:
+def test_read_gathering_fits_the_chunk(place: Place) -> None:
     """Many packets by one call, and kept: the arena's chunk ends somewhere among them."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=False), Arena(4 * ROOM), None)
@@ -218,7 +218,7 @@ def test_what_is_read_fits_the_chunk(place: Place) -> None:
     assert [packet for _, _, cut in found for packet in cut] == sent
 
 
-def test_what_lies_behind_an_odd_one_is_held_as_a_train(link: Link, place: Place) -> None:
+def test_read_gathering_packets_after_an_odd_one_form_a_train(link: Link, place: Place) -> None:
     """A confirmation in the middle of a stream does not have what follows it read one by one; no train is longer than there is room for."""
     sent = packets([1000] * 20 + [60] + [1000] * 30 + [60, 60] + [1000] * 8 + [3000] * 40)
     with sender(place.address(1)) as one:
@@ -300,7 +300,7 @@ async def test_the_memory_of_a_receiver_may_be_warm_from_the_start(place: Place)
             assert receiver.links[0]._arena.chunks == chunks
 
 
-async def test_a_small_window_has_small_chunks_and_no_more_memory_than_it_may_hold(place: Place) -> None:
+async def test_read_gathering_small_window_has_small_chunks(place: Place) -> None:
     """A packet that waits keeps a whole chunk."""
     for window, octets in (("64KiB", 256 * KIB), ("4MiB", 512 * KIB), ("32MiB", 2 * MIB)):
         async with pgm.open_receiver(place.url(), rxw_bytes=window) as receiver:
@@ -341,7 +341,7 @@ async def test_a_node_that_rests_reads_all_that_waits_first(place: Place) -> Non
 
 def test_room_that_was_made_behind_a_read_is_not_read_into(link: Link, place: Place) -> None:
     """Where packets are missing those behind them move, and the next read begins behind that; what follows in the same read stays."""
-    link.is_for_one = True
+    link.has_single_consumer = True
     group = (link.plan.group, link.plan.port)
     sqns = [[5, 6, 8, 9, 10, 12, 13, 14, 15], [16, 17, 19, 20]]
     runs = []
@@ -369,7 +369,7 @@ def test_room_is_left_behind_each_read(place: Place, gro: bool) -> None:
     """Also where a chunk ends: what is read there has gaps like all else."""
     plan = plan_node(loads(one_segment(place)), "desk-1")
     receiver = Link(plan.segments[0], 0, Parameters(gro=gro), Arena(6 * ROOM), None)
-    receiver.is_for_one = True
+    receiver.has_single_consumer = True
     times, octets = (2, 1000 * MAX_TRAIN_PACKETS) if gro else (2 * MAX_TRAIN_PACKETS, 1000)
     reads = 0
     try:
@@ -390,7 +390,7 @@ def test_room_is_left_behind_each_read(place: Place, gro: bool) -> None:
 
 def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> None:
     """It is given behind what came after it, which has room made in it all the same: nobody needs the octets of the NCF."""
-    link.is_for_one = True
+    link.has_single_consumer = True
     sent = [data_packet(sqn, bytes(80)) for sqn in (5, 6, 8, 9, 12, 13)]
     confirmed = ncf(7, 10, 11)
     with sender(place.address(1)) as one:
@@ -414,7 +414,7 @@ def test_an_ncf_does_not_cut_what_a_receiver_reads(link: Link, place: Place) -> 
 def test_only_ncfs_are_given_later(link: Link, place: Place, seed: int) -> None:
     """All else comes in the order in which it was sent, and so do they; none comes earlier, nor is one lost."""
     rng = random.Random(seed)
-    link.is_for_one = True
+    link.has_single_consumer = True
     kinds = [
         lambda number: data_packet(number, bytes(80)),
         lambda number: ncf(number, *range(number + 1, number + rng.choice((1, 2, 30)))),
@@ -448,7 +448,7 @@ def test_packets_that_wait_are_read_together_wherever_a_chunk_ends(place: Place,
     arena = Arena(8 * ROOM)
     arena.put(bytes(8 * ROOM - left))
     receiver = Link(plan.segments[0], 0, Parameters(gro=False), arena, None)
-    receiver.is_for_one = True
+    receiver.has_single_consumer = True
     taken: list[bytes] = []
 
     def take(packet: bytes, _: str) -> bool:
@@ -474,7 +474,7 @@ def ncf(*sqns: int) -> bytes:
     return encode(Nak(tsi=TSI, data_port=DATA_PORT, kind=PacketType.NCF, sqn=sqns[0], options=options, **nlas))
 
 
-def test_what_others_read_as_well_is_not_moved(link: Link, place: Place) -> None:
+def test_read_gathering_shared_reads_are_not_moved(link: Link, place: Place) -> None:
     """Only a receiver's own link says that nobody else looks at what it read."""
     with sender(place.address(1)) as one:
         for sqn in (5, 7, 8):

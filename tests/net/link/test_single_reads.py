@@ -84,7 +84,7 @@ def send_anything(links: list[Link], one: socket.socket, other: socket.socket, r
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_read_alone_is_what_is_read_otherwise(links: list[Link], place: Place, seed: int) -> None:
+def test_single_reads_equal_general_reads(links: list[Link], place: Place, seed: int) -> None:
     """Also what the kernel dropped is noted alike: now and then more is sent than the buffers hold."""
     rng = random.Random(seed)
     with sender(place.address(1)) as one, sender(place.address(2)) as other:
@@ -111,7 +111,7 @@ def test_own_echoes_and_nothing_are_passed_over(links: list[Link], place: Place)
     assert not links[0].holds(sock)
 
 
-def test_a_stream_of_trains_and_single_packets_is_whole_while_its_receiver_spins(place: Place) -> None:
+def test_single_reads_mixed_stream_is_whole_with_busy_poll(place: Place) -> None:
     rng = random.Random(1)
     sent = messages_of_sizes([rng.choice([0, 100, 100, 1400, 3000]) for _ in range(400)])
     tree = loads(one_segment(place))

@@ -20,7 +20,7 @@ def opened(place: Place, role: Role) -> Iterator[SegmentSockets]:
         yield sockets
 
 
-def test_a_source_does_not_hear_itself_and_a_receiver_on_its_address_does() -> None:
+def test_echo_own_source_is_deaf_and_its_neighbour_hears() -> None:
     place = Place.new()
     with opened(place, Role.SOURCE) as source, opened(place, Role.RECEIVER) as receiver:
         assert source.interface.address == receiver.interface.address

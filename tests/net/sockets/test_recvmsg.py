@@ -63,7 +63,7 @@ def test_all_is_told_of_a_datagram(ends: tuple[socket.socket, socket.socket]) ->
     assert told == {UDP_GRO, SO_RXQ_OVFL}
 
 
-def test_what_a_look_runs_into_is_passed_over_or_raised_as_by_any_read(place: Place) -> None:
+def test_recvmsg_errors_are_those_of_the_general_path(place: Place) -> None:
     """An answer to an earlier send is passed over once; what is no answer is raised."""
     link = Link(resolve(place.url(), None, Role.RECEIVER, {}).segments[0], 0, Parameters(), Arena(), None)
     sock = link.sockets.own

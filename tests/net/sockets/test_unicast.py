@@ -242,7 +242,7 @@ async def test_a_leg_on_one_machine(place: Place) -> None:
 
 
 @pytest.mark.parametrize("gone", [0, 3, 4, 6])
-async def test_of_control_that_a_full_line_does_not_take_every_copy_is_counted(place: Place, gone: int) -> None:
+async def test_unicast_control_dropped_by_a_full_link_is_counted(place: Place, gone: int) -> None:
     async with running(loads(loop(place)), "west") as tree:
         driver = tree.drivers["west"]
         link, counters = driver.links[1], driver.core.counters

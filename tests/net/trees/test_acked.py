@@ -49,7 +49,7 @@ async def members(source: Source, count: int) -> None:
         assert source.members == count
 
 
-async def test_what_is_stable_has_been_delivered_everywhere(place: Place) -> None:
+async def test_acked_stable_messages_are_delivered_everywhere(place: Place) -> None:
     topology = loads(acked(place, loss='{ loss = "5%" }'))
     sent = messages_of_sizes([1000] * 3000)
     async with (
@@ -135,7 +135,7 @@ def test_twins_for_threads(place: Place, *, busy_poll: bool) -> None:
         assert sum(isinstance(receiver.recv(PATIENCE_S), Message) for _ in range(2001)) == 2000  # and Opened
 
 
-async def test_a_receiver_stopped_by_a_signal_holds_its_source_up_for_ack_expiry(place: Place, tmp_path: Path) -> None:
+async def test_acked_stopped_receiver_blocks_for_ack_expiry(place: Place, tmp_path: Path) -> None:
     """JGroups' senders stand for 42 s here."""
     file = tmp_path / "tree.toml"
     file.write_text(acked(place))

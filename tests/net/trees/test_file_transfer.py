@@ -105,7 +105,7 @@ def test_a_folder_comes_whole_through_losses(place: Place, tmp_path: Path) -> No
             assert os.listdir(tmp_path / f"into-{number}") == ["src"]
 
 
-def test_what_an_unreliable_stream_loses_is_sent_again(place: Place, tmp_path: Path) -> None:
+def test_file_transfer_resends_losses_of_unreliable_streams(place: Place, tmp_path: Path) -> None:
     src = make_tree(tmp_path / "src", small=20, large=4_000_000)
     text = one_segment(place, rate="200Mbit/s", loss="{ loss = '0.2%' }").replace(
         "data_port = 7500", 'data_port = 7500\norder = "unreliable"'
@@ -200,13 +200,13 @@ def test_a_name_that_is_taken_is_told_to_both_sides(tree: Processes, tmp_path: P
     [(("--file", "/nowhere"), "/nowhere"), (("--folder", "/etc/passwd"), "no folder"),
      (("--file", "/etc/passwd", "--lines"), "--lines"), (("--resume",), "nothing to send")],
 )  # fmt: skip
-def test_what_cannot_be_sent_is_said(tree: Processes, options: tuple[str, ...], said: str) -> None:
+def test_file_transfer_names_unsendable_files(tree: Processes, options: tuple[str, ...], said: str) -> None:
     sender = send(tree, *options, "--settle", "0ms")
     assert sender.wait() in (1, 2)
     assert said in " ".join((*sender.printed, sender.log))
 
 
-def test_who_still_acknowledges_is_waited_for(place: Place, tmp_path: Path) -> None:
+def test_file_transfer_waits_for_acknowledging_receivers(place: Place, tmp_path: Path) -> None:
     """A machine that stands still for longer than all questions take is behind, not gone."""
     hasty = 'file_ask_ivl = "10ms", ack_expiry = "30s"'
     text = one_segment(place, rate="20Mbit/s", parameters=hasty).replace("data_port", 'flow = "acked"\ndata_port')

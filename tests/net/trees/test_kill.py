@@ -245,7 +245,7 @@ def test_a_standby_takes_over_and_the_restarted_relay_keeps_silent(place: Place,
 
 
 @pytest.mark.parametrize("role", ["repairer", "aggregator"])
-def test_a_lone_relay_is_missed_and_everything_is_repaired_after_its_restart(place: Place, role: str) -> None:
+def test_kill_lone_relay_everything_is_repaired_after_restart(place: Place, role: str) -> None:
     with streaming(two_tiers(place, role), tree_of(place), DESKS, ["relay"]) as stream:
         stream.until_delivered(300)
         killed_at = stream.tree.running["relay"].kill()
@@ -258,7 +258,7 @@ def test_a_lone_relay_is_missed_and_everything_is_repaired_after_its_restart(pla
         stream.end_whole()
 
 
-def test_what_the_window_has_left_behind_meanwhile_is_lost_in_order(place: Place) -> None:
+def test_kill_packets_behind_the_window_are_lost_in_order(place: Place) -> None:
     text = two_tiers(place, "aggregator", window="300ms")
     with streaming(text, tree_of(place), DESKS, ["relay"]) as stream:
         stream.until_delivered(300)

@@ -56,7 +56,7 @@ def lines(first: int, end: int) -> bytes:
 
 
 @needs_namespaces
-def test_two_at_once_cost_the_repairer_above_one_copy_and_the_source_nothing() -> None:
+def test_late_join_two_joiners_cost_one_copy_and_no_source() -> None:
     with lab() as made, processes(TREE, "tiers") as tree:
         hosts = {name: made.host(name) for name in ("source", "upper", "lower", "desks")}
         made.join(hosts["source"], "10.61.1.1/24", hosts["upper"], "10.61.1.2/24")

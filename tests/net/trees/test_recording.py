@@ -61,7 +61,7 @@ def _record(tree: Processes, directory: Path) -> None:
     process.line_with("ready:")
 
 
-def test_a_repairer_and_a_recorder_have_every_message_once_and_serve_it(tmp_path: Path) -> None:
+def test_recording_has_every_message_once_and_serves_it(tmp_path: Path) -> None:
     place = Place.new()
     with processes(_tree(place, tmp_path), f"t{place.number}") as tree:
         tree.start_all(["repairer"])
@@ -135,7 +135,7 @@ def _recorded(archive: Path) -> int:
     return max((one.next_sqn for one in ArchiveReader(archive).holdings()), default=0)
 
 
-def test_a_repairer_and_its_writing_process_that_are_killed_go_on_behind_losses_that_are_told(tmp_path: Path) -> None:
+def test_recording_goes_on_after_kills_with_reported_losses(tmp_path: Path) -> None:
     place = Place.new()
     with processes(_tree(place, tmp_path, "20Mbit/s"), f"t{place.number}") as tree:
         archive = tmp_path / "repairer"
@@ -168,7 +168,7 @@ def test_a_repairer_and_its_writing_process_that_are_killed_go_on_behind_losses_
     assert found >= set(range(MESSAGES // 2, MESSAGES))
 
 
-def test_what_is_put_is_published_as_a_stream(tmp_path: Path) -> None:
+def test_recording_rows_put_are_published_as_a_stream(tmp_path: Path) -> None:
     place = Place.new()
     text = one_segment(place, parameters="batch_times = true").replace("[streams.s]", '[streams.s]\nframing = "batch"')
     began_us = time.time_ns() // 1000
@@ -196,7 +196,7 @@ def test_what_is_put_is_published_as_a_stream(tmp_path: Path) -> None:
     assert began_us <= sent[0] <= received[0]
 
 
-def test_a_client_in_the_middle_of_a_call_does_not_keep_the_service_from_its_end(tmp_path: Path) -> None:
+def test_recording_service_ends_during_a_clients_call(tmp_path: Path) -> None:
     place = Place.new()
     (tmp_path / "tree.toml").write_text(one_segment(place))
     command = ["serve", str(tmp_path), "--listen", "127.0.0.1:0", "--json", "--set", "archive_end_ivl=1ms"]
@@ -213,7 +213,7 @@ def test_a_client_in_the_middle_of_a_call_does_not_keep_the_service_from_its_end
         service.close()
 
 
-def test_a_publishing_service_that_is_killed_goes_on_and_knows_what_comes_again(tmp_path: Path) -> None:
+def test_recording_killed_publisher_goes_on_and_marks_repeats(tmp_path: Path) -> None:
     """SIGKILL in the middle of a batch, and another start: what counts of the recording is the batch, once and in order."""
     rows = 20_000
     place = Place.new()
@@ -287,7 +287,7 @@ def _publish(client: Any) -> Any:
         (("serve", ".", "--set", "archive_strems=3"), "archive_streams"),
     ],
 )
-def test_what_is_asked_wrongly_is_told(arguments: tuple[str, ...], says: str) -> None:
+def test_recording_bad_requests_are_told(arguments: tuple[str, ...], says: str) -> None:
     done = invoked(*arguments)
     assert done.code in (1, 2)
     assert says in done.err, done

@@ -89,7 +89,7 @@ def test_it_answers_a_nak_like_a_source():
 
 
 @pytest.mark.rfc("DLR-08")
-def test_what_it_lacks_it_asks_for_above_and_confirms_below():
+def test_dlr_missing_packets_are_asked_above_and_confirmed_below():
     """As an element would: no back-off, and the child's repair follows when it comes."""
     made = repairer(nak_bo_ivl=SECOND)
     made.hear(data_train([21]), UP, SOURCE)
@@ -172,7 +172,7 @@ def test_a_known_repairer_is_asked_first():
 
 
 @pytest.mark.rfc("DLR-34")
-def test_a_repairer_is_not_asked_for_what_its_own_segment_lacks_altogether():
+def test_dlr_is_not_asked_for_losses_of_its_whole_segment():
     """It said so itself, by a NAK of its own; other sqns still go to it."""
     made = asks_local()
     made.nak(A, 5, peer=LOCAL)
@@ -205,7 +205,7 @@ def test_a_repairer_that_does_not_confirm_is_passed_over():
 
 
 @pytest.mark.rfc("DLR-36")
-def test_a_repairer_that_asks_back_is_confirmed_and_the_neighbour_asked_for_that_sqn_alone():
+def test_dlr_counter_nak_sends_that_sqn_to_the_neighbour():
     made = asks_local()
     made.nak(A, 5, 6)
     made.ncf(5, 6, peer=LOCAL, on=A)
@@ -218,7 +218,7 @@ def test_a_repairer_that_asks_back_is_confirmed_and_the_neighbour_asked_for_that
 
 
 @pytest.mark.rfc("DLR-30")
-def test_what_a_repairer_repairs_on_its_segment_is_done_there_and_nowhere_else():
+def test_dlr_local_repair_stays_on_its_segment():
     made = asks_local()
     made.nak(A, 5)
     made.nak(B, 5)

@@ -97,7 +97,7 @@ def test_its_numbers_are_not_those_of_the_source_nor_given_twice():
     assert min(numbers) >= SIZE
 
 
-def test_what_it_lacks_it_recovers_first():
+def test_dlr_parity_missing_packets_are_recovered_first():
     """By parity itself; then it makes parity of the whole group."""
     bench = relay_of(lost=(9, 12))
     bench.wait(20 * MS)
@@ -136,7 +136,7 @@ def test_short_groups_are_repaired_too():
     assert naks(bench) == []  # nothing between was ever sent
 
 
-def test_whoever_asks_for_what_was_left_out_is_told_so():
+def test_dlr_parity_short_group_is_told_to_askers():
     bench = relay_of(sqns=13)
     bench.hear(spm_packet(2, 0, 12, OFFER, CurrTgsize(5)), UP, SOURCE)
     bench.hear(data_train([16]), UP, SOURCE)
@@ -161,8 +161,7 @@ def test_parity_that_comes_unasked_goes_down_and_is_used():
 
 
 def test_another_repairers_parity_is_what_this_one_owed():
-    made = beside("off", assist_on_ncf=False, rdata_hold_ivl=10 * MS)
-    made.hear(spm_packet(5, 0, 19, OFFER), LAN, SOURCE)
+    made = beside("off", options=(OFFER,), assist_on_ncf=False, rdata_hold_ivl=10 * MS)
     made.hear(data_train(range(20, 32)), LAN, SOURCE)
     made.log.clear()
     ask(made, 16, 2, on=LAN, peer=CHILD)
@@ -184,8 +183,7 @@ def test_an_ncf_for_less_does_not_confirm_what_it_asked_for():
 
 
 def test_the_losses_of_others_are_repaired_unasked():
-    made = beside("off", rdata_hold_ivl=MS)
-    made.hear(spm_packet(5, 0, 19, OFFER), LAN, SOURCE)
+    made = beside("off", options=(OFFER,), rdata_hold_ivl=MS)
     made.hear(data_train(range(20, 32)), LAN, SOURCE)
     made.log.clear()
     packet = nak_packet(request_sqn(16, 2), kind=T.NCF, source_nla=SOURCE, group_nla=LAN.group, parity=True)
@@ -197,8 +195,7 @@ def test_the_losses_of_others_are_repaired_unasked():
 @pytest.mark.rfc("DLR-03")
 def test_an_offer_says_whether_it_repairs_by_parity():
     for options, says in (((), False), ((OFFER,), True)):
-        made = beside("upstream", assist_on_ncf=False)
-        made.hear(spm_packet(5, 0, 19, *options), LAN, SOURCE)
+        made = beside("upstream", options=options, assist_on_ncf=False)
         made.ncf(5)
         [(_, _, polr)] = made.sent(T.POLR)
         assert polr.parity == bool(encode(polr)[5] & OPTIONS_PARITY) == says
@@ -240,7 +237,7 @@ def test_requests_that_mean_nothing_are_foreign():
     assert bench.log == plain.log == []
 
 
-def test_what_children_wait_for_is_bounded():
+def test_dlr_parity_pending_requests_are_bounded():
     bench = relay_of(lost=range(8, 40 * SIZE), sqns=40 * SIZE + 1, repair_states=16)
     for group in range(SIZE, 40 * SIZE, SIZE):
         ask(bench, group, 1)

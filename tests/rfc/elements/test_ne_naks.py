@@ -99,7 +99,7 @@ def test_every_segment_that_asks_gets_the_repair():
 
 
 @pytest.mark.rfc("NE-10")
-def test_a_new_nak_is_forwarded_at_once_to_the_upstream_neighbour_alone():
+def test_ne_new_nak_goes_at_once_to_the_neighbour_alone():
     """No back-off. The body keeps its source; the group is that of the segment above, where it has one of its own."""
     made = bench(nak_bo_ivl=10 * MS)
     begun = made.now
@@ -111,7 +111,7 @@ def test_a_new_nak_is_forwarded_at_once_to_the_upstream_neighbour_alone():
 
 
 @pytest.mark.rfc("NE-11", "NE-12")
-def test_an_unconfirmed_nak_is_repeated_at_its_rate_and_then_given_up():
+def test_ne_unconfirmed_nak_is_repeated_then_given_up():
     """NAK_RPT_IVL is the whole time, from sending it; what is asked for later begins anew."""
     made = bench()
     begun = made.now
@@ -212,7 +212,7 @@ def test_a_repair_ends_forwarding_even_unconfirmed():
 
 
 @pytest.mark.rfc("NE-20")
-def test_duplicates_of_a_pending_nak_are_discarded_however_long_it_takes():
+def test_ne_duplicates_of_a_pending_nak_are_discarded():
     made = bench()
     for step in range(29):
         made.nak((A, B, C)[step % 3], 5, after=10 * MS if step else 0)
@@ -350,7 +350,7 @@ def test_naks_for_what_was_never_sent_make_no_state(sqn):
 
 
 @pytest.mark.rfc("SEC-01")
-def test_naks_for_what_the_window_has_left_are_confirmed_and_go_no_further():
+def test_ne_naks_behind_the_window_are_confirmed_only():
     """Nobody above has it any more. Where some node keeps more than the source's window, it is asked all the same."""
     made = Bench(**TIMES).begin(100)
     made.hear(spm_packet(2, 50, 99), UP, SOURCE)

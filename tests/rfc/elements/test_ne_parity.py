@@ -21,7 +21,7 @@ OFFER = ParityPrm(SIZE, on_demand=True)
 
 def bench_of(**changes):
     """An aggregator that knows of parity: five groups were sent, and passed down."""
-    bench = Bench(**changes).begin(5 * SIZE)
+    bench = Bench(**changes).begin(5 * SIZE, options=(OFFER,))
     bench.hear(spm_packet(2, 0, 5 * SIZE - 1, OFFER), UP, SOURCE)
     bench.log.clear()
     return bench
@@ -93,7 +93,7 @@ def test_only_larger_counts_are_forwarded():
 
 
 @pytest.mark.rfc("FEC-43")
-def test_after_nak_elim_ivl_the_largest_known_count_is_asked_for_again():
+def test_ne_parity_largest_count_repeats_after_nak_elim_ivl():
     bench = bench_of(nak_elim_ivl=100 * MS)
     ask(bench, A, 8, 3)
     ncf(bench, 8, 3)
@@ -120,7 +120,7 @@ def test_parity_counts_down_and_segments_leave_at_zero():
 
 
 @pytest.mark.rfc("FEC-44")
-def test_what_came_is_no_longer_asked_for():
+def test_ne_parity_arrived_packets_are_no_longer_asked_for():
     """Two of four have come: a request for two is under way, one for three is not."""
     bench = bench_of()
     ask(bench, A, 8, 4)
@@ -253,7 +253,7 @@ def test_repeats_stop_and_states_are_bounded():
     assert len(session.parity.elimination.repairs) == 0
 
 
-def test_requests_without_parity_or_for_groups_never_sent_are_foreign():
+def test_ne_parity_foreign_requests_are_counted():
     bench = Bench().begin()
     ask(bench, A, 8, 1)
     assert bench.core.counters.nak_packets_foreign == 1
@@ -271,7 +271,17 @@ def test_a_relay_of_parity_asks_for_nothing_by_itself():
     assert bench.sent(T.NAK) == []
 
 
-def test_parity_goes_to_whoever_asked_for_single_packets_of_the_group():
+@pytest.mark.rfc("FEC-02")
+def test_ne_parity_offer_in_mid_stream_is_ignored():
+    """A relay goes on asking for what it never got."""
+    bench = Bench().begin(5 * SIZE)
+    bench.hear(spm_packet(2, 0, 5 * SIZE - 1, OFFER), UP, SOURCE)
+    bench.hear(Train.of(data_packet(5 * SIZE + 1, payload_of(1))), UP, SOURCE)
+    bench.wait(SECOND)
+    assert set(bench.where(T.NAK)) == {("core", (5 * SIZE,))}
+
+
+def test_ne_parity_reaches_askers_of_single_packets():
     """A source may answer so."""
     bench = bench_of()
     bench.nak(B, 9)

@@ -119,7 +119,7 @@ def test_sessions_are_found_by_tsi_whatever_address_a_nak_carries():
 
 @pytest.mark.rfc("NE-39", "SPMR-08")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_spmrs_are_not_passed_on_and_answered_at_most_once_in_ihb_min(kind):
+def test_ne_spmr_is_answered_once_in_ihb_min_and_not_forwarded(kind):
     """A relay is the sender of all that its receivers have heard, so it answers in the source's place."""
     bench = Bench(kind, ihb_min=50 * MS).begin()
     for step in range(200):

@@ -68,7 +68,7 @@ def test_a_repair_that_nobody_asked_for_is_discarded():
     assert bench.core.counters.rdata_forwarded == 0
 
 
-def test_what_a_relay_itself_had_lost_goes_down_as_odata_to_all():
+def test_ne_repair_of_the_relays_own_loss_goes_down_as_odata():
     """It never went down, so below it is no repair but the first sending; elements further down let it pass."""
     bench = Bench().begin(5)
     bench.hear(data_train([6]), UP, SOURCE)

@@ -20,7 +20,7 @@ T = PacketType
 
 
 @pytest.mark.rfc("DLR-02", "DLR-05", "W-14")
-def test_an_upstream_repairer_offers_itself_when_its_parent_confirms_others():
+def test_redirect_offer_follows_the_parents_confirmation():
     """To the group, in an upstream packet, under the source's TSI; and not again for each NCF."""
     made = beside("upstream", redirect_ivl=SECOND, assist_on_ncf=False)
     made.ncf(5)
@@ -65,7 +65,7 @@ def test_others_offer_nothing(mode, peer, is_group):
 
 
 @pytest.mark.rfc("DLR-06", "DLR-07")
-def test_an_upstream_repairer_answers_like_a_source_and_tells_the_source():
+def test_redirect_offer_repairer_answers_and_sends_null_naks():
     """NCF and RDATA to the group; a null NAK with the NAK's fields to the parent, once and not for echoes."""
     made = beside("upstream", assist_on_ncf=False, rdata_ignore_ivl=20 * MS)
     made.ncf(5)
@@ -94,7 +94,7 @@ def test_without_a_redirect_null_naks_are_a_wish_of_the_topology(null_naks, expe
 
 
 @pytest.mark.rfc("DLR-07", "DLR-08")
-def test_what_it_lacks_is_no_reason_for_a_null_nak():
+def test_redirect_offer_missing_packets_send_no_null_nak():
     made = beside("upstream", assist_on_ncf=False, null_naks=True, nak_bo_ivl=SECOND)
     made.hear(data_train([21]), LAN, SOURCE)
     made.nak(LAN, 5, 20, peer=CHILD)
@@ -146,7 +146,7 @@ def test_without_a_search_the_parents_naks_are_for_the_own_segment():
 
 
 @pytest.mark.rfc("DLR-14")
-def test_what_it_lacks_it_turns_down_at_once():
+def test_redirect_offer_missing_packets_are_refused_at_once():
     """The NCF first; no null NAK for it; what it has of the same list it repairs."""
     made = off_tree(nak_bo_ivl=SECOND)
     made.hear(data_train([21]), LAN, SOURCE)
@@ -182,13 +182,13 @@ def test_parents_that_come_and_go_leave_nothing_behind():
     """Whoever says by SPMs that he is the path now, searches and asks: a line of its own, and few of them."""
     made = off_tree()
     for number in range(100):
-        path = f"10.0.0.{number + 100}"
-        made.hear(spm_packet(2 + number, 0, 19, path_nla=path), LAN, path)
-        made.hear(search(1 + number, path), LAN, path)
+        state = f"10.0.0.{number + 100}"
+        made.hear(spm_packet(2 + number, 0, 19, path_nla=state), LAN, state)
+        made.hear(search(1 + number, state), LAN, state)
         made.wait(100 * MS)
         made.log.clear()
-        made.nak(LAN, 5, peer=path)
+        made.nak(LAN, 5, peer=state)
         made.wait(10 * MS)
-        assert (T.RDATA, path, (5,)) in said(made)
+        assert (T.RDATA, state, (5,)) in said(made)
     session = made.core.sessions.get(TSI)
     assert len(session._outlets) <= 17

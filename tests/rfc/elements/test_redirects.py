@@ -26,7 +26,7 @@ T = PacketType
 
 
 @pytest.mark.rfc("DLR-30", "DLR-32", "POLL-16")
-def test_an_element_looks_for_repairers_below_by_polls_and_asks_the_one_that_answers():
+def test_redirect_element_finds_repairers_by_polls():
     made = knows_off_tree()
     made.nak(A, 5)
     assert asked(made) == [("b", DLR_B, (5,))]
@@ -40,7 +40,7 @@ def test_an_element_looks_for_repairers_below_by_polls_and_asks_the_one_that_ans
     [(offer(DLR_B, 99), DLR_B), (offer(DLR_B, 1), "10.2.0.66")],
     ids=["answers no poll", "offers another"],
 )
-def test_offers_that_nobody_asked_for_or_that_name_a_third_are_nothing(packet, peer):
+def test_redirect_unsolicited_or_foreign_offers_are_ignored(packet, peer):
     made = element(poll_dlr_ivl=10 * SECOND)
     while not made.sent(T.POLL):
         made.wait(100 * MS)
@@ -50,7 +50,7 @@ def test_offers_that_nobody_asked_for_or_that_name_a_third_are_nothing(packet, p
 
 
 @pytest.mark.rfc("DLR-32")
-def test_an_upstream_offer_redirects_the_next_nak_and_confirms_nothing():
+def test_redirect_upstream_offer_moves_the_next_nak():
     """The NAK that provoked it is repeated until an NCF comes."""
     made = element()
     made.nak(A, 5)
@@ -84,7 +84,7 @@ def test_upstream_repairers_are_preferred():
 
 
 @pytest.mark.rfc("DLR-34")
-def test_an_off_tree_repairer_is_not_asked_for_what_its_segment_asked_for():
+def test_redirect_off_tree_repairer_is_not_asked_by_its_segment():
     """Whoever there asked: the loss is shared. Other sqns still go to it."""
     made = knows_off_tree()
     made.nak(B, 5)
@@ -95,7 +95,7 @@ def test_an_off_tree_repairer_is_not_asked_for_what_its_segment_asked_for():
 
 
 @pytest.mark.rfc("DLR-35")
-def test_a_redirect_that_fails_is_forgotten_and_the_neighbour_asked_anew():
+def test_redirect_failure_returns_to_the_neighbour():
     """After NAK_RPT_IVL without its NCF, for all of NAK_RPT_IVL; later NAKs go to the neighbour at once."""
     made = knows_off_tree()
     begun = made.now
@@ -139,7 +139,7 @@ def test_when_it_asks_again_it_is_a_child_like_any_other():
 
 
 @pytest.mark.rfc("DLR-37", "NE-30")
-def test_its_unicast_answers_end_here_and_its_repairs_go_to_who_asked():
+def test_redirect_unicast_repairs_reach_the_askers():
     made = knows_off_tree()
     made.nak(A, 5)
     made.log.clear()
@@ -229,7 +229,7 @@ FAR = "10.9.0.7"
 
 
 @pytest.mark.rfc("RCV-51")
-def test_a_receiver_asks_a_repairer_of_another_subnet_that_offers_itself():
+def test_redirect_receiver_uses_a_repairer_of_another_subnet():
     """From the next NAK on; the POLR itself confirms nothing."""
     reader, _ = receiver()
     reader.hear(data_train([2]))
@@ -374,7 +374,7 @@ def test_a_repairer_upstream_is_found_by_its_offer():
 
 
 @pytest.mark.rfc("RCV-51", "DLR-05")
-def test_receivers_of_another_subnet_are_redirected_and_those_of_its_own_are_not():
+def test_redirect_is_for_receivers_of_other_subnets_only():
     """One multicast domain of two subnets behind routers that know nothing of PGM."""
     tree = tree_with_one_upstream()
     for name in ("near", "far"):

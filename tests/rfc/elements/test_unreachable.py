@@ -44,9 +44,9 @@ STRANGER = "10.0.0.66"
 MOST = 3
 
 
-def unreachable_ncf(*sqns, path=SOURCE):
+def unreachable_ncf(*sqns, state=SOURCE):
     packet = ncf_packet(*sqns)
-    return evolve(packet, options=(*packet.options, NbrUnreach(), PathNla(path_nla=path)))
+    return evolve(packet, options=(*packet.options, NbrUnreach(), PathNla(path_nla=state)))
 
 
 def says_unreachable(packet):
@@ -73,7 +73,7 @@ def nak(core, sqn, now, peer=PEER):
 
 
 @pytest.mark.rfc("IMP-20", "IMP-21")
-def test_a_source_that_is_asked_too_often_for_one_packet_confirms_by_unicast():
+def test_unreachable_source_confirms_repeated_naks_by_unicast():
     """DUP_NAK_MAX duplicates; from then on each NAK is confirmed to its sender alone, and an SPM goes at once."""
     core, now = source(), START + 200 * MS
     for _ in range(MOST):
@@ -121,7 +121,7 @@ def test_duplicates_of_different_packets_mean_nothing():
 
 @pytest.mark.rfc("IMP-20", "IMP-21", "IMP-22")
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_an_element_does_so_for_one_segment_until_a_regular_spm_comes(kind):
+def test_unreachable_element_limits_it_to_one_segment(kind):
     made = Bench(kind, ElementSetup(UP, (A, B), parents=(SOURCE,)), dup_nak_max=MOST, rdata_ignore_ivl=SECOND).begin()
 
     def confirmations():
@@ -158,12 +158,12 @@ def test_the_path_that_is_named_is_the_address_on_that_segment():
 # The element that is told
 
 
-def told_by_ncf(path=SOURCE):
-    return unreachable_ncf(5, path=path), False
+def told_by_ncf(state=SOURCE):
+    return unreachable_ncf(5, state=state), False
 
 
-def told_by_spm(path=SOURCE, spm_sqn=2, trail=NO_WINDOW_TRAIL, lead=NO_WINDOW_LEAD):
-    return spm_packet(spm_sqn, trail, lead, NbrUnreach(), path_nla=path), True
+def told_by_spm(state=SOURCE, spm_sqn=2, trail=NO_WINDOW_TRAIL, lead=NO_WINDOW_LEAD):
+    return spm_packet(spm_sqn, trail, lead, NbrUnreach(), path_nla=state), True
 
 
 @pytest.mark.rfc("IMP-23", "IMP-24", "IMP-25", "IMP-27", "NE-40")
@@ -232,7 +232,7 @@ def test_those_below_are_told_again_when_they_ask_but_not_too_often():
 
 @pytest.mark.rfc("IMP-23", "IMP-24", "IMP-26")
 @pytest.mark.parametrize("told", [told_by_ncf(), told_by_spm()], ids=["by an NCF", "by an SPM"])
-def test_a_repairer_asks_for_nothing_meanwhile_and_serves_what_it_has(told):
+def test_unreachable_repairer_serves_its_cache_and_asks_nothing(told):
     made = Bench("repairer", ElementSetup(UP, (A, B), parents=(SOURCE,)), nak_bo_ivl=10 * MS).begin(spm_sqn=2)
     packet, is_group = told
     made.hear(packet, UP, SOURCE, is_group=is_group)
@@ -288,7 +288,7 @@ def test_a_receiver_is_silent_until_a_regular_spm(carrier):
 @pytest.mark.parametrize(
     "packet",
     [
-        unreachable_ncf(1, path=STRANGER),
+        unreachable_ncf(1, state=STRANGER),
         evolve(ncf_packet(1), options=(NbrUnreach(),)),
         spm_packet(5, 0, 2, NbrUnreach(), path_nla=STRANGER),
         spm_packet(6, 0, 2, NbrUnreach(), path_nla=STRANGER),
@@ -314,7 +314,7 @@ def test_a_unicast_ncf_is_passed_on_to_the_subnet_once():
     [copy] = [send for send in effects if sent_items([send])]
     assert (copy.to, copy.hops, bytes(copy.octets)) == (None, 1, encode(packet))
     assert reader.hear(packet) == []
-    assert reader.hear(unreachable_ncf(1, path=STRANGER), channel=BY_UNICAST) == []
+    assert reader.hear(unreachable_ncf(1, state=STRANGER), channel=BY_UNICAST) == []
     assert reader.hear(ncf_packet(1), channel=BY_UNICAST) == []
     leg = attrs.evolve(SEGMENT, peers=(PARENT, PEER))
     assert reader.hear(packet, channel=Channel(leg, False)) == []  # there everything comes by unicast

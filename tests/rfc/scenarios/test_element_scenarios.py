@@ -226,7 +226,7 @@ def test_21_poll_rounds():
     child.said.clear()
     child.hear(poll(2), poll(3, rand=other, mask=0xFFFFFFFF)).wait()
     assert child.replies == []
-    child.hear(poll(4), poll(9, path=NEIGHBOUR), poll(9, 0, path=NEIGHBOUR)).wait()
+    child.hear(poll(4), poll(9, state=NEIGHBOUR), poll(9, 0, state=NEIGHBOUR)).wait()
     assert sorted(child.replies) == [(4, 0), (9, 0)]
     floor = Floor(poll_history=4).join(500).begin().run(120 * SECOND)
     assert floor.parent.population == pytest.approx(500, rel=0.4)

@@ -39,10 +39,10 @@ T = PacketType
 STRANGER = "10.0.0.66"
 
 
-def unreachable(*sqns: int, path: str = SOURCE) -> Nak:
+def unreachable(*sqns: int, state: str = SOURCE) -> Nak:
     """An NCF of somebody who cannot be heard by multicast."""
     packet = ncf_packet(*sqns)
-    return evolve(packet, options=(*packet.options, NbrUnreach(), PathNla(path_nla=path)))
+    return evolve(packet, options=(*packet.options, NbrUnreach(), PathNla(path_nla=state)))
 
 
 @pytest.mark.rfc("DLR-11", "DLR-12", "DLR-37", "DLR-38", "DLR-39", "DLR-40")
@@ -124,7 +124,7 @@ def test_24_nbr_unreach():
     reader = Reader(ReceiverSetup(SEGMENT), nak_bo_ivl=10 * MS, reorder_ivl=MS)
     reader.hear(spm_packet(5, 0, -1, path_nla=A.address))
     reader.hear(data_train([0, 2]))
-    assert reader.hear(unreachable(1, path=STRANGER), channel=BY_UNICAST) == []
+    assert reader.hear(unreachable(1, state=STRANGER), channel=BY_UNICAST) == []
     [copy] = reader.hear(ncf, channel=BY_UNICAST)
     assert (copy.to, copy.hops, bytes(copy.octets)) == (None, 1, ncf.octets)
     assert reader.hear(ncf) == []
@@ -138,7 +138,7 @@ def test_24_nbr_unreach():
     assert reader.asked() == {1, 3}
     # An element between the two: told by its parent alone, it stops, tells those below, and goes on with a regular SPM.
     element = Bench().begin(5, spm_sqn=5)
-    element.hear(unreachable(2, path=STRANGER), UP, STRANGER, is_group=False)
+    element.hear(unreachable(2, state=STRANGER), UP, STRANGER, is_group=False)
     element.nak(A, 1)
     assert len(element.sent(T.NAK)) == 1
     element.log.clear()

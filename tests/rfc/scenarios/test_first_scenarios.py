@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from deploy.node.roles import build_core
 from pgm.core.effects import LossCause
 from pgm.core.source.source import SourceCore
-from pgm.sim.swarm import with_first_sqns
+from pgm.sim.runs.swarm import with_first_sqns
 from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from pgm.wire import checksum
@@ -100,7 +100,7 @@ def whole_session(first: int, spm_sqn: int) -> tuple[object, ...]:
     finish(world)
     counted = {name: attrs.asdict(node.core.counters) for name, node in world.nodes.items() if node.core}
     ends = [(one.delivered_sqns, one.lost_sqns, one.messages, one.is_complete) for one in _streams(world)]
-    return counted, ends, world.last_delivery_ns
+    return counted, ends, world.log.last_delivery_ns
 
 
 def _streams(world):
@@ -487,4 +487,4 @@ def test_25_hostile_input():
     for sqn in range(0, 1 << 32, 1 << 16)[:2000]:
         receive(core, nak_packet(sqn, source_nla=core.setup.segment.address, group_nla=GROUP), START + SECOND)
     assert core._responder.pending_sqns <= 20
-    assert len(core._confirmer._recent) <= 4096
+    assert len(core._ncf_sender._recent) <= 4096

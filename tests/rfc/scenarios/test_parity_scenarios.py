@@ -12,7 +12,7 @@ from pgm.wire.parity import request_sqn
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI, data_packet
 from tests.rfc.bench import SOURCE, UP, A, B, Bench
-from tests.unit.core.makers import nak_packet, spm_packet
+from tests.unit.core.makers import nak_packet
 from tests.unit.fec.groups import packets
 
 T = PacketType
@@ -25,9 +25,7 @@ def test_22_parity_counts() -> None:
     """On the wire a count of 1 is 0; elements know counts per segment, forward larger ones, and count down."""
     assert request_sqn(16, 1) == 16
     assert request_sqn(16, 8) == 23
-    bench = Bench().begin(3 * SIZE)
-    bench.hear(spm_packet(2, 0, 3 * SIZE - 1, ParityPrm(SIZE, on_demand=True)), UP, SOURCE)
-    bench.log.clear()
+    bench = Bench().begin(3 * SIZE, options=(ParityPrm(SIZE, on_demand=True),))
 
     def asks() -> list[int]:
         found = [nak.sqn for _, _, nak in bench.sent(T.NAK)]

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from pgm.sim.checks.invariant_broken import InvariantBroken
+from pgm.sim.invariant_broken import InvariantBroken
 
 Attempt = tuple[int, float, str, str]  # the seed, its seconds, what came of it, what broke
 

@@ -9,8 +9,8 @@ import functools
 import sys
 
 from deploy.node.roles import build_core
-from pgm.sim import swarm
-from pgm.sim.scenario import scenario
+from pgm.sim.runs import swarm
+from pgm.sim.runs.scenario import scenario
 from tests.sim.campaigns.campaign import arguments, campaign
 
 

@@ -8,8 +8,8 @@ from deploy.node.roles import build_core
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost, Opened, Send
 from pgm.impairments import Impairment
 from pgm.sim.checks.completion import check_complete
-from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.faults import Faults
+from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.trees import TreeBuilder
 from pgm.topology.node_plan import Role

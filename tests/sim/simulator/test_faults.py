@@ -6,7 +6,7 @@ from deploy.node.roles import build_core
 from pgm.core.effects import Send
 from pgm.sim.faults import Faults
 from pgm.sim.links import LinkSetup
-from pgm.sim.report import simulate
+from pgm.sim.runs.report import simulate
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
 from pgm.topology.load import loads
@@ -52,7 +52,7 @@ def test_stops_that_overlap_last_as_long_as_each_of_them() -> None:
     assert stream.is_complete
 
 
-def test_a_stopped_process_lets_go_of_nothing_that_its_link_did_not_take() -> None:
+def test_faults_stopped_process_keeps_unsent_packets() -> None:
     world = line({"source": Wiring(egress=LinkSetup(delay=0, rate=200_000, queue=8 * KIB))})
     node = world.nodes["source"]
     world.run_until(SECOND // 2)
@@ -69,7 +69,7 @@ def test_a_stopped_process_lets_go_of_nothing_that_its_link_did_not_take() -> No
     assert attachment.egress.packets >= before + 12
 
 
-def test_a_source_that_ended_while_it_was_stopped_is_offered_nothing_any_more() -> None:
+def test_faults_source_ended_while_stopped_is_offered_nothing() -> None:
     world = line()
     faults, node = Faults(world), world.nodes["source"]
     faults.pause("source", SECOND + SECOND // 100, SECOND)

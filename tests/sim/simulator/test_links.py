@@ -13,7 +13,7 @@ from pgm.sim.faults import Fault, Faults
 from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring, World
-from pgm.units import KIB, MICROSECOND, SECOND
+from pgm.units import KIB, MICROSECOND, NEVER, SECOND
 from pgm.wire.train import Train
 from tests.sim.support.worlds import MS, finish, lossy, make_world, parameters, streams, traffic
 
@@ -49,6 +49,60 @@ def test_link_loses_what_it_was_told_to(impairment):
         else:
             came += sum(one.count for _, one in link.carry(whole, 0))
     assert abs((sent - came) / sent - 0.1) < 0.01
+
+
+def outages(link: SimulatedLink, gap_ns: int, packets: int = 3000) -> list[int]:
+    """Send single packets every `gap_ns`. Return for each outage the ns from the first lost packet to the next arrival."""
+    found, since_ns = [], None
+    for now_ns in range(0, packets * gap_ns, gap_ns):
+        if link.carry(train(1), now_ns):
+            if since_ns is not None:
+                found.append(now_ns - since_ns)
+            since_ns = None
+        elif since_ns is None:
+            since_ns = now_ns
+    return found
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from([Impairment(burst_loss=0.2, burst_length=30), Impairment(loss=0.2, burst_loss=0.2)]),
+)
+def test_burst_on_slow_link_ends_after_burst_ivl(seed, impairment):
+    free, bounded = (
+        SimulatedLink(LinkSetup(impairment=impairment, burst_ivl=ivl), str(seed)) for ivl in (NEVER, 4 * SECOND)
+    )
+    assert max(outages(free, SECOND)) > 4 * SECOND
+    assert max(outages(bounded, SECOND)) == 4 * SECOND
+    assert bounded.lost < free.lost
+
+
+def test_burst_on_fast_link_keeps_its_length_in_packets():
+    impairment = Impairment(burst_loss=0.2, burst_length=30)
+    free, bounded = (
+        SimulatedLink(LinkSetup(impairment=impairment, burst_ivl=ivl), "seed") for ivl in (NEVER, 4 * SECOND)
+    )
+    assert outages(free, MS) == outages(bounded, MS)
+
+
+@pytest.mark.parametrize("seen", range(40, 50))
+def test_injector_end_burst_spares_one_run_of_losses(seen):
+    ended, other = (Injector(Impairment(loss=0.5), "seed") for _ in range(2))
+    assert ended.draw_places(seen) == other.draw_places(seen)
+    ended.end_burst()
+    spared, lost = ended.draw_places(900), other.draw_places(900)
+    run = next(place for place, found in enumerate([*lost, -1]) if place != found)
+    assert spared == lost[run:]
+
+
+@pytest.mark.parametrize("seen", [5, 1023, 1024, 1030])
+def test_injector_end_burst_ends_what_is_not_drawn_yet(seen):
+    """This burst begins with the second packet and never ends by itself."""
+    injector = Injector(Impairment(burst_loss=1.0, burst_length=1e18), "seed")
+    assert injector.draw_places(seen) == list(range(1, seen))
+    injector.end_burst()
+    assert injector.draw_places(1) == []
 
 
 def test_injected_losses_that_are_changed_count_on():
@@ -125,7 +179,7 @@ def test_shares_at_the_edge(impairment, share):
     assert drawn.lost == pytest.approx(share * drawn.seen, abs=1)
 
 
-def test_line_of_limited_rate_takes_its_time_and_drops_what_does_not_fit():
+def test_links_limited_rate_delays_and_drops_overflow():
     link = SimulatedLink(LinkSetup(delay=0, rate=1_000_000, queue=8000), "seed")
     # An idle line takes any train; 4,000 octets take 4 ms.
     assert link.carry(train(40, 100), 0)[0][0] == 4 * MS
@@ -213,10 +267,10 @@ def test_source_is_held_back_by_a_slow_line_and_loses_nothing():
     assert all(one.is_complete for one in streams(world))
     assert world.nodes["source"].attachments[0].egress.overflowed == 0
     # 524 kB at 200 kB/s.
-    assert 3.5 * SECOND < world.last_delivery_ns < 4.5 * SECOND
+    assert 3.5 * SECOND < world.log.last_delivery_ns < 4.5 * SECOND
 
 
-def test_what_answers_a_nak_at_once_waits_for_a_slow_line_too():
+def test_links_immediate_repairs_wait_for_a_slow_link():
     """As drivers hold it: behind data that the line did not take either."""
     tree = TreeBuilder(parameters())
     tree.source("source", "lan")
@@ -253,7 +307,7 @@ ROLES = ("aggregator", "repairer")
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_a_relay_passes_on_waits_for_a_slow_line(role):
+def test_links_relayed_packets_wait_for_a_slow_link(role):
     """As drivers hold it, and with it what the same socket brings behind it: nothing is lost of what the line takes in time."""
     world = slow_relay(role, 1_200_000)
     assert sum(node.total("nak_sqns") for node in world.receivers) == 0
@@ -261,7 +315,7 @@ def test_what_a_relay_passes_on_waits_for_a_slow_line(role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_waits_behind_it_is_no_more_than_a_socket_takes(role):
+def test_links_backlog_is_bounded_by_the_socket_buffer(role):
     """Meanwhile its other sockets are read: what is missing is asked for, and repaired."""
     world = slow_relay(role, 700_000, so_rcvbuf=64 * KIB)
     relay = world.nodes["relay"]
@@ -270,7 +324,7 @@ def test_what_waits_behind_it_is_no_more_than_a_socket_takes(role):
     assert all(one.is_complete for one in streams(world))
 
 
-def test_a_line_that_is_full_holds_up_the_socket_that_brought_what_waits_and_no_other():
+def test_links_full_link_blocks_only_the_causing_socket():
     tree = TreeBuilder(parameters())
     tree.source("source", "core")
     tree.aggregator("relay", "core", "floor", parents=("source",))
@@ -313,7 +367,7 @@ def test_no_data_overtake_what_waits_for_a_line_and_control_does():
     assert node.core.counters.sends_dropped == 0
 
 
-def test_what_was_read_takes_no_room_in_a_socket_any_more():
+def test_links_read_packets_free_their_socket_room():
     tree = TreeBuilder(parameters(so_rcvbuf=64 * KIB))
     tree.source("source", "core")
     world = make_world(tree, traffic(0))

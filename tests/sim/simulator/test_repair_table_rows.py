@@ -14,8 +14,8 @@ from pgm.core.recovery.repair_table import (
     Retries,
     Transition,
 )
-from pgm.sim.checks.invariant_broken import InvariantBroken
-from pgm.sim.swarm import run
+from pgm.sim.invariant_broken import InvariantBroken
+from pgm.sim.runs.swarm import run
 from pgm.sim.world import CoreFactory
 from pgm.topology.node_plan import Role
 from pgm.units import MILLISECOND

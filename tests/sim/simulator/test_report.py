@@ -7,10 +7,10 @@ import pytest
 
 from deploy.node.roles import build_core
 from pgm.impairments import Impairment
-from pgm.sim.checks.invariant_broken import InvariantBroken
 from pgm.sim.faults import Fault
+from pgm.sim.invariant_broken import InvariantBroken
 from pgm.sim.links import LinkSetup
-from pgm.sim.report import Progress, simulate
+from pgm.sim.runs.report import Progress, simulate
 from pgm.sim.trees import TreeBuilder
 from pgm.sim.world import Wiring
 from pgm.topology.load import load
@@ -134,7 +134,7 @@ def test_a_slow_stream_takes_the_time_that_it_needs():
     assert report["ok"], report["problems"]
 
 
-def test_what_no_source_was_given_did_not_arrive():
+def test_report_counts_no_delivery_beyond_the_offered_messages():
     report = simulate(tree().plans, build_core, messages=100, rate=1000, faults=[Fault("crash", "source", SECOND // 2)])
     assert report["seconds"] == 0
     assert report["problems"] == ["source: ended with 0 of 100 messages offered"]

@@ -82,7 +82,7 @@ class Storm(Checker):
 
 
 @pytest.mark.slow
-def test_storm_of_five_hundred_receivers_stays_within_its_share_and_ends():
+def test_scale_storm_of_500_receivers_stays_within_its_share():
     """Everybody is deaf for five seconds and then misses the same 1,500 packets at once.
 
     Repairs may take 75 kB/s in each subnet, so it takes two and a half seconds to send them. The Rates checker holds every

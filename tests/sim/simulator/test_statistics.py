@@ -57,7 +57,7 @@ def test_each_source_has_its_own_share(world: World) -> None:
             assert counts["missing_sqns"] == counts.get("repaired_sqns", 0) + counts.get("late_sqns", 0)
 
 
-def test_who_asked_is_told_by_child(world: World) -> None:
+def test_telemetry_names_the_asking_child(world: World) -> None:
     address = {world.nodes[name].plan.segments[0].address for name in ("receiver-0", "receiver-2")}
     for row in rows(world, "carrier"):
         assert {one.address for one in row.askers} == address

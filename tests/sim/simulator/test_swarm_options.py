@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 from deploy.node.roles import build_core
-from pgm.sim.scenario import Scenario, scenario
-from pgm.sim.swarm import run
+from pgm.sim.runs.scenario import Scenario, scenario
+from pgm.sim.runs.swarm import run
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MILLISECOND, SECOND
 

@@ -13,9 +13,9 @@ from deploy.node.roles import build_core
 from deploy.simulation.command import with_losses
 from pgm.impairments import Impairment
 from pgm.parameters import Parameters
-from pgm.sim.checks.invariant_broken import InvariantBroken
-from pgm.sim.report import Report, simulate
-from pgm.sim.telemetry import TelemetryChecker
+from pgm.sim.invariant_broken import InvariantBroken
+from pgm.sim.runs.report import Report, simulate
+from pgm.sim.runs.telemetry import TelemetryChecker
 from pgm.sim.trees import TreeBuilder
 from pgm.telemetry.events import arrow_schema
 from pgm.telemetry.schema import KINDS
@@ -97,7 +97,7 @@ def test_the_loss_and_the_lag_of_each_line_are_told(tmp_path: Path) -> None:
     assert pc.max(lines["value_us"]).as_py() < 1000
 
 
-def test_what_a_repairer_rebuilds_by_parity_is_told_as_repaired(tmp_path: Path) -> None:
+def test_telemetry_parity_rebuilds_count_as_repaired(tmp_path: Path) -> None:
     tree = TreeBuilder(parameters(fec_group=16))
     tree.source("source", "core")
     tree.repairer("relay", "core", "floor", parents=("source",))

@@ -113,7 +113,7 @@ def run(
         p50_ms=others.quantile_ns(0.5) / MILLISECOND,
         p99_ms=others.quantile_ns(0.99) / MILLISECOND,
         others_lost=lost,
-        notices=[(at / SECOND, name, notice) for at, name, notice in world.notices],
+        notices=[(at / SECOND, name, notice) for at, name, notice in world.log.notices],
     )
 
 

@@ -11,8 +11,8 @@ from pgm.parameters import Parameters, ProfileInputs, lan
 from pgm.sim.applications import ConsumptionRate, ReceiverApplication, Traffic
 from pgm.sim.checks.checker import Checker
 from pgm.sim.checks.completion import check_complete, settle
-from pgm.sim.checks.delivery_check import DeliveryCheck
 from pgm.sim.checks.invariants import all_checkers
+from pgm.sim.delivery_check import DeliveryCheck
 from pgm.sim.links import LinkSetup
 from pgm.sim.node import SimulatedNode
 from pgm.sim.trees import TreeBuilder

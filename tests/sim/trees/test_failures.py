@@ -56,7 +56,7 @@ def test_standby_yields_after_a_partition_between_the_two():
     """Cut off from the relay below, the standby must take over; as soon as it hears the relay it stops."""
     spms = Tap(is_a(PacketType.SPM))
     world = make_world(pair_of_relays(), traffic(4000, close_at_ns=8 * SECOND), more=(spms,))
-    world.on_sent = [checker for checker in world.on_sent if type(checker).__name__ != "OneSpeaker"]
+    world.hooks.sent = [checker for checker in world.hooks.sent if type(checker).__name__ != "OneSpeaker"]
     healed_ns = 4 * SECOND
     Faults(world).deafen(["standby"], 2 * SECOND, healed_ns - 2 * SECOND, segment="floor")
     finish(world)
@@ -67,7 +67,7 @@ def test_standby_yields_after_a_partition_between_the_two():
 
 
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_dead_relay_is_reported_and_repaired_after_a_restart_inside_the_window(kind):
+def test_failures_dead_relay_is_repaired_after_restart_in_time(kind):
     tree = lone_relay(kind, peer_expiry=2 * SECOND, stall_ivl=SECOND, ihb_max=400 * MS)
     expiry = tree.plans["receiver-0"].parameters.peer_expiry
     world = make_world(tree, traffic(5000, close_at_ns=10 * SECOND))
@@ -80,7 +80,7 @@ def test_dead_relay_is_reported_and_repaired_after_a_restart_inside_the_window(k
 
 
 @pytest.mark.parametrize("kind", ["aggregator", "repairer"])
-def test_what_the_window_has_left_behind_is_reported_lost_in_order(kind):
+def test_failures_packets_behind_the_window_are_lost_in_order(kind):
     """The relay is away for longer than the source keeps packets: the rest is Lost, once, and the stream goes on."""
     tree = lone_relay(kind, peer_expiry=2 * SECOND, stall_ivl=SECOND, ihb_max=400 * MS, txw_secs=2 * SECOND)
     world = make_world(tree, traffic(10_000, close_at_ns=14 * SECOND))
@@ -158,7 +158,7 @@ def test_restarted_source_is_a_new_session():
         assert old.messages + new.messages <= 1000
 
 
-def test_one_source_more_than_allowed_evicts_the_one_silent_for_longest():
+def test_failures_extra_source_evicts_the_longest_silent():
     """64 sources fit. The 65th takes the place of the first, which has not spoken since; nobody else notices."""
     limit = 64
     tree = TreeBuilder(

@@ -82,7 +82,7 @@ def test_random_losses_hold_no_full_window():
     assert leads[1] > 0.75 * leads[0] > 100_000
 
 
-def test_without_it_the_slow_one_loses_and_is_told_so_and_the_fast_one_has_everything():
+def test_flat_out_without_yield_only_the_slow_receiver_loses():
     world = world_of("")
     while world.now_ns < 10 * SECOND:
         world.run_until(world.now_ns + SECOND)

@@ -43,7 +43,7 @@ def joined(
 
 
 def codes(world: World) -> list[tuple[str, str]]:
-    return [(node, notice.code) for _, node, notice in world.notices]
+    return [(node, notice.code) for _, node, notice in world.log.notices]
 
 
 @pytest.mark.parametrize("relay", [False, True], ids=["on-LAN", "relay"])
@@ -76,7 +76,7 @@ def test_it_begins_where_it_wants_to_and_the_source_hears_nothing(
     assert world.nodes["early"].counters[0].duplicate_packets == 0, "history goes to the late one alone"
 
 
-def test_history_comes_at_a_limited_rate_and_others_are_repaired_meanwhile() -> None:
+def test_late_join_history_is_rate_limited_beside_repairs() -> None:
     world, tap = joined(loss=0.02, rate=700_000, join_from="last", join_sqns=1000)
     finish(world)
     assert not stream(world, "late").lost
@@ -93,7 +93,7 @@ def test_history_comes_at_a_limited_rate_and_others_are_repaired_meanwhile() -> 
     assert 1000 / packets * 0.8 < seconds < 1000 / packets * 1.6
 
 
-def test_what_nobody_holds_any_more_is_told_as_lost() -> None:
+def test_late_join_history_held_nowhere_is_reported_lost() -> None:
     world, _ = joined(join_from="sqn", join_sqns=100)
     world.nodes["repairer"].plan = attrs.evolve(
         world.nodes["repairer"].plan, parameters=attrs.evolve(world.nodes["repairer"].parameters, cache_secs=4 * SECOND)

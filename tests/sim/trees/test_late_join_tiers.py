@@ -51,7 +51,7 @@ def test_all_that_come_at_once_cost_the_repairer_above_one_copy(lower: str) -> N
 
 
 @pytest.mark.parametrize("lower", ["aggregator", "repairer"])
-def test_what_nobody_holds_is_lost_at_once(lower: str) -> None:
+def test_late_join_tiers_history_held_nowhere_is_lost_at_once(lower: str) -> None:
     world, _ = late_below(lower, keeps={"cache_secs": 3 * SECOND}, join_from="sqn", join_sqns=100)
     world.run_until(20 * SECOND)
     got = stream(world, "late-0")
@@ -77,7 +77,7 @@ def test_an_element_that_starts_anew_in_the_middle(lower: str, crashing: str) ->
     assert world.nodes["source"].total("rdata_packets") < RATE, "a restarted repairer's own losses at most"
 
 
-def test_where_nobody_above_keeps_anything_a_named_beginning_is_lost_at_once() -> None:
+def test_late_join_tiers_named_start_without_caches_is_lost() -> None:
     world, tap = late_below("aggregator", keeps={"cache_bytes": 1}, join_from="sqn", join_sqns=100)
     joined_ns = 8 * SECOND
     world.run_until(joined_ns + SECOND)

@@ -44,7 +44,7 @@ def test_two_tiers_on_one_segment_do_not_stall_each_other(seed):
     Faults(world).deafen(everybody, SECOND + 200 * MS, 20 * MS)
     finish(world)
     # No more than a few rounds of back-off, NAK and NCF after the last of the 0.5 s of messages.
-    assert world.last_delivery_ns < 2 * SECOND
+    assert world.log.last_delivery_ns < 2 * SECOND
     assert world.nodes["source"].total("nak_sqns_in") > 0
 
 
@@ -53,7 +53,7 @@ def test_repairer_asks_above_for_what_its_subnet_lacks():
     world = make_world(two_tiers(), traffic(close_at_ns=2 * SECOND))
     Faults(world).deafen(["relay"], SECOND + 200 * MS, 30 * MS, segment="core")
     finish(world)
-    assert world.last_delivery_ns < SECOND + 700 * MS
+    assert world.log.last_delivery_ns < SECOND + 700 * MS
     lost = 30  # at 1,000 messages a second
     # Once each, give or take a NAK that crosses with its answer: three receivers and a repairer make no difference.
     assert lost <= world.nodes["source"].total("nak_sqns_in") <= 2 * lost

@@ -52,7 +52,7 @@ def test_everything_crosses_a_leg_that_loses_both_ways(relay: str, seed: int):
     assert 0 < world.nodes["source"].total("nak_sqns_in") < 120
 
 
-def test_what_is_for_all_goes_to_each_on_the_leg_and_naks_to_the_parent_alone():
+def test_legs_multicast_goes_to_each_peer_and_naks_to_the_parent():
     """The path on the leg is the relay's address there, whatever the source's (NE-02); no group stands in the NAKs."""
     tap = Tap(is_a(PacketType.SPM, PacketType.NAK, PacketType.NCF))
     tree = two_sites(nak_group_copy=True)

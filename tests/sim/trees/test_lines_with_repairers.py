@@ -98,7 +98,7 @@ def test_a_line_that_dies_hands_its_members_to_the_other() -> None:
     assert all(node.total("ack_parent_changes") == 1 for node in world.receivers if node.name != "single-b")
 
 
-def test_a_late_joiner_of_two_lines_is_served_on_the_line_where_the_repairer_is() -> None:
+def test_lines_late_joiner_is_served_on_the_repairers_line() -> None:
     tree = TreeBuilder(parameters(txw_secs=SECOND // 4))
     tree.source("source", "line-a", "line-b")
     tree.repairer("local", "line-b", parents=("source",))

@@ -9,9 +9,9 @@ import pytest
 
 from pgm.core.effects import LossCause, control
 from pgm.core.segment import Channel, Segment
-from pgm.sim.checks.sent_messages import SentMessages
 from pgm.sim.links import LinkSetup, SimulatedLink
 from pgm.sim.network import Attachment
+from pgm.sim.sent_messages import SentMessages
 from pgm.sim.trees import DATA_PORT, TreeBuilder
 from pgm.units import SECOND
 from pgm.wire.control_packets import Nak, Packet, encode

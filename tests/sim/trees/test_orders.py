@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgm.core.effects import LossCause
-from pgm.sim.checks.delivery_check import UnorderedDeliveryCheck
+from pgm.sim.delivery_check import UnorderedDeliveryCheck
 from pgm.sim.trees import TreeBuilder
 from pgm.units import SECOND
 from tests.sim.support.worlds import finish, lossy, make_world, parameters, stream, traffic
@@ -24,7 +24,7 @@ def relayed(order: str) -> TreeBuilder:
 
 @pytest.mark.rfc("RCV-08")
 @pytest.mark.parametrize("seed", range(3))
-def test_unordered_streams_are_repaired_and_later_packets_do_not_wait(seed: int) -> None:
+def test_orders_unordered_repairs_do_not_delay_later_packets(seed: int) -> None:
     world = make_world(
         relayed("unordered"),
         traffic(messages=2000, close_at_ns=2 * SECOND),
@@ -52,7 +52,7 @@ def test_large_messages_of_unordered_streams_come_whole() -> None:
 
 
 @pytest.mark.parametrize("size", [200, 6000])
-def test_receivers_of_unreliable_streams_ask_for_nothing_and_report_what_is_lost(size: int) -> None:
+def test_orders_unreliable_receivers_report_and_never_ask(size: int) -> None:
     tree = TreeBuilder(parameters(), order="unreliable")
     tree.source("source", "lan")
     for index in range(3):

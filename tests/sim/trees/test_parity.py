@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deploy.node.roles import build_core
-from pgm.sim.scenario import scenario
-from pgm.sim.swarm import run
+from pgm.sim.runs.scenario import scenario
+from pgm.sim.runs.swarm import run
 from pgm.sim.trees import TreeBuilder
 from tests.sim.support.worlds import finish, lossy, make_world, parameters, traffic
 

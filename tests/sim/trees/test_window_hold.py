@@ -43,7 +43,7 @@ def lost(world: World) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("share", "wants"), [(0.0, True), (1.0, False)])
-def test_what_a_receiver_missed_while_it_stopped_is_repaired_before_the_window_moves_on(share, wants):
+def test_window_hold_waits_for_a_stopped_receivers_repairs(share, wants):
     world = world_of(share)
     Faults(world).deafen(["stops"], FROM_NS, 100 * MS)
     seconds = seconds_to_send(world)
@@ -54,7 +54,7 @@ def test_what_a_receiver_missed_while_it_stopped_is_repaired_before_the_window_m
     assert bool(world.nodes["source"].total("window_holds")) is not wants
 
 
-def test_one_that_never_keeps_up_slows_nobody_to_less_than_half_and_is_told():
+def test_window_hold_slow_receiver_costs_at_most_half_the_rate():
     """Its line bears a tenth of the rate, so something is always asked for."""
     world = world_of(1.0, stops=Wiring(ingress=LinkSetup(rate=RATE // 10, queue=RATE // 200)))
     seconds = seconds_to_send(world)

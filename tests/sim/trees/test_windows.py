@@ -18,7 +18,7 @@ def one_lan(**changes: object) -> TreeBuilder:
 
 
 @pytest.mark.rfc("SRC-14", "SRC-15")
-def test_what_is_missing_when_the_application_closes_the_window_is_lost_and_the_stream_goes_on():
+def test_windows_closed_by_application_lose_and_go_on():
     tree = one_lan(txw_adv_mode="application", txw_sqns=1000)
     world = make_world(tree, traffic(500, rate=1000, close_at_ns=4 * SECOND))
     # 50 messages pass it by, and while it is deaf they are let go.
@@ -35,7 +35,7 @@ def test_what_is_missing_when_the_application_closes_the_window_is_lost_and_the_
 
 @pytest.mark.rfc("SRC-12", "SRC-13")
 @pytest.mark.parametrize(("mode", "lost"), [("time", True), ("data", False)])
-def test_an_outage_longer_than_txw_secs_of_little_data_costs_packets_with_time_and_none_with_data(mode, lost):
+def test_windows_long_outage_costs_packets_by_time_not_by_data(mode, lost):
     """16.2 is for whoever wants all of it, however late; 16.3 for whoever wants it in time."""
     tree = one_lan(txw_adv_mode=mode, txw_secs=2 * SECOND, txw_adv_secs=500 * MS, stall_ivl=20 * SECOND)
     world = make_world(tree, traffic(500, rate=100, burst=1, close_at_ns=20 * SECOND))

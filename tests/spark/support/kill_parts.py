@@ -1,7 +1,7 @@
 """What `tests.spark.support.kills` kills: a recorder that goes on where it was, and a driver with two queries.
 
-python -m tests.spark.support.kill_parts recorder DIRECTORY PERMIT MESSAGES
-python -m tests.spark.support.kill_parts driver RECORDER SINK MASTER FOLDER MESSAGES
+python -m tests.spark.support.kill_parts recorder DIRECTORY PERMIT PACKETS
+python -m tests.spark.support.kill_parts driver RECORDER SINK MASTER FOLDER PACKETS
 """
 
 from __future__ import annotations
@@ -18,38 +18,43 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 from pyspark.sql.streaming import StreamingQuery
 
 import pgm.spark
-from pgm.archive.recording.rows import RowBuilder, rows_of
+from pgm.archive.recording.rows import RowBuilder, rows_of_batch
 from pgm.archive.store.writer import ArchiveWriter
-from pgm.core.window.reassembly import WholeMessages
+from pgm.messages.batch_decoder import BatchDecoder, DecodedBatch
+from pgm.messages.batch_encoder import OpenBatch
+from pgm.messages.subjects import SubjectFilter
 from pgm.parameters import Parameters
 from pgm.units import MILLISECOND
-from pgm.wire.formats import DATA_HEADER_OCTETS
-from pgm.wire.train import Run
 from tests.spark.support.cluster import SETTINGS
-from tests.unit.archive.makers import SESSION, TSI, append
+from tests.unit.archive.makers import SESSION, append
 
 TSIS = ("1.1.1.1.1.1.7500", "2.2.2.2.2.2.7500")
-_BATCH = 250
-_PAUSE_S = 0.05  # between two batches: the archive grows while the queries run
+EACH = 4  # messages of a packet
+_PACKETS = 2  # of a stored batch
+_AT_ONCE = 60  # packets
+_MOST_OFFSETS = 202  # 101 of each session: every other micro-batch ends in the middle of a stored batch
+_ROOM = 1024
+_PAUSE_S = 0.05  # between two syncs: the archive grows while the queries run
 _LEAST_POLL_S = 0.2
 
 
-def value_of(number: int, sqn: int) -> bytes:
-    """The message of a sqn of a session."""
-    return bytes([number]) * 8 + sqn.to_bytes(8, "big")
+def value_of(number: int, at: int) -> bytes:
+    """Message `at` of a session: its sqn is `at // EACH`, its place in the packet `at % EACH`."""
+    return bytes([number]) * 8 + at.to_bytes(8, "big")
 
 
-def recorder(directory: Path, permit: Path, messages: int) -> None:
+def recorder(directory: Path, permit: Path, packets: int) -> None:
     """Append what is not there yet, up to what the file `permit` allows at a time."""
     writer = ArchiveWriter(directory, attrs.evolve(Parameters(), record_sync_ivl=MILLISECOND), _log)
     sessions = [attrs.evolve(SESSION, tsi=tsi) for tsi in TSIS]
     found = [writer.index.sessions.get(one.key) for one in sessions]
     at = [one.next_sqn if one is not None else 0 for one in found]
-    while min(at) < messages:
+    while min(at) < packets:
         allowed = int(permit.read_text())
         for number, one in enumerate(sessions):
-            count = min(_BATCH, allowed - at[number])
-            if count > 0:
+            end = min(at[number] + _AT_ONCE, allowed)
+            while at[number] < end:
+                count = min(_PACKETS, end - at[number])
                 append(writer, [_rows_of(number, at[number], count)], one)
                 at[number] += count
         writer.sync()
@@ -58,10 +63,16 @@ def recorder(directory: Path, permit: Path, messages: int) -> None:
 
 
 def _rows_of(number: int, first: int, count: int) -> RowBuilder:
-    packets = (bytes(DATA_HEADER_OCTETS) + value_of(number, sqn) for sqn in range(first, first + count))
-    octets = np.frombuffer(b"".join(packets), np.uint8)
-    run = Run(first, count, octets, 0, DATA_HEADER_OCTETS + len(value_of(0, 0)), DATA_HEADER_OCTETS)
-    return rows_of(WholeMessages(TSI, run), 0, time.time_ns() // 1000)
+    packets = []
+    for sqn in range(first, first + count):
+        filling = OpenBatch(_ROOM)
+        for at in range(EACH):
+            filling.add(value_of(number, sqn * EACH + at), None, None)
+        packets.append(filling.take())
+    octets = np.frombuffer(b"".join(packets), np.uint8).reshape(count, -1)
+    (found,) = BatchDecoder(None, SubjectFilter(None)).add(first, octets)
+    assert isinstance(found, DecodedBatch)
+    return rows_of_batch(found, 0, time.time_ns() // 1000, np.zeros(count, np.bool_), packets_each=1)
 
 
 def _log(code: str, text: str) -> None:
@@ -69,12 +80,12 @@ def _log(code: str, text: str) -> None:
 
 
 def _rows(spark: SparkSession, recorders: str, *, local: bool) -> DataFrame:
-    source = spark.readStream.format("pgm").option("recorders", recorders).option("columns", "tsi,sqn,lost,value")
+    source = spark.readStream.format("pgm").option("recorders", recorders).option("columns", "tsi,sqn,index,lost,value")
     source = source.option("localFiles", str(local))
-    return source.option("maxOffsetsPerTrigger", 3000).load().where("lost IS NULL")
+    return source.option("maxOffsetsPerTrigger", _MOST_OFFSETS).load().where("lost IS NULL")
 
 
-def _is_over(query: StreamingQuery, messages: int) -> bool:
+def _is_over(query: StreamingQuery, packets: int) -> bool:
     """Whether both sessions were read to their end. Raises what ended the query."""
     failure = query.exception()
     if failure is not None:
@@ -83,17 +94,17 @@ def _is_over(query: StreamingQuery, messages: int) -> bool:
     if progress is None or not progress.sources[0].endOffset:
         return False
     ends = json.loads(progress.sources[0].endOffset)
-    return len(ends) == len(TSIS) and all(end == messages for end in ends.values())
+    return len(ends) == len(TSIS) and all(end == packets for end in ends.values())
 
 
-def driver(recorders: str, sink: str, master: str, folder: Path, messages: int) -> None:
+def driver(recorders: str, sink: str, master: str, folder: Path, packets: int) -> None:
     """Copy the archive to Parquet, from its files; to the sink, as the service sends it; and to a folder for each batch id.
 
     Then print what the Parquet files and the folders have of each session.
     """
     settings = SETTINGS | {"spark.sql.shuffle.partitions": "2", "spark.local.dir": str(folder / "spark")}
     spark = pgm.spark.register(pgm.spark.start("kills", master=master, settings=settings, quick=True))
-    rows = _rows(spark, recorders, local=True).select("tsi", "sqn", "value")
+    rows = _rows(spark, recorders, local=True).select("tsi", "sqn", "index", "value")
 
     def keep(batch: DataFrame, number: int) -> None:
         batch.write.mode("overwrite").parquet(str(folder / "keyed" / f"batch={number}"))
@@ -111,7 +122,7 @@ def driver(recorders: str, sink: str, master: str, folder: Path, messages: int) 
         for name, writer in writers.items()
     ]
     print("running", flush=True)
-    while not all(_is_over(query, messages) for query in queries):
+    while not all(_is_over(query, packets) for query in queries):
         time.sleep(_LEAST_POLL_S)
     for query in queries:
         query.processAllAvailable()
@@ -122,10 +133,11 @@ def driver(recorders: str, sink: str, master: str, folder: Path, messages: int) 
 
 
 def _told(table: DataFrame) -> dict[str, list[int]]:
-    """Of each session: rows, sqns, the first and the last, and how many have the value of their sqn."""
-    found = table.groupBy("tsi").agg(
-        F.count("sqn"), F.count_distinct("sqn"), F.min("sqn"), F.max("sqn"),
-        F.count(F.when(F.expr("conv(hex(substring(value, 9)), 16, 10)") == F.col("sqn"), 1)),
+    """Of each session: rows, messages, the first and the last, and how many have the value of their place."""
+    at = F.col("sqn") * EACH + F.col("index")
+    found = table.withColumn("at", at).groupBy("tsi").agg(
+        F.count("at"), F.count_distinct("at"), F.min("at"), F.max("at"),
+        F.count(F.when(F.expr("conv(hex(substring(value, 9)), 16, 10)") == F.col("at"), 1)),
     )  # fmt: skip
     return {row[0]: list(row)[1:] for row in found.collect()}
 

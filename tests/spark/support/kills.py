@@ -2,7 +2,7 @@
 
 python -m tests.spark.support.kills --kills 20 [--seed 1] [--local]
 
-A recorder writes two sessions while three queries copy them: into Parquet files, to a range service that publishes, and by foreachBatch
+A recorder writes two sessions with several messages a packet. Three queries copy them: into Parquet files, to a range service that publishes, and by foreachBatch
 into a folder for each batch id. Whatever dies is started again. In the end all must have every message of both sessions once, as an uninterrupted run has.
 """
 
@@ -28,7 +28,7 @@ import attrs
 from tests.net.support.lab import ROOT
 from tests.spark.support.archives import at, served
 from tests.spark.support.cluster import Cluster, cluster, free_port, is_below, processes
-from tests.spark.support.kill_parts import TSIS, value_of
+from tests.spark.support.kill_parts import EACH, TSIS, value_of
 
 _PATIENCE_S = 1500.0
 _POLL_S = 0.1
@@ -77,13 +77,18 @@ class Campaign:
     killed: Counter[str] = attrs.field(factory=Counter)
 
     @property
+    def packets(self) -> int:
+        """How many each session has."""
+        return self.messages // EACH
+
+    @property
     def permit(self) -> Path:
         """Up to which sqn the recorder may write: it never ends before the last kill."""
         return self.folder / "permit"
 
     def allow(self, share: float) -> None:
         new = self.folder / "permit.new"
-        new.write_text(str(int(self.messages * share)))
+        new.write_text(str(int(self.packets * share)))
         new.replace(self.permit)
 
     def begin(self, sink: str) -> None:
@@ -96,11 +101,11 @@ class Campaign:
             env["PYSPARK_PYTHON"] = str(self.group.python)
         master = self.group.master if self.group is not None else "local[2,4]"
         words = {
-            "recorder": ["tests.spark.support.kill_parts", "recorder", str(archive), str(self.permit), str(self.messages)],
+            "recorder": ["tests.spark.support.kill_parts", "recorder", str(archive), str(self.permit), str(self.packets)],
             "service": ["deploy", "serve", str(archive), "--listen", f"127.0.0.1:{port}"],
             "driver": [
                 "tests.spark.support.kill_parts", "driver", f"grpc://127.0.0.1:{port}", sink, master, str(self.folder),
-                str(self.messages),
+                str(self.packets),
             ],
         }  # fmt: skip
         for name, command in words.items():
@@ -174,7 +179,7 @@ class Campaign:
         told = json.loads(next(line for line in reversed(lines) if line.startswith('{"')))
         each = [self.messages, self.messages, 0, self.messages - 1, self.messages]
         assert told == dict.fromkeys(("parquet", "keyed"), dict.fromkeys(TSIS, each)), told
-        wanted = {value_of(number, sqn) for number in range(len(TSIS)) for sqn in range(self.messages)}
+        wanted = {value_of(number, at) for number in range(len(TSIS)) for at in range(self.messages)}
         twice = [value for value, count in Counter(self.sent).items() if count > 1]
         assert not twice, f"{len(twice)} were published twice"
         assert set(self.sent) == wanted, f"{len(wanted - set(self.sent))} were not published"
@@ -216,7 +221,7 @@ def campaign(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--messages", type=int, default=60_000, help="of each session")
+    parser.add_argument("--messages", type=int, default=24_000, help=f"of each session, a multiple of {EACH}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--local", action="store_true", help="one process instead of a cluster of two workers")
     options = parser.parse_args()

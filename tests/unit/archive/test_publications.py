@@ -112,7 +112,7 @@ def _begun(folder: Path, publish: Callable[..., None], said: list[str]) -> Publi
     return Publications(publish, folder / "published.json", parameters, said.append)
 
 
-def test_what_failed_is_finished_before_anything_else(tmp_path: Path) -> None:
+def test_publications_failed_batch_is_finished_first(tmp_path: Path) -> None:
     said: list[str] = []
     life = _Life(10_000, "one")
     sends = [life.publish, life.publish, _fails]

@@ -77,7 +77,7 @@ def test_runs_losses_and_endings_become_rows(tmp_path: Path) -> None:
     assert recorder.counters.recorded_rows == 14
 
 
-def test_what_nobody_recorded_while_it_was_stopped_is_a_loss_and_what_comes_twice_is_there_once(tmp_path: Path) -> None:
+def test_recorder_outage_is_a_loss_and_repeats_are_dropped(tmp_path: Path) -> None:
     feed = feed_of(TSI, _path(), _NAMES)
     for runs in ([run_of(0, 10)], [run_of(25, 10)], [run_of(30, 10), run_of(40, 5)]):
         recording = RowCollector(ArchiveWriter(tmp_path, small(), log_to([])), small(), log_to([]))
@@ -90,7 +90,7 @@ def test_what_nobody_recorded_while_it_was_stopped_is_a_loss_and_what_comes_twic
     assert lost == [(10, 15, "recorder")]
 
 
-def test_an_epoch_that_becomes_known_begins_another_session_with_the_sources_own_sqns(tmp_path: Path) -> None:
+def test_recorder_late_epoch_begins_a_session_with_own_sqns(tmp_path: Path) -> None:
     path = _path(None, None)
     recorder = _recorder(tmp_path, [], path)
     recorder.take(Deliver(TSI, run_of(5, 5)))
@@ -124,7 +124,7 @@ def test_a_queue_that_is_full_loses_loudly_and_never_waits(tmp_path: Path) -> No
     assert any(line.startswith(f"archive-slow: {lost[0]['count']} packets") for line in lines), lines
 
 
-def test_a_full_disk_is_a_loss_in_the_archive_and_recording_goes_on_behind_it(tmp_path: Path) -> None:
+def test_recorder_full_disk_is_a_loss_and_recording_goes_on(tmp_path: Path) -> None:
     """No file of the writing process may grow beyond 64 KiB for a while, then it may again."""
     lines: list[str] = []
     recorder = _recorder(tmp_path, lines)
@@ -179,7 +179,7 @@ def record_for_ever(directory: Path) -> None:
         print(_recorded(directory), at, flush=True)
 
 
-def test_sigkill_takes_nothing_back_and_what_was_handed_over_is_written_yet(tmp_path: Path) -> None:
+def test_recorder_sigkill_loses_nothing_handed_over(tmp_path: Path) -> None:
     end = taken = 0
     for wait_lines in (5, 30):
         child = _in_a_process(_KILLED, tmp_path)
@@ -202,7 +202,7 @@ def test_sigkill_takes_nothing_back_and_what_was_handed_over_is_written_yet(tmp_
         assert (sqns[1:] == sqns[:-1] + 1).all()
 
 
-def test_a_writing_process_that_dies_is_told_and_begun_anew_and_what_it_had_is_a_loss(tmp_path: Path) -> None:
+def test_recorder_dead_writer_is_restarted_with_a_loss(tmp_path: Path) -> None:
     lines: list[str] = []
     recorder = _recorder(tmp_path, lines, record_batch_ivl=3600 * 10**9, record_sync_ivl=3600 * 10**9)
     other = bytes([9, *TSI[1:]])
@@ -229,7 +229,7 @@ def test_a_writing_process_that_dies_is_told_and_begun_anew_and_what_it_had_is_a
     assert {one.closed for one in ArchiveReader(tmp_path).holdings() if one.tsi != TSI_TEXT} == {True}
 
 
-def test_a_writing_process_that_dies_again_and_again_ends_recording_and_nothing_else(tmp_path: Path) -> None:
+def test_recorder_writer_that_keeps_dying_ends_recording_only(tmp_path: Path) -> None:
     lines: list[str] = []
     recorder = _recorder(tmp_path, lines, record_restarts=1)
     for left in (1, 0):

@@ -45,7 +45,7 @@ def test_a_ticket_survives_its_octets(request_: RangeRequest) -> None:
         (b'{"tsi": "a", "lst": 1}', "has no key 'lst'"),
     ],
 )
-def test_what_is_no_ticket_is_refused(octets: bytes, part: str) -> None:
+def test_requests_bad_ticket_is_refused(octets: bytes, part: str) -> None:
     with pytest.raises(BadRequest, match=part):
         RangeRequest.from_bytes(octets)
 

@@ -36,7 +36,7 @@ def _segments(directory: Path) -> list[Path]:
     cut=st.tuples(st.integers(0, 600), st.integers(0, 600)),
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_appended_is_read_back_and_any_range_of_it(
+def test_segments_any_range_reads_back_as_appended(
     tmp_path_factory: pytest.TempPathFactory,
     parts: list[tuple[int, int, bool]],
     per_batch: int,
@@ -70,7 +70,7 @@ def test_a_file_is_a_plain_stream_of_arrow_record_batches(tmp_path: Path) -> Non
     assert table(tmp_path, columns=("sqn", "repaired"))["repaired"].to_pylist() == [sqn == 120 for sqn in range(150)]
 
 
-def test_columns_come_in_the_order_asked_for_and_losses_are_cut_to_the_range(tmp_path: Path) -> None:
+def test_segments_columns_keep_order_and_losses_are_cut(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, small(), log_to([]))
     append(writer, [messages(0, 10), loss(10, 100, "window"), messages(110, 10)])
     writer.close()
@@ -90,7 +90,7 @@ def test_only_wanted_subjects_come_and_losses_all_the_same(tmp_path: Path) -> No
     assert table(tmp_path, subjects=("/nasdaq/*",), columns=("sqn",))["sqn"].to_pylist() == [10]
 
 
-def test_what_cannot_be_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_segments_unreadable_file_is_a_clear_error(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path / "a", small(), log_to([]))
     append(writer, [messages(5, 10)])
     append(writer, [messages(5, 10)], attrs.evolve(SESSION, epoch_us=2_000_000))
@@ -139,7 +139,7 @@ def test_segments_end_by_size_and_the_oldest_go_by_octets(tmp_path: Path) -> Non
         table(tmp_path, first=0)
 
 
-def test_a_segment_that_is_dropped_under_a_reader_is_told_with_what_is_left(tmp_path: Path) -> None:
+def test_segments_drop_under_a_reader_tells_the_rest(tmp_path: Path) -> None:
     writer = ArchiveWriter(tmp_path, small(record_segment_bytes=64 * 1024), log_to([]))
     for at in range(0, 300, 10):
         append(writer, [messages(at, 10, 1000)])

@@ -101,7 +101,7 @@ def test_the_tickets_of_a_flight_make_up_its_range(writer: ArchiveWriter) -> Non
         assert [one.total_records for one in client.list_flights()] == [910, 5]
 
 
-def test_what_comes_encoded_is_what_comes_plain(writer: ArchiveWriter) -> None:
+def test_service_encoded_rows_equal_plain_rows(writer: ArchiveWriter) -> None:
     for first in range(1000, 1040):
         append(writer, [messages(first, 1)])
     writer.sync()
@@ -117,7 +117,7 @@ def test_what_comes_encoded_is_what_comes_plain(writer: ArchiveWriter) -> None:
             assert len(made) < 30  # small ones are joined
 
 
-def test_what_is_wrong_is_told_by_its_code(writer: ArchiveWriter) -> None:
+def test_service_errors_carry_their_code(writer: ArchiveWriter) -> None:
     (path_of(writer.directory, 1).parent / "notes.txt").write_text("no segment")
     with _serving(writer.directory) as (_, client):
         for ticket, text in (
@@ -233,7 +233,7 @@ def _put(client: Any, values: list[bytes], column: str = "value", stream: str = 
     return counts
 
 
-def test_what_is_put_is_published(writer: ArchiveWriter) -> None:
+def test_service_rows_put_are_published(writer: ArchiveWriter) -> None:
     published: list[tuple[str, list[bytes]]] = []
     with _serving(writer.directory, publish=lambda stream, values: published.append((stream, list(values)))) as (
         _,
@@ -247,7 +247,7 @@ def test_what_is_put_is_published(writer: ArchiveWriter) -> None:
     assert published == [("quotes", [b"one"]), ("quotes", [b"two"])]
 
 
-def test_what_lies_in_files_is_no_action_where_it_is_not_told(writer: ArchiveWriter) -> None:
+def test_service_has_no_files_action_unless_enabled(writer: ArchiveWriter) -> None:
     with _serving(writer.directory, files=False) as (_, client):
         assert "files" not in {kind.type for kind in client.list_actions()}
         with pytest.raises(flight.FlightServerError, match="there is no action 'files' here"):
@@ -275,7 +275,7 @@ def test_several_archives_are_served_as_one_and_new_ones_are_found(tmp_path: Pat
             assert client.do_get(flight_.endpoints[0].ticket).read_all().num_rows == 10
 
 
-def test_a_service_that_starts_before_its_recorder_finds_what_it_writes(tmp_path: Path) -> None:
+def test_service_started_before_its_recorder_finds_rows(tmp_path: Path) -> None:
     archives = Archives(tmp_path)
     assert archives.holdings() == []
     writer = ArchiveWriter(tmp_path, small(), lambda *_: None)

@@ -19,7 +19,7 @@ _SIZES = st.integers(1, 4 * KIB)
 
 
 @given(st.lists(st.tuples(_SIZES, st.booleans()) | st.none(), max_size=200))
-def test_what_was_put_comes_out_whole_and_in_order(steps: list[tuple[int, bool] | None]) -> None:
+def test_shared_ring_items_come_out_whole_and_in_order(steps: list[tuple[int, bool] | None]) -> None:
     """A number is a run of so many octets, or a loss; None takes one item."""
     ring = SharedRing.new(16 * KIB)
     reader = SharedRing(os.dup(ring.fd))

@@ -74,9 +74,9 @@ def test_changes_of_parents_all_the_time_are_told_now_and_then_with_their_number
 
 
 def test_a_brake_that_holds_is_told_of_now_and_then():
-    brakes = NakLimits(parameters(child_nak_rte=10, brake_burst_ivl=SECOND, notice_ivl=5 * SECOND), Counters())
+    nak_limits = NakLimits(parameters(child_nak_rte=10, brake_burst_ivl=SECOND, notice_ivl=5 * SECOND), Counters())
     told = []
     for now in range(0, 12 * SECOND, 10 * MS):
-        brakes.admit_nak("10.0.0.1", now)
-        told += notices(list(brakes.handle_deadline(now)))
+        nak_limits.admit_nak("10.0.0.1", now)
+        told += notices(list(nak_limits.handle_deadline(now)))
     assert told == ["storm-brake"] * 3

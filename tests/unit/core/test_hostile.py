@@ -15,6 +15,7 @@ from pgm.core.element.setup import ElementSetup
 from pgm.core.interface import Core
 from pgm.core.receiver.receiver import ReceiverCore
 from pgm.core.receiver.setup import ReceiverSetup
+from pgm.core.recovery.nak_packets import OF_HISTORY
 from pgm.core.recovery.redundant_lines import LineSetup
 from pgm.core.segment import Channel, Segment
 from pgm.core.source.setup import SourceSetup
@@ -105,7 +106,7 @@ class Drawn:
             Members(u32(), self.nla(), self.bit(), rng.random() < 0.2, rng.random() < 0.2, self.bit()),
             Acker(self.nla()),
             Crqst(wants_rx_wp=self.bit()),
-            HeldHistory(self.sqn(), u32(), self.bit(), self.bit(), self.bit(), self.bit(), self.bit()),
+            self.held(),
             Cr(u32(), 0, 0, rng.randrange(65_536), self.nla(), has_rx_wp=True),
             PgmccData(u32(), self.nla()),
             self._feedback(),
@@ -128,6 +129,10 @@ class Drawn:
             return UnknownOption(number=one.TYPE, value=layout_of(type(one)).encode(one))
         fitting = [one for one in made if kind in one.CARRIERS and (rng.random() < 0.1 or type(one) not in (Rst, Fin))]
         return rng.choice(fitting) if fitting else None
+
+    def held(self) -> HeldHistory:
+        """A question about history, or an answer."""
+        return HeldHistory(self.sqn(), self.u32(), self.bit(), self.bit(), self.bit(), self.bit(), self.bit())
 
     def _feedback(self) -> PgmccFeedback:
         reporter = self.nla()
@@ -196,28 +201,31 @@ def core_of(role: str, flow: str, rng: random.Random) -> Core:
     settings = parameters(**LIMITS)
     lines = (LineSetup(LINE, ("10.7.0.1",)),) if rng.random() < 0.5 else ()
     if role == "receiver":
-        return ReceiverCore(
-            ReceiverSetup(UP, (SOURCE,), asks_below_trail=rng.random() < 0.5, lines=lines), settings, rng
-        )
-    setup = ElementSetup(UP, (A, B), parents=(SOURCE,), lines=lines, asks_below_trail=rng.random() < 0.5)
+        late = attrs.evolve(settings, join_from="oldest")
+        setup = ReceiverSetup(UP, (SOURCE,), keepers=PEERS, asks_below_trail=rng.random() < 0.5, lines=lines)
+        return ReceiverCore(setup, late, rng)
+    keepers = PEERS[:1]  # one, whose first answer counts
+    setup = ElementSetup(
+        UP, (A, B), parents=(SOURCE,), keepers=keepers, lines=lines, asks_below_trail=rng.random() < 0.5
+    )
     return AggregatorCore(setup, settings) if role == "aggregator" else RepairerCore(setup, settings, rng)
 
 
-def sizes_of(what: object, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, int]]:
+def sizes_of(what: object, state: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, int]]:
     """The length of every dict, list, set, deque that is reached from an object of the project."""
     seen = set() if seen is None else seen
     if id(what) in seen:
         return
     seen.add(id(what))
     if isinstance(what, (dict, list, set, frozenset, tuple)) or type(what).__name__ == "deque":
-        yield path, len(what)  # type: ignore[arg-type]
+        yield state, len(what)  # type: ignore[arg-type]
         for one in list(what.values()) if isinstance(what, dict) else list(what):  # type: ignore[call-overload]
-            yield from sizes_of(one, path + "[]", seen)
+            yield from sizes_of(one, state + "[]", seen)
     elif type(what).__module__.split(".")[0] in ("pgm", "aggregator", "repairer"):
         names = [name for cls in type(what).__mro__ for name in getattr(cls, "__slots__", ())]
         for name in {*names, *getattr(what, "__dict__", {})}:
             if not name.startswith("__"):
-                yield from sizes_of(getattr(what, name, None), f"{path}.{name}", seen)
+                yield from sizes_of(getattr(what, name, None), f"{state}.{name}", seen)
 
 
 def serve(core: Core, now: int, until: int) -> list[Effect]:
@@ -264,5 +272,33 @@ def test_whatever_comes(role, flow, seed):
         serve(core, now, now + step)
         now += step
     core.status(now)
-    too_long = {path: size for path, size in sizes_of(core) if size > 8 * STATES}
+    too_long = {state: size for state, size in sizes_of(core) if size > 8 * STATES}
     assert not too_long
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("role", ["receiver", "aggregator", "repairer"])
+def test_whatever_is_said_of_history(role, seed):
+    """Questions and answers about history come between NAKs and data with gaps: an answer may name the very beginning of a gap."""
+    rng = random.Random(f"history {role} {seed}")
+    drawn, core, now = Drawn(rng), core_of(role, "", rng), 1000 * SECOND
+    core.receive(Train.of(encode(spm_packet(1, 0, -1))), Channel(UP, True), SOURCE, now)
+    for _ in range(200):
+        at, peer, segment = rng.randrange(2 * SENT), SOURCE, UP
+        if rng.random() < 0.3:
+            packet = data_packet(at, payload_of(at), trail=0, kind=T.ODATA)
+        else:
+            answer = HeldHistory(at, drawn.u32(), answers=True)
+            gone = attrs.evolve(answer, by_sqn=True, nothing=True)
+            held = rng.choice((drawn.held(), answer, gone, gone))
+            packet = encode(Spmr(tsi=TSI, data_port=DATA_PORT, options=(held,)))
+            if role != "receiver" and drawn.bit():
+                segment, peer = A, BELOW[A.index]
+                if drawn.bit():
+                    nak = {"tsi": TSI, "data_port": DATA_PORT, "source_nla": SOURCE, "group_nla": A.group}
+                    packet = encode(Nak(kind=T.NAK, sqn=at, options=OF_HISTORY, **nak))
+        core.receive(Train.of(packet), Channel(segment, segment is UP and drawn.bit()), peer, now)
+        step = rng.choice((0, MS, 20 * MS, 300 * MS))
+        serve(core, now, now + step)
+        now += step
+    core.status(now)

@@ -10,6 +10,7 @@ from pgm.archive.requests import RangeRequest
 from pgm.core.acked.ack_terms import AckTerms
 from pgm.core.congestion.reports import report_packet
 from pgm.core.effects import Notice, Send
+from pgm.core.element.setup import ElementSetup
 from pgm.core.receiver.setup import ReceiverSetup
 from pgm.core.segment import Channel
 from pgm.files.manifest import Manifest
@@ -18,14 +19,14 @@ from pgm.files.packets import Announcement, BadPacket, TransferAnswer
 from pgm.messages.objects import CBOR, BadObject
 from pgm.parameters import ROWS
 from pgm.units import MICROSECOND, SECOND
-from pgm.wire.control_packets import Ack, decode_control_untrusted, encode
+from pgm.wire.control_packets import Ack, Spmr, decode_control_untrusted, encode
 from pgm.wire.formats import DATA_HEADER_OCTETS, PacketType
-from pgm.wire.options import Acker, Flow, Members, ParityPrm, find
+from pgm.wire.options import Acker, Flow, HeldHistory, Members, ParityPrm, find
 from pgm.wire.parity import request_sqn
 from pgm.wire.sequence_numbers import MASK
 from pgm.wire.train import Train
 from tests.reference import DATA_PORT, TSI
-from tests.rfc.bench import SOURCE, UP, A, Bench
+from tests.rfc.bench import BELOW, SOURCE, UP, A, Bench
 from tests.unit.core.congestion.test_congestion import report
 from tests.unit.core.makers import (
     MS,
@@ -33,6 +34,7 @@ from tests.unit.core.makers import (
     SEGMENT,
     data_train,
     deadlines,
+    evolve,
     nak_packet,
     parameters,
     payload_of,
@@ -247,7 +249,9 @@ def test_nobody_becomes_the_acker_that_cannot_acknowledge(nobody):
     bench.hear(spm_packet(1, 0, -1, Acker(acker="10.1.0.7")), UP, SOURCE)
     bench.hear(data_train(range(9)), UP, SOURCE)
     [session] = bench.core.sessions
-    bench.hear(decode_control_untrusted(report_packet(session.path, 8, 0, 1.0, nobody)), A, "10.1.0.66", is_group=False)
+    bench.hear(
+        decode_control_untrusted(report_packet(session.state, 8, 0, 1.0, nobody)), A, "10.1.0.66", is_group=False
+    )
     assert not bench.sent(T.ACK)
     assert bench.core.counters.cc_reports_refused == 1
 
@@ -301,6 +305,25 @@ def test_a_repairer_remembers_no_groups_that_nobody_brings():
 
 
 GROUP_SIZE, STRIDE, PER_SECOND = 128, 40, 400  # packets of a group, octets of each, and repairs that the rate allows
+
+
+@pytest.mark.parametrize(("kind", "number"), [("repairer", 20), ("repairer", 0), ("aggregator", 0)])
+def test_gone_packets_outside_of_history_are_told_to_nobody(kind, number):
+    """A keeper says that packets behind the history are gone, or that no packets are. The gap that begins there stays whole."""
+    setup = ElementSetup(UP, (A,), parents=(SOURCE,), keepers=(SOURCE,))
+    bench = Bench(kind, setup).begin(20, first=100)
+    question = Spmr(tsi=TSI, data_port=DATA_PORT, options=(HeldHistory(amount=0),))
+    bench.hear(question, A, BELOW[A.index], is_group=False)
+    bench.hear(evolve(question, options=(HeldHistory(amount=50, answers=True),)), UP, SOURCE, is_group=False)
+    bench.hear(data_train([300], trail=100), UP, SOURCE)
+    bench.nak(A, *range(120, 180), after=20 * MS)
+    bench.log.clear()
+    gone = HeldHistory(amount=120, number=number, answers=True, by_sqn=True, nothing=True)
+    bench.hear(evolve(question, options=(gone,)), UP, SOURCE, is_group=False)
+    assert bench.sent(T.SPMR) == []
+    bench.rdata(120)
+    bench.wait(SECOND)
+    assert ("a", (120,)) in bench.where(T.ODATA)
 
 
 def greedy(groups, first=0):

@@ -44,7 +44,7 @@ class Busy:
 
 
 @pytest.mark.parametrize("make", [plain, multipart, packed])
-async def test_what_comes_without_a_pause_is_written_all_the_same(make: Any) -> None:
+async def test_recv_continuous_input_is_written(make: Any) -> None:
     receiver: Any = Busy(make())
     items, goes_on = await _waiting(receiver)
     assert goes_on

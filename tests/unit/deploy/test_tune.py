@@ -45,9 +45,7 @@ _KEYS = 'group = "239.192.0.1"\ninterface = "10.0.0.0/24"\n'
         ('[segments]\n"floor.2".group = "239.192.0.1"\n"floor.2".interface = "10.0.0.0/24"\n', False),
     ],
 )
-def test_a_file_without_a_place_for_timers_is_refused_before_anything_is_simulated(
-    segments: str, has_table: bool, tmp_path: Path
-) -> None:
+def test_tune_file_without_room_for_timers_is_refused_first(segments: str, has_table: bool, tmp_path: Path) -> None:
     file = tmp_path / "tree.toml"
     file.write_text(_TREE.format(segments=segments))
     topology = loads(file.read_text())
@@ -82,7 +80,7 @@ def test_every_segment_that_could_do_with_a_repairer_can_have_one() -> None:
     assert plans["desk"].parents[0] == plans["line-a-extra-repairer"].segments[0].address
 
 
-def test_where_nothing_can_be_written_is_told_before_anything_is_simulated(tmp_path: Path) -> None:
+def test_tune_unwritable_folder_is_told_before_simulating(tmp_path: Path) -> None:
     (there := tmp_path / "tuned.toml").write_text("as it was")
     check_out(there)
     check_out(tmp_path / "other.toml")

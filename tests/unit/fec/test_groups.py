@@ -44,7 +44,7 @@ def drawn_groups(draw):
 
 @pytest.mark.rfc("FEC-09", "FEC-10", "FEC-11", "FEC-12")
 @given(drawn_groups())
-def test_whatever_is_lost_comes_back_whole(drawn):
+def test_groups_any_loss_within_parity_is_rebuilt(drawn):
     size, payloads, fragments, lost, indexes = drawn
     group = 64 * size
     originals = packets(group, payloads, fragments)

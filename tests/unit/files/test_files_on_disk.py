@@ -87,7 +87,7 @@ def test_rounds_of_what_is_missing_bring_everything(
     assert assembly.right_octets == assembly.whole_octets == len(octets)
 
 
-def test_what_does_not_fit_is_counted() -> None:
+def test_files_unsuitable_packets_are_counted() -> None:
     manifest = Manifest((FileEntry(b"a", 95, 0o600, 0, ((0, 95),)),), (), BLOCK, UNIT)
     assembly = FileAssembly(manifest, Kept(), 4)
     for place, size in ((5, UNIT), (0, UNIT + 1), (90, UNIT), (100, UNIT), (0, 5), (1 << 50, UNIT), (80, 5)):
@@ -188,7 +188,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert not list(outside.iterdir())
 
 
-def test_what_is_there_already_is_not_replaced_unless_that_is_wanted(tmp_path: Path) -> None:
+def test_files_existing_file_is_replaced_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a").write_bytes(b"new")
     (tmp_path / "into" / "src").mkdir(parents=True)
@@ -202,7 +202,7 @@ def test_what_is_there_already_is_not_replaced_unless_that_is_wanted(tmp_path: P
     assert there.read_bytes() == b"new"
 
 
-def test_what_was_written_before_is_found_again(tmp_path: Path) -> None:
+def test_files_partial_transfer_is_found_again(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a").write_bytes(bytes(range(200)))
     (tmp_path / "src" / "b").write_bytes(bytes(range(100)))
@@ -243,7 +243,7 @@ def test_a_file_that_changes_while_it_is_sent_is_noticed(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("files", "folders", "said"), [(["d"], [], "no file"), ([], ["a"], "no folder"),
     (["a", "e/a"], [], "twice"), ([], [], "nothing"), ([], ["d"], "more than file_entries")])  # fmt: skip
-def test_what_cannot_be_sent_is_said(tmp_path: Path, files: list[str], folders: list[str], said: str) -> None:
+def test_file_transfer_names_unsendable_files(tmp_path: Path, files: list[str], folders: list[str], said: str) -> None:
     for name in ("d", "e"):
         (tmp_path / name).mkdir()
     for number in range(12):

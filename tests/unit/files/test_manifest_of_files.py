@@ -133,7 +133,7 @@ def test_names_that_exclude_each_other_are_refused(names: list[bytes], folders: 
         check(names, folders)
 
 
-def test_what_is_shown_moves_no_cursor() -> None:
+def test_manifest_shown_names_have_no_control_characters() -> None:
     assert shown(b"a\x1b[2J\xff\nb").isprintable()
 
 

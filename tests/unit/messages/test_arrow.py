@@ -34,7 +34,7 @@ def test_packed_or_not_a_table_comes_back(compression):
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
-def test_a_table_that_unpacks_to_more_than_is_allowed_is_refused_before(compression):
+def test_arrow_oversized_table_is_refused_before_unpacking(compression):
     bomb = packed(pa.table({"zeros": np.zeros(9 * MIB, np.int64)}), compression, rows=MIB)
     assert len(bomb) < MIB
     before = pa.total_allocated_bytes()

@@ -137,7 +137,7 @@ def test_a_batch_is_what_a_plain_cbor_library_writes(sent: list[Message]) -> Non
 
 
 @given(ANY, st.sampled_from([40, 100, 300, 1448, 70_000]))
-def test_packets_hold_all_messages_in_order_and_are_no_longer_than_they_may(sent: list[Message], room: int) -> None:
+def test_batches_hold_all_messages_in_order_within_the_limit(sent: list[Message], room: int) -> None:
     packets = rows_of(list(pack(columns(sent), room)))
     assert [message for packet in packets for message in read_plainly(packet)] == sent
     for packet in packets:
@@ -145,7 +145,7 @@ def test_packets_hold_all_messages_in_order_and_are_no_longer_than_they_may(sent
 
 
 @given(messages(st.just(7), most=200), st.sampled_from([120, 300]), st.integers(1, 9), st.none() | st.just(1 << 50))
-def test_full_packets_are_the_same_in_whatever_pieces_they_are_written(
+def test_batches_full_packets_do_not_depend_on_pieces(
     sent: list[Message], room: int, pieces: int, at_us: int | None
 ) -> None:
     for batches in pack(columns(sent), room, at_us):
@@ -158,7 +158,7 @@ def test_full_packets_are_the_same_in_whatever_pieces_they_are_written(
 
 
 @given(ANY, st.sampled_from([120, 300, 1448]))
-def test_what_is_put_in_one_by_one_comes_out(sent: list[Message], room: int) -> None:
+def test_batches_messages_added_singly_come_out(sent: list[Message], room: int) -> None:
     filling, packets = OpenBatch(room), []
     for payload, subject, to in sent:
         if len(filling) and not filling.has_room_for(len(payload), subject, to):
@@ -251,7 +251,7 @@ def test_large_parts_of_what_came_are_not_put_together() -> None:
     assert [len(one.sqns) for one in found if isinstance(one, DecodedBatch)] == [100, 1, 100, 1]
 
 
-def test_what_was_read_stays_while_it_is_kept() -> None:
+def test_batches_decoded_messages_stay_while_referenced() -> None:
     """Whatever is read behind it, and it need not be all of it."""
     decoder, kept = BatchDecoder("x", SubjectFilter(), BlockPool().take), []
     for number in range(12):
@@ -327,7 +327,7 @@ def test_a_damaged_batch_is_read_or_refused_and_what_follows_is_read(at: int, oc
         ({"data": [[[[]]]]}, "kind 4 instead of 2"),
     ],
 )
-def test_what_makes_no_sense_is_named(change: dict[str, object], why: str) -> None:
+def test_batches_malformed_packets_are_named(change: dict[str, object], why: str) -> None:
     batch = {key: value for key, value in {**BASE, **change}.items() if value is not None}
     with pytest.raises(BadBatch, match=why):
         read_layout(cbor2.dumps(batch))

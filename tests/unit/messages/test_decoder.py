@@ -32,7 +32,7 @@ def packed(sent: list[Parts], size: int) -> list[bytes]:
 
 
 @given(messages, segment, cuts, st.integers(0, 1 << 40))
-def test_what_was_packed_comes_out_however_it_arrives(sent: list[Parts], size: int, cut: list[int], first: int):
+def test_decoder_messages_survive_any_arrival_pieces(sent: list[Parts], size: int, cut: list[int], first: int):
     decoder = Decoder(MOST)
     found = decode(decoder, first, packed(sent, size), cut)
     assert messages_of(found) == sent
@@ -134,7 +134,7 @@ def test_nonsense_is_reported_and_the_next_message_is_read(octets: bytes, says: 
     assert decoder.add(8, rows_of(packed([(b"next",)], 100))) == [DecodedMessages([(b"next",)], [8])]
 
 
-def test_what_precedes_nonsense_in_its_packet_is_delivered():
+def test_decoder_messages_before_damage_are_delivered():
     decoder = Decoder(MOST)
     assert decoder.add(0, rows_of([b"\0\0\x02\0a\x02\0b\0\0\0"])) == [
         DecodedMessages([(b"a",), (b"b",)], [0, 0]),

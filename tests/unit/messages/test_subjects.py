@@ -59,7 +59,7 @@ def test_an_exact_and_a_wild_subscription_both_match() -> None:
     assert [one.tag for one in subjects.matching("/c/b")] == ["wild"]
 
 
-def test_without_subscriptions_everything_is_wanted_and_with_an_empty_list_nothing() -> None:
+def test_subjects_no_filter_is_all_and_an_empty_list_is_none() -> None:
     assert SubjectFilter().wants("/a")
     assert SubjectFilter().wants(None)
     assert not SubjectFilter([]).wants("/a")
@@ -70,18 +70,18 @@ def test_without_subscriptions_everything_is_wanted_and_with_an_empty_list_nothi
 @pytest.mark.parametrize(
     "name", ["", "a", "a/b", "/", "//", "/a/", "/a//b", "/*", "/a/...", "/" + "x" * 1024, 7, b"/a"]
 )
-def test_what_is_no_subject_is_refused(name: object) -> None:
+def test_subjects_bad_subject_is_refused(name: object) -> None:
     with pytest.raises(UsageError, match="is no subject"):
         require_absolute(name)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pattern", ["", "a", "/a/.../b", "/.../...", "/a/"])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+def test_subjects_bad_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(UsageError, match="is no pattern"):
         SubjectFilter([pattern])
 
 
-def test_what_is_not_subscribed_cannot_be_removed() -> None:
+def test_subjects_removing_an_unknown_pattern_fails() -> None:
     subjects = SubjectFilter(["/a"])
     subjects.remove("/a")
     for which in ("/a", Subscription("/a")):
@@ -134,7 +134,7 @@ def test_nothing_is_left_of_what_was_unsubscribed() -> None:
     assert subjects._root.is_empty
 
 
-def test_batches_are_matched_against_ten_thousand_subscriptions_at_many_millions_a_second() -> None:
+def test_subjects_ten_thousand_subscriptions_match_batches() -> None:
     subjects = SubjectFilter([f"/market/{number % 100}/*/{number}" for number in range(10_000)])
     table = tuple(f"/market/{number % 100}/x/{number}" for number in range(0, 20_000, 100))
     indexes = np.arange(1_000_000) % len(table) + 1

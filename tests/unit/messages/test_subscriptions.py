@@ -24,7 +24,7 @@ def test_a_message_is_wanted_if_its_first_part_begins_with_any(subscribed: list[
 
 
 @given(prefixes, prefixes, topics)
-def test_what_is_unsubscribed_is_as_if_it_had_never_been(kept: list[bytes], gone: list[bytes], first: list[bytes]):
+def test_subscriptions_unsubscribe_restores_the_earlier_state(kept: list[bytes], gone: list[bytes], first: list[bytes]):
     found = Subscriptions(())
     for prefix in [*gone, *kept]:
         found.add(prefix)

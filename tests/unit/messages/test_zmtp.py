@@ -107,7 +107,7 @@ def test_packets_that_make_libzmq_abort_are_refused(packet: bytes):
 
 
 @given(st.binary(max_size=30), st.integers(3, 30))
-def test_what_is_let_pass_aborts_no_receiver(packet: bytes, size: int):
+def test_zmtp_accepted_packets_abort_no_receiver(packet: bytes, size: int):
     try:
         refuse_harmful(packet, size)
     except HarmfulPacket:

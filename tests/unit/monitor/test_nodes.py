@@ -96,7 +96,7 @@ def session(tsi: str, stream: str = "s", **counts: int) -> dict[str, Any]:
     return {"tsi": tsi, "stream": stream, "counts": counts, "missing_sqns": 1, "pending_sqns": 0, "held_octets": 2}
 
 
-def test_counters_of_a_stream_only_grow_while_its_sessions_come_and_go() -> None:
+def test_nodes_stream_counters_only_grow() -> None:
     metrics = Metrics()
 
     def total(state: NodeState, pid: int, *sessions: dict[str, Any]) -> float | None:

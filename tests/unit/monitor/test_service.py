@@ -93,7 +93,7 @@ async def answer_of(path: str, **headers: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "a/b", "a//dev/null?", "a//etc/hostname?"])
-async def test_what_file_is_read_no_header_says(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_monitor_service_ignores_path_headers(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a library makes the URL of whatever Host is, there is any path in it."""
     monkeypatch.setattr(Request, "url", property(lambda self: URL(f"http://{self.headers['host']}/monitor.css")))
     status, text = await answer_of("/monitor.css", host=host)

@@ -19,7 +19,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TreeView:
     return NodeWatch([str(ROOT / "deploy/topologies/loopback-demo.toml")]).look()
 
 
-def test_who_is_below_whom(planned: TreeView) -> None:
+def test_tree_children_of_each_node(planned: TreeView) -> None:
     assert {node.state for node in planned.nodes} == {NodeState.ABSENT}
     told = [f"{'  ' * depth}{node.name}" for depth, node in in_tree(planned.nodes)]
     assert told == [
@@ -40,7 +40,7 @@ def seen(name: str, role: str, *places: NodeAddress, parents: tuple[str, ...] = 
     return NodeRecord("t", name, role, planned_parents=parents, planned_places=places)
 
 
-def test_an_aggregator_does_not_hang_below_the_repairer_that_it_asks_first() -> None:
+def test_tree_aggregator_is_not_below_its_first_repairer() -> None:
     aggregator = seen(
         "a", "aggregator", NodeAddress("core", "up", "1"), NodeAddress("lan", "down", "2"), parents=("3", "9")
     )
@@ -48,7 +48,7 @@ def test_an_aggregator_does_not_hang_below_the_repairer_that_it_asks_first() -> 
     assert [(depth, one.name) for depth, one in in_tree([aggregator, repairer])] == [(0, "a"), (1, "r")]
 
 
-def test_who_asks_nobody_yet_hangs_below_who_carries_its_segment() -> None:
+def test_tree_idle_node_is_below_the_relay_of_its_segment() -> None:
     aggregator = seen("a", "aggregator", NodeAddress("core", "up", "1"), NodeAddress("lan", "down", "2"))
     receiver = seen("d", "receiver", NodeAddress("lan", "up", "4"))
     assert [depth for depth, _ in in_tree([receiver, aggregator])] == [0, 1]

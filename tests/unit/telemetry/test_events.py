@@ -36,7 +36,7 @@ def test_rows_come_back_as_they_went_in(tmp_path: Path) -> None:
     assert rows[3]["value_us"] is None
 
 
-def test_a_file_is_complete_after_so_many_rows_and_has_no_other_name_before(tmp_path: Path) -> None:
+def test_events_file_gets_its_name_when_complete(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "node", attrs.evolve(LIMITS, telemetry_rows=4), in_background=False)
     for number in range(10):
         log.add(event(number))
@@ -46,7 +46,7 @@ def test_a_file_is_complete_after_so_many_rows_and_has_no_other_name_before(tmp_
     assert len(rows_of(tmp_path)) == log.written_rows == 10
 
 
-def test_what_does_not_fit_the_queue_is_counted_and_told(tmp_path: Path) -> None:
+def test_events_queue_overflow_is_counted_and_told(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "node", attrs.evolve(LIMITS, telemetry_queue=100), in_background=False)
     for number in range(130):
         log.add(event(number))
@@ -73,7 +73,7 @@ def test_the_oldest_files_go_first_those_of_earlier_runs_too(tmp_path: Path) -> 
     assert max(firsts) == 19_999
 
 
-def test_a_disk_that_takes_nothing_loses_rows_loudly_and_nothing_else(tmp_path: Path) -> None:
+def test_events_full_disk_loses_only_rows_and_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "events"
     log = EventLog(folder, "node", LIMITS, in_background=False)
     folder.rmdir()

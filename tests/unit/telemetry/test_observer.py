@@ -24,7 +24,7 @@ class Log:
         self.events.append(event)
 
 
-def test_packets_of_thousands_of_sessions_are_all_told_and_hold_no_memory() -> None:
+def test_observer_thousands_of_sessions_hold_no_memory() -> None:
     plan, log = plan_node(loads(one_segment(Place(1))), "desk-1"), Log()
     observer = Observer(plan, log, SECOND, 0)  # type: ignore[arg-type]
     channel = Channel(Segment(0, "floor", "10.0.0.9", "239.0.0.1", upstream=True, downstream=False), is_group=True)

@@ -31,13 +31,13 @@ def test_rates_are_those_of_their_windows() -> None:
     assert found["5min"]["peak_per_s"] == pytest.approx((100 * 240 + 400 * 60) / 300, abs=0.01)
 
 
-def test_a_young_node_has_rates_and_no_peaks_of_windows_longer_than_its_life() -> None:
+def test_rates_young_node_has_no_peaks_of_long_windows() -> None:
     found = sampled([10] * 5).snapshot()["received_packets"]
     assert found["1min"] == {"per_s": 10, "peak_per_s": 0, "peak_at": None}
     assert found["1s"]["peak_per_s"] == 10
 
 
-def test_what_never_moved_is_left_out_and_nothing_is_kept_for_ever() -> None:
+def test_rates_unmoved_counters_are_left_out_and_bounded() -> None:
     rates = Rates()
     counters = Counters()
     assert rates.snapshot() == {}

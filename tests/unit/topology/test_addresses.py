@@ -54,7 +54,7 @@ def test_other_things_are_no_interfaces(written: object):
         parse_interface(written)
 
 
-def test_what_is_known_of_an_interface():
+def test_addresses_interface_by_name_address_or_network():
     assert [version_of(one) for one in ("eth0", "10.0.0.0/24", "::1", "10.0.0.1")] == [None, 4, 6, 4]
     assert network_of("10.0.0.0/24") == ipaddress.ip_network("10.0.0.0/24")
     assert network_of("eth0") is None

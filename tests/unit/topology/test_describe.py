@@ -89,7 +89,7 @@ def test_broken_tree_is_not_described():
         topology_lines(topology(("239.192.0.2", "10.1.1.1")))
 
 
-def test_what_carries_a_segment_is_told():
+def test_describe_names_the_transport_of_a_segment():
     leg = topology(
         ('group = "239.192.0.2"\ninterface = "10.0.1.0/24"', 'unicast = true\ntransport = "ip"'),
         ('"239.192.0.1"', '"239.192.0.1"\ntransport = "ip"'),

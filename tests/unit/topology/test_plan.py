@@ -35,7 +35,7 @@ def test_on_lan_repairer_has_one_segment_for_both():
     assert not plan.asks_below_trail
 
 
-def test_relay_has_its_segments_in_order_and_its_repairers_by_segment():
+def test_plan_relay_orders_segments_and_lists_repairers():
     plan = plan_node(topology(), "relay")
     up, down = plan.segments
     assert (up.address, up.upstream, up.downstream) == ("10.0.0.12", True, False)
@@ -92,7 +92,7 @@ def test_relaying_repairer_is_local_below_and_not_above():
 @pytest.mark.parametrize(
     ("parents", "asks"), [('["relay"]', True), ('["floor-repairer"]', True), ('["standby"]', True), ("[]", False)]
 )
-def test_who_asks_below_the_trail(parents: str, asks: bool):
+def test_plan_nodes_that_ask_below_the_trail(parents: str, asks: bool):
     found = topology(('parents = ["relay", "standby", "floor-repairer"]', f"parents = {parents}"))
     assert plan_node(found, "desk-1").asks_below_trail is asks
 
@@ -236,7 +236,7 @@ interface = "10.0.2.0/24"
     assert not exchange.lines
 
 
-def test_a_list_of_sources_becomes_the_addresses_that_may_bring_the_stream():
+def test_plan_source_list_becomes_allowed_addresses():
     """Those of the sources on the node's segments, of others as they are written, and of the elements beside it."""
     listed = changed(('window = "10s"', 'window = "10s"\nsources = ["exchange", "10.0.0.77"]'))
     allowed = {name: plan_node(topology(text=listed), name).streams[0].allowed for name in ("relay", "desk-1")}

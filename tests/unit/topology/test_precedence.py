@@ -152,7 +152,7 @@ def test_relay_asks_by_the_segment_above_and_answers_by_those_below():
     assert value_and_reason(text, "floor-repairer", "nak_elim_ivl")[0] == 8 * MILLISECOND
 
 
-def test_a_node_waits_the_longer_for_an_element_that_stands_still_the_more_tiers_are_below():
+def test_precedence_stall_wait_grows_with_tiers_below():
     """So whoever is next to the cause finds it first. Streams that are not acknowledged say nothing of it."""
     acked = changed((WINDOW, f'{WINDOW}\nflow = "acked"'))
     base, step = ROWS["ack_element_ivl"].default, ROWS["ack_expiry"].default

@@ -82,7 +82,7 @@ def test_file_that_is_no_toml_is_a_report_too(tmp_path):
         load_checked(path)
 
 
-def test_what_could_not_be_read_is_not_judged_again():
+def test_rules_unreadable_values_are_not_judged_again():
     text = changed(('upstream = { segment = "core", address = "10.0.0.12" }', "upstream = 5"))
     assert [one.rule for one in report(text).errors if "'relay' has no upstream" in one.message] == []
     assert any("5 is not a table" in one.message for one in report(text).errors)
@@ -100,7 +100,7 @@ def test_repairers_behind_aggregators_count_as_servers_of_receivers():
     assert messages == ["rdata_ignore_ivl = 500ms (floor-repairer) is not below nak_rdata_ivl = 200ms (desk-*)"]
 
 
-def test_two_streams_of_one_source_are_held_against_each_other_by_their_own_timers():
+def test_rules_streams_are_compared_by_their_own_timers():
     text = changed(
         ("[segments.core]", '[streams.slow]\ndata_port = 7501\nparameters = { ihb_max = "9s" }\n[segments.core]'),
         ('streams = ["quotes"]\n[nodes.core', 'streams = ["quotes", "slow"]\n[nodes.core'),
@@ -132,7 +132,7 @@ def test_remedies_name_addresses_of_the_segment():
         ('segment = "floor"', "segment = 2", "segment = 2"),
     ],
 )
-def test_what_follows_from_something_that_could_not_be_read_is_not_told(right, wrong, mark):
+def test_rules_consequences_of_unreadable_values_are_silent(right, wrong, mark):
     text = changed((right, wrong))
     found = report(text)
     assert [(one.line, one.rule) for one in found.errors] == [(line_of(text, mark), "format")]

@@ -13,7 +13,7 @@ from pgm.wire.options import Fragment, Join, Syn
 from pgm.wire.sequence_numbers import MASK, unwrap, wrap
 from pgm.wire.single_odata import plain_front, read_plain_untrusted
 from pgm.wire.train import Data, DataWithGaps, Train
-from pgm.wire.train_grouping import is_one_run, parts_at_a_glance
+from pgm.wire.train_grouping import group_plain, is_one_run
 from tests.reference import data_packet, sealed, without_checksum
 
 STRIDE = 24 + 20
@@ -183,7 +183,7 @@ def read_alike(packets, stride):
     items, rejects = Train.of(octets, stride).parse_untrusted()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(train_module, "is_one_run", lambda *_: False)
-        patched.setattr(train_module, "parts_at_a_glance", lambda *_: None)
+        patched.setattr(train_module, "group_plain", lambda *_: None)
         long_items, long_rejects = Train.of(octets, stride).parse_untrusted()
     assert told(items) == told(long_items)
     assert rejects == long_rejects
@@ -253,7 +253,7 @@ def test_repairs_between_new_data_take_the_short_way():
     kinds = [(10, 4, 1), (11, 4, 1), (3, 5, 1), (5, 5, 1), (12, 4, 1), (13, 4, 2), (15, 4, 3)]
     made = [data_packet(sqn, bytes(20), trail=trail, kind=PacketType(kind)) for sqn, kind, trail in kinds]
     found = np.frombuffer(b"".join(made), np.uint8).reshape(len(made), STRIDE)
-    parts = parts_at_a_glance(found, residues(found))
+    parts = group_plain(found, residues(found))
     assert parts == [(0, [0, 2]), (2, [0, 1, 2]), (4, [0, 2]), (6, [0, 1])]
 
 

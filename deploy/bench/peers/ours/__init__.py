@@ -1,1 +1,1 @@
-"""The programs that run this project's ends of a benchmark path."""
+"""Programs that run pgm's ends of a benchmark path."""

@@ -1,4 +1,7 @@
-"""What both of our programs for messages that share packets have in common: ten subjects, and a subscription with a wildcard."""
+"""Subjects and parameters of pgm's programs for messages that share packets.
+
+There are ten subjects, and one subscription with a wildcard.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,25 @@ from deploy.bench.peers.ours.common import PING_PORT, source_parameters, target
 from pgm.messages.arguments import Names
 from pgm.wire.formats import DATA_HEADER_OCTETS
 
-_BATCH_OCTETS = 100  # of a packet, at most, beside its messages: the table of subjects and the heads
+_BATCH_OCTETS = 100  # octets of a packet for the subject table and message headers, at most
 _SUBJECTS = tuple(f"/market/{number}" for number in range(10))
 PATTERN = "/market/*"
 
 
 def subjects_of(rows: Octets) -> Names:
-    """All subjects in turn, for so many messages."""
+    """Return the subjects of messages, which take turns."""
     return _SUBJECTS, np.arange(len(rows), dtype=np.uint8) % len(_SUBJECTS)
 
 
 def batched_target(job: Mapping[str, Any], seat: str, *, is_source: bool) -> dict[str, Any]:
-    """What is opened."""
+    """Return the arguments that open an endpoint."""
     opening = target(job, seat, 0, PING_PORT, is_source=is_source)
     return {**opening, "target": opening["target"] + "&framing=batch"}
 
 
 def batched_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows of the parameter table for a source whose messages share packets."""
+    """Return parameters for a source whose messages share packets."""
     packet = job["max_datagram"]
     each = packet / max(1, (packet - DATA_HEADER_OCTETS - _BATCH_OCTETS) // (job["size"] + 1))
-    found = source_parameters(job)
-    return {**found, "max_tpdu": packet, "txw_max_rte": round(job["rate"] * each) or found["txw_max_rte"]}
+    parameters = source_parameters(job)
+    return {**parameters, "max_tpdu": packet, "txw_max_rte": round(job["rate"] * each) or parameters["txw_max_rte"]}

@@ -1,4 +1,4 @@
-"""Our ends on the busy-poll driver: one thread a process."""
+"""pgm's ends on the busy-poll driver, with one thread a process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pgm.net.endpoint.busy_poll import BusyPollReceiver, BusyPollSource
 from pgm.net.framing.items import Batch, Message
 from pgm.net.framing.packed_batch import PackedBatch
 
-_TURN_S = 0.02  # of spinning between two looks at what we are told
+_TURN_S = 0.02  # of polling between two checks for commands
 
 
 def _without_subjects(_: Octets) -> Names:
@@ -46,13 +46,16 @@ def send(control: Control, job: Mapping[str, Any]) -> None:
 def send_by(
     control: Control, job: Mapping[str, Any], opening: Mapping[str, Any], subjects_of: Callable[[Octets], Names]
 ) -> None:
-    """The same with a source that is opened like this, and messages with these subjects."""
+    """Send probes, then messages, from a source opened with `opening`.
+
+    `subjects_of` returns the subjects of messages.
+    """
     with open_source(**opening, busy_poll=True) as source:
         maker = MessageMaker(job["size"])
         subjects = subjects_of(maker.rows)
         watch = SourceWatch(source.driver.core)
         lose(source.driver.links, job)
-        if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
+        if job["watch"] and job["messages"]:  # a burst, for which the last repair is timed
             source.driver.core = watch
         control.say("ready")
         while control.word(PROBE_IVL_S) != "go":
@@ -79,18 +82,18 @@ def _turn(end: BusyPollSource | BusyPollReceiver) -> None:
 
 
 def recv(control: Control, job: Mapping[str, Any]) -> None:
-    """Receive until everything is there, or nothing comes any more."""
+    """Receive until all messages arrived, or until `quiet_s` of silence."""
     recv_by(control, job, target(job, "receiver", 0, PING_PORT, is_source=False))
 
 
 def recv_by(control: Control, job: Mapping[str, Any], opening: Mapping[str, Any]) -> None:
-    """The same with a receiver that is opened like this."""
+    """Receive as `recv` does, with a receiver opened with `opening`."""
     with open_receiver(**opening, busy_poll=True, **receiver_parameters(job)) as receiver:
         tally = MessageTally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
         if job["watch"]:
             receiver.driver.core = watch
-            if job["messages"]:  # of a burst; an injector costs every read something
+            if job["messages"]:  # a burst; the injector costs time on every read
                 receiver.links[0].injector = burst
         control.say("ready")
         while not tally.probes:
@@ -121,7 +124,7 @@ def _take(receiver: BusyPollReceiver, tally: MessageTally) -> bool:
 
 
 def ping(control: Control, job: Mapping[str, Any]) -> None:
-    """Ask, and measure when the answers come."""
+    """Send requests and measure the times to their answers."""
     with _both(job, is_ping=True) as (source, receiver):
         control.say("ready")
         while control.word() != "go" and not control.is_over:
@@ -151,7 +154,7 @@ def _answer(receiver: BusyPollReceiver) -> TripResult:
 
 
 def pong(control: Control, job: Mapping[str, Any]) -> None:
-    """Answer."""
+    """Answer each request."""
     with _both(job, is_ping=False) as (source, receiver):
         control.say("ready")
         gc.freeze()

@@ -1,4 +1,4 @@
-"""What both of our programs share: addresses, parameters, what they say at the end."""
+"""Addresses, parameters and final reports of pgm's programs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from pgm.net.link.link import Link
 from pgm.wire.formats import DATA_HEADER_OCTETS
 
 PING_PORT, PONG_PORT = 7500, 7501
-_MAX_RATE = 125_000_000_000  # octets a second: as fast as it goes
-_MOST_PACKETS = 2_000_000  # a second, of those whose losses are drawn before
-_MOST_FORESEEN = 20_000_000  # of these in all: it takes 20 ns a packet, and the rest are drawn when they come
-_LARGE_DATAGRAM = 9000  # a segment with larger ones is a loopback interface; they would not travel further
-_LARGEST_MESSAGE = 1472  # of those for which packets of an ordinary Ethernet are used there
+_MAX_RATE = 125_000_000_000  # octets a second: no limit in practice
+_MOST_PACKETS = 2_000_000  # a second, for which losses are drawn in advance
+_MOST_FORESEEN = 20_000_000  # losses drawn in advance at most, at 20 ns a packet; further losses are drawn on arrival
+# A segment with datagrams above this size is a loopback interface. No other network would carry them.
+_LARGE_DATAGRAM = 9000
+# On the loopback interface, packets of a standard MTU carry messages of up to this size.
+_LARGEST_MESSAGE = 1472
 
 
 def target(job: Mapping[str, Any], seat: str, group: int, data_port: int, *, is_source: bool) -> dict[str, Any]:
-    """What is opened: a node of a topology file, or without one the address of a group."""
+    """Return the arguments that open an endpoint.
+
+    The endpoint is a node of the job's topology file, or a group's address without such a file.
+    """
     if job["file"]:
         return {"target": job["file"], "node": "source" if is_source else "receiver"}
     where = job[seat]
@@ -31,17 +36,18 @@ def target(job: Mapping[str, Any], seat: str, group: int, data_port: int, *, is_
 
 
 def source_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows of the parameter table for a source."""
+    """Return parameters for a source."""
     size = job["size"]
     packet = min(job["max_datagram"], _LARGE_DATAGRAM if size > _LARGEST_MESSAGE else _LARGEST_MESSAGE)
     per_message = -(-size // (packet - DATA_HEADER_OCTETS))
     wire_octets = size + per_message * DATA_HEADER_OCTETS
-    rate = round(job["rate"] * wire_octets) or (0 if job["flow"] == "yield" else _MAX_RATE)  # that has one of its own
+    # A yielding source adapts its own rate.
+    rate = round(job["rate"] * wire_octets) or (0 if job["flow"] == "yield" else _MAX_RATE)
     return {
         "max_tpdu": packet,
         **({"txw_max_rte": rate} if rate else {}),
         "txw_bytes": job["window"],
-        "warm_bytes": job["window"],  # what is measured is how it goes on, not its first seconds
+        "warm_bytes": job["window"],  # the steady state is measured, not the first seconds
         "so_rcvbuf": job["rcvbuf"],
         "so_sndbuf": job["sndbuf"],
         "fin_quiet_ivl": "50ms",
@@ -51,20 +57,23 @@ def source_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def receiver_parameters(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows of the parameter table for a receiver."""
+    """Return parameters for a receiver."""
     buffers = {"so_rcvbuf": job["rcvbuf"], "so_sndbuf": job["sndbuf"]}
-    return {**buffers, "rxw_warm_bytes": job["window"], **job["receiver_parameters"]}  # as the source's window
+    return {**buffers, "rxw_warm_bytes": job["window"], **job["receiver_parameters"]}  # as large as the source's window
 
 
 def lose(links: Sequence[Link], job: Mapping[str, Any]) -> None:
-    """Have a source lose on their way out what the job says, single packets out of its trains, as networks do whose cards join what is left."""
+    """Drop the job's share of packets from the trains of a source.
+
+    Network cards that join the remaining packets leave trains with such gaps.
+    """
     if job["loss"]:
         links[0].outgoing = outgoing = Injector(Impairment(loss=job["loss"]), "bench")
         outgoing.foresee(min(_MOST_FORESEEN, round(job["seconds"] * (job["rate"] or _MOST_PACKETS))))
 
 
 def counted(counters: Counters) -> dict[str, Any]:
-    """What both ends say at the end."""
+    """Return the counters that both ends report."""
     return {
         "packets": counters.odata_packets or counters.received_packets,
         "octets": counters.odata_octets or counters.received_octets,
@@ -76,13 +85,13 @@ def counted(counters: Counters) -> dict[str, Any]:
 
 
 def window_of(core: Core) -> dict[str, int]:
-    """What a source keeps for repairs: packets, and octets of memory for them."""
+    """Return the source's window in packets, and in octets of memory."""
     status = core.status(time.monotonic_ns())[0]
     return {"window_packets": status.lead + 1 - status.trail, "window_octets": status.held_octets}
 
 
 def both_of(job: Mapping[str, Any], *, is_ping: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What whoever asks, or answers, opens as its source and as its receiver."""
+    """Return the arguments for the source and the receiver of a round trip end."""
     seat = "sender" if is_ping else "receiver"
     ports = (PING_PORT, PONG_PORT) if is_ping else (PONG_PORT, PING_PORT)
     groups = (0, 1) if is_ping else (1, 0)

@@ -1,4 +1,4 @@
-"""Our ends on the trio driver for messages with subjects that share packets: what `pgm bench messages` measures."""
+"""pgm's ends on the trio driver for messages that share packets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
 
 
 async def recv(control: Control, job: Mapping[str, Any]) -> None:
-    """Receive, by a subscription with a wildcard, until everything is there or nothing comes any more."""
+    """Receive by a wildcard subscription until all messages arrived.
+
+    `quiet_s` of silence ends the reception as well.
+    """
     opening = batched_target(job, "receiver", is_source=False)
     async with open_receiver(**opening, subjects=[PATTERN], **receiver_parameters(job)) as receiver:
         tally = MessageTally(job["size"])

@@ -1,4 +1,4 @@
-"""Our ends on the busy-poll driver for messages with subjects that share packets."""
+"""pgm's ends on the busy-poll driver for messages that share packets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def send(control: Control, job: Mapping[str, Any]) -> None:
 
 
 def recv(control: Control, job: Mapping[str, Any]) -> None:
-    """Receive, by a subscription with a wildcard, until everything is there, or nothing comes any more."""
+    """Receive by a wildcard subscription until all messages arrived.
+
+    `quiet_s` of silence ends the reception as well.
+    """
     recv_by(control, job, {**batched_target(job, "receiver", is_source=False), "subjects": [PATTERN]})
 
 

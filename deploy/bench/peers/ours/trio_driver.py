@@ -1,4 +1,4 @@
-"""Our ends on the trio driver."""
+"""pgm's ends on the trio driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
         maker = MessageMaker(job["size"])
         watch = SourceWatch(source.driver.core)
         lose(source.driver.links, job)
-        if job["watch"] and job["messages"]:  # of a burst, whose end is looked for
+        if job["watch"] and job["messages"]:  # a burst, for which the last repair is timed
             source.driver.core = watch
         control.say("ready")
         while control.word() != "go":
@@ -55,7 +55,7 @@ async def send(control: Control, job: Mapping[str, Any]) -> None:
 
 
 async def _send_all(source: Source, maker: MessageMaker, job: Mapping[str, Any]) -> float:
-    """Returns the seconds that it took."""
+    """Send all messages of the job and return the seconds used."""
     begun_ns = time.monotonic_ns()
     until_ns = begun_ns + round(job["seconds"] * 1e9)
     while maker.made < job["messages"] or (not job["messages"] and time.monotonic_ns() < until_ns):
@@ -65,14 +65,14 @@ async def _send_all(source: Source, maker: MessageMaker, job: Mapping[str, Any])
 
 
 async def recv(control: Control, job: Mapping[str, Any]) -> None:
-    """Receive until everything is there, or nothing comes any more."""
+    """Receive until all messages arrived, or until `quiet_s` of silence."""
     opening = target(job, "receiver", 0, PING_PORT, is_source=False)
     async with open_receiver(**opening, **receiver_parameters(job)) as receiver:
         tally = MessageTally(job["size"])
         watch, burst = ReceiverWatch(receiver.driver.core), OneBurst()
         if job["watch"]:
             receiver.driver.core = watch
-            if job["messages"]:  # of a burst; an injector costs every read something
+            if job["messages"]:  # a burst; the injector costs time on every read
                 receiver.links[0].injector = burst
         control.say("ready")
         async with trio.open_nursery() as nursery:
@@ -90,7 +90,7 @@ async def _take_batches(receiver: Receiver, tally: MessageTally) -> None:
 
 
 async def ping(control: Control, job: Mapping[str, Any]) -> None:
-    """Ask, and measure when the answers come."""
+    """Send requests and measure the times to their answers."""
     async with _both(job, is_ping=True) as (source, receiver):
         control.say("ready")
         await until_word(control, "go")
@@ -116,7 +116,7 @@ async def _answer(receiver: Receiver) -> TripResult:
 
 
 async def pong(control: Control, job: Mapping[str, Any]) -> None:
-    """Answer."""
+    """Answer each request."""
     async with _both(job, is_ping=False) as (source, receiver), trio.open_nursery() as nursery:
         control.say("ready")
 
@@ -132,7 +132,10 @@ async def pong(control: Control, job: Mapping[str, Any]) -> None:
 
 @asynccontextmanager
 async def _both(job: Mapping[str, Any], *, is_ping: bool) -> AsyncIterator[tuple[Source, Receiver]]:
-    """A source and a receiver in one process: what one end asks with is what the other listens to."""
+    """Open a source and a receiver in one process.
+
+    The source of one end sends to the group of the other end's receiver.
+    """
     asking, listening = both_of(job, is_ping=is_ping)
     async with (
         open_receiver(**listening, **receiver_parameters(job)) as receiver,

@@ -117,8 +117,8 @@ def test_a_source_that_waits_for_acknowledgements_has_nothing_to_do_meanwhile(mo
 
 
 def report(core, reporter, loss, *, bitmap=0, now=START, sqn=None):
-    path = SessionState(TSI, DATA_PORT, parameters(), Counters())
-    packet = report_packet(path, core.window.lead if sqn is None else sqn, bitmap, loss, reporter)
+    state = SessionState(TSI, DATA_PORT, parameters(), Counters())
+    packet = report_packet(state, core.window.lead if sqn is None else sqn, bitmap, loss, reporter)
     return receive(core, decode_control_untrusted(packet), now)
 
 
@@ -192,9 +192,9 @@ def test_a_nak_tells_of_the_worst_receiver():
 
 def reporter(missing=()):
     counters = Counters()
-    path = SessionState(TSI, DATA_PORT, parameters(), counters)
+    state = SessionState(TSI, DATA_PORT, parameters(), counters)
     parents = Parents((PEER,), parameters(), counters)
-    return Reporter(path, parents, SEGMENT, parameters(), random.Random(1), counters, lambda sqn: sqn in missing)
+    return Reporter(state, parents, SEGMENT, parameters(), random.Random(1), counters, lambda sqn: sqn in missing)
 
 
 def said(effects):
@@ -239,8 +239,8 @@ def test_a_new_acker_acknowledges_what_it_has_and_waits_for_no_data():
 
 
 def goodbye(reporter, sqn=0):
-    path = SessionState(TSI, DATA_PORT, parameters(), Counters())
-    return decode_control_untrusted(report_packet(path, sqn, 0, 0.01, reporter, leaves=True))
+    state = SessionState(TSI, DATA_PORT, parameters(), Counters())
+    return decode_control_untrusted(report_packet(state, sqn, 0, 0.01, reporter, leaves=True))
 
 
 @pytest.mark.rfc("CC-39")
@@ -276,11 +276,11 @@ def test_the_source_looks_for_another_acker_as_soon_as_its_own_leaves():
 def test_elements_pass_a_goodbye_on_and_forget_what_was_reported():
     bench = Bench().begin()
     bench.hear(spm_packet(2, 0, 19, Acker(acker="10.1.0.9"), Crqst(wants_rx_wp=True)), UP, SOURCE)
-    path = SessionState(TSI, DATA_PORT, parameters(), Counters())
+    state = SessionState(TSI, DATA_PORT, parameters(), Counters())
     for packet in (
-        decode_control_untrusted(report_packet(path, 19, 1, 0.5, "10.1.0.9")),
+        decode_control_untrusted(report_packet(state, 19, 1, 0.5, "10.1.0.9")),
         goodbye("10.1.0.9", 19),
-        decode_control_untrusted(report_packet(path, 19, 0, 0.1, "10.1.0.8")),  # news, though it was half of that
+        decode_control_untrusted(report_packet(state, 19, 0, 0.1, "10.1.0.8")),  # news, though it was half of that
     ):
         bench.hear(packet, A, "10.1.0.9", is_group=False)
     assert [find(ack.options, PgmccFeedback).reporter for _, _, ack in bench.sent(PacketType.ACK)] == [

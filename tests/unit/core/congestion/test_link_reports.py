@@ -20,9 +20,9 @@ RECEIVER = "10.1.0.9"
 ALL_WANTED = Crqst(wants_ne_wl=True, wants_ne_wp=True, wants_rx_wp=True)
 
 
-def cr(link=0.0, path=0.0, receiver=0.0, **has):
+def cr(link=0.0, state=0.0, receiver=0.0, **has):
     given = {"has_ne_wl": True, "has_ne_wp": True, "has_rx_wp": True} | has
-    return Cr(19, *(round(one * ALL_LOST) for one in (link, path, receiver)), RECEIVER, **given)
+    return Cr(19, *(round(one * ALL_LOST) for one in (link, state, receiver)), RECEIVER, **given)
 
 
 def losses(option):
@@ -123,9 +123,9 @@ def test_an_element_adds_the_link_above_it(kind):
     if kind == "aggregator":
         naked(bench, A, 3, cr(0.1, 0.1, 0.3))
     last = [find(nak.options, Cr) for _, _, nak in bench.sent(T.NAK)][-1]
-    link, path, receiver = losses(last)
+    link, state, receiver = losses(last)
     assert link == pytest.approx(0.5, abs=0.01)
-    assert path >= link
+    assert state >= link
     assert receiver > 0
 
 

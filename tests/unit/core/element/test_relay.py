@@ -58,7 +58,7 @@ def run(made, until):
 def test_a_relay_without_a_partner_speaks_from_the_start():
     """The path of each segment, all else octet for octet."""
     made, counters = relay()
-    assert made.speaks
+    assert made.is_active
     spm = received(7, Join(10), UnknownOption(number=0x44, octet2=0xFF, value=b"as it was"))
     effects = made.on_spm(spm, SECOND)
     assert [(send.segment, send.to, send.hops) for send in sends(effects)] == [
@@ -100,7 +100,7 @@ def test_spmrs_are_answered_with_the_newest_spm():
 def test_an_element_on_one_segment_never_speaks():
     """Covers design section 4: two SPM speakers on a LAN make NAK paths flap."""
     made, _ = relay(up=DOWN_A, downs=(DOWN_A,))
-    assert not made.speaks
+    assert not made.is_active
     assert list(made.on_spm(received(7), SECOND)) == []
     assert list(made.answer_spmr(DOWN_A)) == []
     [data] = data_train(range(5)).parse_untrusted()[0]
@@ -111,7 +111,7 @@ def test_an_element_on_one_segment_never_speaks():
 def test_a_relay_with_a_partner_asks_before_it_speaks():
     """A restarted one must not interrupt."""
     made, counters = relay(partners=frozenset({PARTNER}))
-    assert not made.speaks
+    assert not made.is_active
     assert made.deadline_ns == NEVER
     assert list(made.on_spm(received(7), SECOND)) == []
     log = run(made, SECOND + 2 * LISTEN)
@@ -122,7 +122,7 @@ def test_a_relay_with_a_partner_asks_before_it_speaks():
     assert spoke_at == SECOND + LISTEN
     assert notices(effects) == ["relay-speaking"]
     assert len(sent_control(effects, T.SPM)) == 2
-    assert made.speaks
+    assert made.is_active
     assert counters.takeovers == 0
 
 
@@ -132,7 +132,7 @@ def test_a_relay_whose_partner_answers_stays_silent():
     made.handle_deadline(SECOND)
     assert notices(made.on_partner_spm(received(7), SECOND + MS)) == ["relay-silent"]
     assert run(made, SECOND + TAKEOVER - 1) == []
-    assert not made.speaks
+    assert not made.is_active
 
 
 def test_a_standby_that_hears_its_partner_first():
@@ -165,7 +165,7 @@ def test_a_standby_takes_over_when_its_partner_falls_silent():
             assert {spm.spm_sqn for spm in sent_control(effects, T.SPM)} == {spm_sqn}
             break
         now += SECOND
-    assert made.speaks
+    assert made.is_active
     assert counters.takeovers == 1
 
 
@@ -200,15 +200,15 @@ def test_of_two_that_speak_the_standby_yields():
     standby, counters = relay(partners=frozenset({PARTNER}), is_standby=True)
     standby.on_spm(received(1), SECOND)
     run(standby, 10 * SECOND)
-    assert standby.speaks
+    assert standby.is_active
     assert notices(standby.on_partner_spm(received(2), 11 * SECOND)) == ["relay-silent"]
-    assert not standby.speaks
+    assert not standby.is_active
     first, _ = relay(partners=frozenset({PARTNER}))
     first.on_spm(received(1), SECOND)
     run(first, 10 * SECOND)
-    assert first.speaks
+    assert first.is_active
     assert list(first.on_partner_spm(received(2), 11 * SECOND)) == []
-    assert first.speaks
+    assert first.is_active
     assert counters.other_speakers == 1
 
 

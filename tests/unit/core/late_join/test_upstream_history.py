@@ -25,14 +25,14 @@ LEAD, NOW = 5000, 1_000_000 * MS
 EVERYTHING = HeldHistory(amount=0)
 
 
-def path() -> SessionState:
+def state() -> SessionState:
     made = SessionState(TSI, DATA_PORT, parameters(), Counters())
     made.begin_at(LEAD, LEAD - 100)
     return made
 
 
 def above(*keepers: str) -> UpstreamHistory:
-    return UpstreamHistory(path(), keepers, lambda _: SEGMENT, parameters(open_hold_ivl=200 * MS), Counters())
+    return UpstreamHistory(state(), keepers, lambda _: SEGMENT, parameters(open_hold_ivl=200 * MS), Counters())
 
 
 def said(first: int | None, number: int = 0) -> HeldHistory:
@@ -125,7 +125,7 @@ def test_strangers_answer_nothing(peer: str):
 
 def made(**changes: object) -> HistoryServer:
     settings = parameters(**changes)
-    return HistoryServer(path(), settings, NakLimits(settings, Counters(), TSI))
+    return HistoryServer(state(), settings, NakLimits(settings, Counters(), TSI))
 
 
 def nak(*, is_marked: bool = False) -> Nak:
@@ -141,33 +141,33 @@ def nak(*, is_marked: bool = False) -> Nak:
 
 
 def test_one_joiner_is_served_alone_and_several_together():
-    joiners = made(open_hold_ivl=200 * MS)
+    history_server = made(open_hold_ivl=200 * MS)
     other = Segment(7, "other", "10.0.7.1", "239.192.0.7", upstream=False, downstream=True)
-    joiners.tell(EVERYTHING, 4000, SEGMENT, child(1), NOW)
-    assert joiners.is_history(nak(), SEGMENT, child(1), LEAD + 1, NOW)
-    assert not joiners.is_history(nak(), SEGMENT, child(1), LEAD + 2, NOW)
-    assert joiners.alone(SEGMENT) == child(1)
-    joiners.tell(EVERYTHING, None, SEGMENT, child(2), NOW)
-    assert joiners.alone(SEGMENT) == child(1), "who gets nothing is no company"
-    assert joiners.is_history(nak(is_marked=True), SEGMENT, child(3), LEAD + 99, NOW), "it says so itself"
-    assert joiners.alone(SEGMENT) is None
-    joiners.tell(EVERYTHING, 4000, other, child(4), NOW)
-    assert joiners.alone(other) == child(4)
-    joiners.is_history(nak(), SEGMENT, child(1), 4500, NOW + 201 * MS)
-    assert joiners.alone(SEGMENT) == child(1), "the others have not asked for long"
+    history_server.tell(EVERYTHING, 4000, SEGMENT, child(1), NOW)
+    assert history_server.is_history(nak(), SEGMENT, child(1), LEAD + 1, NOW)
+    assert not history_server.is_history(nak(), SEGMENT, child(1), LEAD + 2, NOW)
+    assert history_server.alone(SEGMENT) == child(1)
+    history_server.tell(EVERYTHING, None, SEGMENT, child(2), NOW)
+    assert history_server.alone(SEGMENT) == child(1), "who gets nothing is no company"
+    assert history_server.is_history(nak(is_marked=True), SEGMENT, child(3), LEAD + 99, NOW), "it says so itself"
+    assert history_server.alone(SEGMENT) is None
+    history_server.tell(EVERYTHING, 4000, other, child(4), NOW)
+    assert history_server.alone(other) == child(4)
+    history_server.is_history(nak(), SEGMENT, child(1), 4500, NOW + 201 * MS)
+    assert history_server.alone(SEGMENT) == child(1), "the others have not asked for long"
 
 
 def test_what_is_gone_is_told_in_one_packet_each():
-    joiners = made(session_ncf_rte=1000)
-    joiners.tell(EVERYTHING, 4000, SEGMENT, child(1), NOW)
-    told = joiners.gone([(4000, 4010), (4020, 4021)], SEGMENT, NOW)
+    history_server = made(session_ncf_rte=1000)
+    history_server.tell(EVERYTHING, 4000, SEGMENT, child(1), NOW)
+    told = history_server.gone([(4000, 4010), (4020, 4021)], SEGMENT, NOW)
     assert asked(told) == [
         (child(1), HeldHistory(4000, 10, answers=True, by_sqn=True, nothing=True)),
         (child(1), HeldHistory(4020, 1, answers=True, by_sqn=True, nothing=True)),
     ]
     many = [(sqn, sqn + 1) for sqn in range(0, 100_000, 2)]
-    assert len(joiners.gone(many, SEGMENT, NOW)) < 2_000, "who asks for what is gone gets no storm"
-    packet = decode_control_untrusted(held_packet(path(), EVERYTHING))
+    assert len(history_server.gone(many, SEGMENT, NOW)) < 2_000, "who asks for what is gone gets no storm"
+    packet = decode_control_untrusted(held_packet(state(), EVERYTHING))
     assert isinstance(packet, Spmr)
 
 

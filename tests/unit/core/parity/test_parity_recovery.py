@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from pgm.core.counters import Counters
-from pgm.core.effects import CloseCause, Deliver, LossCause, Lost
+from pgm.core.effects import CloseCause, Deliver, LossCause, Lost, Notice
 from pgm.core.parity.store import PACKET_OCTETS, ParityStore
 from pgm.fec import code, groups
 from pgm.units import KIB, SECOND
@@ -112,6 +112,16 @@ def test_a_full_table_of_ranges_is_not_cut_at_the_group_that_has_not_ended():
     assert reader.lost() == {}
     groups_asked = [one[0] for nak in asked(reader) for one in nak if isinstance(one, tuple)]
     assert set(groups_asked) >= set(range(0, 40, SIZE))
+
+
+def test_a_short_group_inside_a_gap_makes_no_range_too_many():
+    reader = reader_of(rxw_gaps=16)
+    for sqn in (*range(2, 32, 2), 43):
+        reader.hear(data_train([sqn]))
+    reader.hear(spm_packet(2, 0, 33, DEMAND, CurrTgsize(2)))  # 34 to 39 never were, and 31 to 42 are missing
+    [session] = reader.core.sessions
+    assert session.missing_ranges == 16
+    assert reader.core.counters.skipped_sqns == 6
 
 
 @pytest.mark.rfc("FEC-23", "FEC-29")
@@ -254,6 +264,88 @@ def test_a_short_group_that_nobody_told_of_is_learnt_by_asking():
     reader.hear(parity(0, 0, actual=5)[0])
     assert reader.delivered() == [*range(5), SIZE]
     assert reader.lost() == {}
+
+
+PLAIN = ()  # options of an SPM of a stream without parity
+
+
+def loses_a_group(*offers):
+    """A reader that lacks 8 to 11 of 16 packets, behind SPMs with these options."""
+    reader = Reader(**PATIENT)
+    for number, options in enumerate(offers):
+        reader.hear(spm_packet(number + 1, 0, -1, *options))
+    reader.hear(data_train(range(SIZE)))
+    reader.hear(data_train(range(12, 16)))
+    return reader
+
+
+FOUR = ParityPrm(4, on_demand=True)
+
+
+@pytest.mark.rfc("FEC-02", "FEC-23")
+@pytest.mark.parametrize("carrier", ["data", "parity", "spm"])
+def test_parity_does_not_begin_by_an_spm_that_disagrees(carrier):
+    """The stream never offered any; one SPM does, and a packet says that a group is short."""
+    reader = loses_a_group(PLAIN, (FOUR,))
+    shown = {
+        "data": data_train([8], options=(CurrTgsize(1),), kind=T.RDATA),
+        "parity": parity(8, 0, actual=1)[0],
+        "spm": spm_packet(3, 0, 8, FOUR, CurrTgsize(1)),
+    }
+    reader.hear(shown[carrier])
+    reader.hear(data_train(range(8, 12), kind=T.RDATA))
+    assert reader.delivered() == list(range(16))
+    assert reader.core.counters.skipped_sqns == 0
+
+
+@pytest.mark.rfc("FEC-02")
+@pytest.mark.parametrize("other", [PLAIN, (DEMAND,)])
+def test_no_group_is_short_while_spms_disagree(other):
+    """One of both SPMs is forged: what may have been sent is asked for until they agree again."""
+    reader = loses_a_group((FOUR,), other)
+    reader.hear(data_train([8], options=(CurrTgsize(1),), kind=T.RDATA))
+    assert (reader.next_sqn(), reader.core.counters.skipped_sqns) == (9, 0)
+    reader._next[TSI] = 12
+    reader.hear(spm_packet(3, 0, 15, FOUR))
+    assert reader.core.counters.skipped_sqns == 3
+    assert reader.delivered() == [*range(9), *range(12, 16)]
+
+
+@pytest.mark.parametrize("sign", ["data", "parity"])
+def test_a_group_that_goes_on_behind_its_end_is_recovered(sign):
+    """What was skipped waits behind an earlier loss, so nobody was told of it yet."""
+    reader = reader_of()
+    reader.hear(data_train([3], options=(CurrTgsize(4),)))
+    assert reader.core.counters.skipped_sqns == 0
+    reader.hear(spm_packet(2, 0, 2 * SIZE - 1, DEMAND))
+    assert reader.core.counters.skipped_sqns == 4
+    reader.hear(data_train([6]) if sign == "data" else parity(0, 0)[0])
+    assert reader.core.counters.short_groups_denied == 1
+    reader.hear(data_train(range(1, SIZE), kind=T.RDATA))
+    assert reader.delivered() == list(range(SIZE))
+
+
+def test_a_lead_behind_the_end_of_a_group_denies_the_end():
+    reader = reader_of()
+    reader.hear(data_train([3], options=(CurrTgsize(4),)))
+    reader.hear(spm_packet(2, 0, 5, DEMAND))
+    reader.hear(data_train([1, 2, 4, 5, 6, 7], kind=T.RDATA))
+    assert reader.delivered() == list(range(SIZE))
+    assert reader.core.counters.short_groups_denied == 1
+
+
+def test_a_skip_that_was_told_and_proves_false_is_reported_lost():
+    reader = reader_of()
+    reader.hear(data_train([1, 2]))
+    reader.hear(data_train([3], options=(CurrTgsize(4),)))
+    reader._next[TSI] = SIZE
+    reader.hear(data_train([SIZE]))
+    assert reader.delivered() == [*range(4), SIZE]
+    [told] = reader.hear(data_train([5], kind=T.RDATA))
+    assert isinstance(told, Notice)
+    assert (told.code, "sqns 4 to 7" in told.text) == ("lost-skipped", True)
+    assert (reader.core.counters.lost_sqns, reader.core.counters.skipped_sqns) == (4, 4)
+    assert reader.hear(data_train([5], kind=T.RDATA)) == []
 
 
 def test_nobody_says_that_what_came_never_was():

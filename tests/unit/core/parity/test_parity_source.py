@@ -87,6 +87,17 @@ def test_what_is_sent_rebuilds_the_group():
     assert [run.payloads[0].tobytes() for run in found] == [payload_of(sqn) for sqn in range(8)]
 
 
+def test_source_is_not_due_for_a_group_that_it_gave_up():
+    """The group that was due first makes room for a newer one; a deadline of its own would make the driver spin."""
+    core = with_data(24, fec_group=8, repair_states=2, rdata_hold_ivl=10 * MS)
+    receive(core, parity_nak((0, 1)), LATER)
+    receive(core, parity_nak((8, 1), (16, 1)), LATER + 5 * MS)
+    assert core.counters.states_refused == 1
+    core.handle_deadline(LATER + 10 * MS)
+    assert core.deadline_ns == LATER + 15 * MS
+    assert [one.group for one in parity_of(sent_by(core, LATER + SECOND), T.RDATA, 8)] == [8, 16]
+
+
 @pytest.mark.rfc("FEC-17")
 def test_every_request_gets_new_packets():
     """Proactive ones are not repeated either, and beyond the group's size OPT_PARITY_GRP tells them apart."""
@@ -155,7 +166,7 @@ def test_single_packets_are_sent_where_that_is_wanted():
 
 
 @pytest.mark.parametrize("more", [{}, {"fec_on_demand": False, "fec_proactive": 1}, {"fec_serves_single": True}])
-def test_whoever_asks_for_what_was_left_out_is_told_so(more):
+def test_dlr_parity_short_group_is_told_to_askers(more):
     core = source(fec_group=8, **QUIET | more)
     core.submit([payload_of(sqn) for sqn in range(5)])
     sent_by(core)

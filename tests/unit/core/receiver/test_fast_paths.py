@@ -103,12 +103,12 @@ def test_a_message_sent_alone_is_sent_as_any_other(sizes, mode, mark_ends, txw_s
         assert short.status(now) == long.status(now)
         assert attrs.asdict(short.counters) == attrs.asdict(long.counters)
         assert short.deadline_ns == long.deadline_ns
-        assert short.quiet_until_ns <= short.deadline_ns, "a driver would sleep too long"
+        assert short.next_event_ns <= short.deadline_ns, "a driver would sleep too long"
 
 
 def others_due(core):
     """When anything is due of a source whose members send no acks, but SPMs and data: every part is asked."""
-    parts = [core._confirmer, core._brakes, core.window, core._children, core._leaving]
+    parts = [core._ncf_sender, core._nak_limits, core.window, core._children, core._closing_timer]
     at = min(part.deadline_ns for part in parts)
     responder = core._responder
     if responder.deadline_ns != NEVER:

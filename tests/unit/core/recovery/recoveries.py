@@ -25,7 +25,7 @@ EXACT = parameters(
 
 
 def recovery(settings=EXACT, seed=1):
-    made = Recovery(settings, random.Random(seed), Counters(), Parents((), settings, Counters()).patience)
+    made = Recovery(settings, random.Random(seed), Counters(), Parents((), settings, Counters()).response_timeout)
     made.may_ask = True
     return made
 

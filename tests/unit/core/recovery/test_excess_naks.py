@@ -74,68 +74,68 @@ def test_who_lives_on_the_small_budget_is_not_calm_yet():
     assert not monitor.is_nagging
 
 
-def crying(brakes: NakLimits, child: str, until: int, sqns: int = 10, since: int = 0) -> int:
+def crying(nak_limits: NakLimits, child: str, until: int, sqns: int = 10, since: int = 0) -> int:
     """NAKs taken in of a child that asks every 10 ms."""
-    return sum(brakes.admit_nak(child, now, sqns, now // MS) for now in range(since, until, 10 * MS))
+    return sum(nak_limits.admit_nak(child, now, sqns, now // MS) for now in range(since, until, 10 * MS))
 
 
 def test_a_crying_child_gets_a_small_budget_and_others_do_not_notice():
     counters = Counters()
-    brakes = NakLimits(parameters(**SOON), counters)
-    assert crying(brakes, "baby", CHECK) == 30
-    crying(brakes, "baby", 2 * CHECK, since=CHECK)
-    assert brakes.is_crying("baby")
+    nak_limits = NakLimits(parameters(**SOON), counters)
+    assert crying(nak_limits, "baby", CHECK) == 30
+    crying(nak_limits, "baby", 2 * CHECK, since=CHECK)
+    assert nak_limits.is_crying("baby")
     begun = 2 * CHECK
     taken = sum(
-        brakes.admit_nak("baby", now, 10, now // MS) + 0 * brakes.admit_nak("desk", now, 1, now // MS)
+        nak_limits.admit_nak("baby", now, 10, now // MS) + 0 * nak_limits.admit_nak("desk", now, 1, now // MS)
         for now in range(begun, begun + 2 * SECOND, 10 * MS)
     )
     assert taken <= 10 + 20  # the bucket, and 100 sqns a second
     assert counters.nak_packets_of_crying >= 170
     assert counters.nak_packets_braked == 0
-    assert not brakes.is_crying("desk")
-    assert [one.code for one in brakes.handle_deadline(begun)] == ["crying-child"]
-    assert not brakes.handle_deadline(begun)
+    assert not nak_limits.is_crying("desk")
+    assert [one.code for one in nak_limits.handle_deadline(begun)] == ["crying-child"]
+    assert not nak_limits.handle_deadline(begun)
 
 
 def test_a_crying_child_that_is_released_has_its_normal_budget_until_it_is_found_out_anew():
     counters = Counters()
-    brakes = NakLimits(parameters(**SOON), counters)
-    assert not brakes.release("10.0.0.1", 0)
-    crying(brakes, "10.0.0.1", 2 * CHECK)
-    brakes.handle_deadline(2 * CHECK)
-    assert brakes.is_crying("10.0.0.1")
-    assert brakes.release("10.0.0.1", 2 * CHECK)
-    assert not brakes.release("10.0.0.1", 2 * CHECK)
-    (notice,) = brakes.handle_deadline(2 * CHECK)
-    assert (notice.code, brakes.crying) == ("crying-child-over", ())
-    assert crying(brakes, "10.0.0.1", 2 * CHECK + WINDOW, since=2 * CHECK) == WINDOW // (10 * MS)
-    crying(brakes, "10.0.0.1", 4 * CHECK, since=2 * CHECK + WINDOW)
-    assert (brakes.is_crying("10.0.0.1"), counters.children_crying) == (True, 2)
+    nak_limits = NakLimits(parameters(**SOON), counters)
+    assert not nak_limits.release("10.0.0.1", 0)
+    crying(nak_limits, "10.0.0.1", 2 * CHECK)
+    nak_limits.handle_deadline(2 * CHECK)
+    assert nak_limits.is_crying("10.0.0.1")
+    assert nak_limits.release("10.0.0.1", 2 * CHECK)
+    assert not nak_limits.release("10.0.0.1", 2 * CHECK)
+    (notice,) = nak_limits.handle_deadline(2 * CHECK)
+    assert (notice.code, nak_limits.crying) == ("crying-child-over", ())
+    assert crying(nak_limits, "10.0.0.1", 2 * CHECK + WINDOW, since=2 * CHECK) == WINDOW // (10 * MS)
+    crying(nak_limits, "10.0.0.1", 4 * CHECK, since=2 * CHECK + WINDOW)
+    assert (nak_limits.is_crying("10.0.0.1"), counters.children_crying) == (True, 2)
 
 
 def test_a_quiet_child_is_released_without_asking_for_it():
-    brakes = NakLimits(parameters(**SOON), Counters())
-    crying(brakes, "baby", 2 * CHECK)
-    brakes.handle_deadline(2 * CHECK)
+    nak_limits = NakLimits(parameters(**SOON), Counters())
+    crying(nak_limits, "baby", 2 * CHECK)
+    nak_limits.handle_deadline(2 * CHECK)
     told: list[str] = []
     now = 2 * CHECK
     for _ in range(4):
-        now = max(now, brakes.deadline_ns)
+        now = max(now, nak_limits.deadline_ns)
         if now > 100 * SECOND:
             break
-        told += [one.code for one in brakes.handle_deadline(now)]
+        told += [one.code for one in nak_limits.handle_deadline(now)]
     assert told == ["crying-child-over"]
-    assert not brakes.is_crying("baby")
-    assert brakes.deadline_ns > 100 * SECOND
+    assert not nak_limits.is_crying("baby")
+    assert nak_limits.deadline_ns > 100 * SECOND
 
 
 def test_children_that_are_forgotten_cry_no_more():
-    brakes = NakLimits(parameters(**SOON, max_children=2), Counters())
-    crying(brakes, "baby", 2 * CHECK)
-    brakes.admit_nak("a", 2 * CHECK)
-    brakes.admit_nak("b", 2 * CHECK)
-    assert not brakes.crying
+    nak_limits = NakLimits(parameters(**SOON, max_children=2), Counters())
+    crying(nak_limits, "baby", 2 * CHECK)
+    nak_limits.admit_nak("a", 2 * CHECK)
+    nak_limits.admit_nak("b", 2 * CHECK)
+    assert not nak_limits.crying
 
 
 def nagging(**changes: object) -> tuple[Reader, list[Notice]]:
@@ -180,12 +180,12 @@ def test_nobody_looks_where_the_window_is_zero():
 
 def test_who_asks_for_others_is_counted_among_those_who_ask_and_not_watched():
     counters = Counters()
-    brakes = NakLimits(parameters(**SOON), counters)
+    nak_limits = NakLimits(parameters(**SOON), counters)
     for now in range(0, 4 * CHECK, 10 * MS):
-        brakes.admit_nak("relay", now, 10, now // MS, is_watched=False)
-        brakes.admit_nak("desk", now, 1, now // MS)
-    assert not brakes.is_crying("relay")
-    first, second = brakes.askers()
+        nak_limits.admit_nak("relay", now, 10, now // MS, is_watched=False)
+        nak_limits.admit_nak("desk", now, 1, now // MS)
+    assert not nak_limits.is_crying("relay")
+    first, second = nak_limits.askers()
     assert (first.address, first.nak_sqns) == ("relay", 10 * first.nak_packets)
     assert (second.address, second.nak_sqns) == ("desk", second.nak_packets)
 
@@ -211,8 +211,8 @@ def test_who_nags_may_ask_for_one_packet_at_a_time_at_least():
     """Also where a bucket of `brake_burst_ivl` would hold a part of one."""
     made = recovery()
     lowered = parameters(**SOON | {"crying_sqn_rte": 10, "brake_burst_ivl": MS}, nagging_policy="lower")
-    restraint = NakSelfLimit("session", made, lowered, 0, 0)
+    nak_self_limit = NakSelfLimit("session", made, lowered, 0, 0)
     for now in range(0, 2 * CHECK, 10 * MS):
-        restraint.asked(10, now // MS, now)
+        nak_self_limit.asked(10, now // MS, now)
     assert made.budget is not None
     assert made.budget.available(2 * CHECK) == made.budget.most == 1

@@ -43,7 +43,7 @@ def test_a_small_limit_is_never_none():
 def test_a_receiver_whose_socket_overflows_asks_for_less_until_it_does_no_more():
     """And in the end for all."""
     made = recovery(attrs.evolve(EXACT, nak_max_outstanding=1008))
-    made.detect_behind([(sqn, sqn + 1) for sqn in range(0, 12_000, 2)], SECOND)
+    made.detect_new([(sqn, sqn + 1) for sqn in range(0, 12_000, 2)], SECOND)
     asked, drops = [], [0, 800, 90, 90]
     while made.missing and len(asked) < 100:
         made._counters.socket_drops += drops.pop(0) if drops else 0

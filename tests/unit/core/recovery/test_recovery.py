@@ -166,7 +166,7 @@ def test_an_element_that_asks_for_a_child_draws_no_back_off():
     assert made.deadline_ns == 5 * SECOND + REORDER
     made.detect(20, 22, 5 * SECOND)
     backing_off = made.missing.at(20)
-    made.hurry(20, 22, 5 * SECOND + 7 * MS)
+    made.expedite(20, 22, 5 * SECOND + 7 * MS)
     assert backing_off.deadline_ns <= 5 * SECOND + 7 * MS
 
 
@@ -174,7 +174,7 @@ def test_an_element_that_asks_for_a_child_draws_no_back_off():
 def test_hurrying_leaves_what_is_under_way(state):
     made, found, now = in_state(state)
     at = found.deadline_ns
-    made.hurry(10, 13, now)
+    made.expedite(10, 13, now)
     assert (found.state, found.deadline_ns) == (state, at)
 
 
@@ -183,13 +183,13 @@ def test_a_repairer_asked_by_its_own_parent_answers_with_a_nak():
     """What the parent promised on the segment it expects from us."""
     for state in (S.BACK_OFF, S.WAIT_DATA):
         made, found, now = in_state(state)
-        made.hurry(10, 13, now + MS, is_relied_on=True)
+        made.expedite(10, 13, now + MS, is_relied_on=True)
         assert (found.state, found.deadline_ns) == (S.BACK_OFF, now + MS)
         assert made._outstanding == 0
         assert due(made, now + MS).naks == [[10, 11, 12]]
     made, found, now = in_state(S.WAIT_NCF)
     found.asked = "10.0.0.2"
-    made.hurry(10, 13, now + MS, is_relied_on=True)
+    made.expedite(10, 13, now + MS, is_relied_on=True)
     assert found.state is S.WAIT_NCF  # it was told already
 
 
@@ -321,11 +321,11 @@ def test_whatever_happens_nothing_is_forgotten(steps, most, trail):
         elif what == "nak":
             made.overheard([span], now)
         elif what == "hurry":
-            made.hurry(*span, now)
+            made.expedite(*span, now)
         elif what == "drop":
             made._counters.socket_drops += 1
         waiting = [one for one in made.missing if one.deadline_ns == NEVER]
-        assert not waiting or made._look_at_ns <= now + RPT, "somebody looks after what has no timer"
+        assert not waiting or made._admit_at_ns <= now + RPT, "somebody looks after what has no timer"
     until = now + 100 * SECOND
     while made.missing and now < until:
         now = max(now, made.deadline_ns)
@@ -357,7 +357,7 @@ def test_table_can_be_exchanged():
     """E-08 is switchable: the prose of the RFC, where a NAK heard in BACK_OFF means that data is awaited."""
     prose = dict(RECEIVER)
     prose[S.BACK_OFF, E.NAK_HEARD] = Transition(S.WAIT_DATA, Interval.NAK_RDATA_IVL)
-    made = Recovery(EXACT, random.Random(1), Counters(), Parents((), EXACT, Counters()).patience, prose)
+    made = Recovery(EXACT, random.Random(1), Counters(), Parents((), EXACT, Counters()).response_timeout, prose)
     made.may_ask = True
     made.detect(10, 11, SECOND)
     made.overheard([(10, 11)], SECOND)

@@ -19,49 +19,49 @@ FLOOR, CEILING = 50 * MS, 1000 * MS
 
 
 def test_quick_answers_leave_the_floor():
-    patience = ResponseTimeout(FLOOR, CEILING)
+    response_timeout = ResponseTimeout(FLOOR, CEILING)
     for _ in range(20):
-        patience.answered(2 * MS)
-    assert patience.ivl_ns == FLOOR
-    assert patience.tries == 1
+        response_timeout.answered(2 * MS)
+    assert response_timeout.ivl_ns == FLOOR
+    assert response_timeout.retries == 1
 
 
 def test_late_answers_are_waited_for():
-    patience = ResponseTimeout(FLOOR, CEILING)
+    response_timeout = ResponseTimeout(FLOOR, CEILING)
     for _ in range(40):
-        patience.answered(200 * MS)
-    assert 200 * MS <= patience.ivl_ns <= 210 * MS
-    assert patience.tries == 4
+        response_timeout.answered(200 * MS)
+    assert 200 * MS <= response_timeout.ivl_ns <= 210 * MS
+    assert response_timeout.retries == 4
     for _ in range(60):
-        patience.answered(MS)
-    assert patience.ivl_ns == FLOOR
+        response_timeout.answered(MS)
+    assert response_timeout.ivl_ns == FLOOR
 
 
 def test_waits_in_vain_double_up_to_the_ceiling_and_one_answer_ends_that():
-    patience = ResponseTimeout(FLOOR, CEILING)
+    response_timeout = ResponseTimeout(FLOOR, CEILING)
     now, waits = 0, []
     for _ in range(7):
-        waits.append(patience.ivl_ns // MS)
-        now += patience.ivl_ns
-        patience.in_vain(now)
+        waits.append(response_timeout.ivl_ns // MS)
+        now += response_timeout.ivl_ns
+        response_timeout.timed_out(now)
     assert waits == [50, 100, 200, 400, 800, 1000, 1000]
-    patience.answered(2 * MS)
-    assert patience.ivl_ns == FLOOR
+    response_timeout.answered(2 * MS)
+    assert response_timeout.ivl_ns == FLOOR
 
 
 def test_waits_that_ran_side_by_side_count_once():
-    patience = ResponseTimeout(FLOOR, CEILING)
+    response_timeout = ResponseTimeout(FLOOR, CEILING)
     for late in range(30):
-        patience.in_vain(SECOND + late * MS)
-    assert patience.ivl_ns == 2 * FLOOR
+        response_timeout.timed_out(SECOND + late * MS)
+    assert response_timeout.ivl_ns == 2 * FLOOR
 
 
 def test_another_parent_is_met_without_prejudice():
-    patience = ResponseTimeout(FLOOR, CEILING)
-    patience.answered(300 * MS)
-    patience.in_vain(SECOND)
-    patience.start_anew()
-    assert patience.ivl_ns == FLOOR
+    response_timeout = ResponseTimeout(FLOOR, CEILING)
+    response_timeout.answered(300 * MS)
+    response_timeout.timed_out(SECOND)
+    response_timeout.start_anew()
+    assert response_timeout.ivl_ns == FLOOR
 
 
 @given(
@@ -70,23 +70,23 @@ def test_another_parent_is_met_without_prejudice():
     st.lists(st.one_of(st.integers(0, 10**11), st.none()), max_size=60),
 )
 def test_the_bounds_hold_whatever_happens(floor, more, events):
-    patience = ResponseTimeout(floor, floor + more)
+    response_timeout = ResponseTimeout(floor, floor + more)
     now = 0
     for took in events:
-        now += patience.ivl_ns
+        now += response_timeout.ivl_ns
         if took is None:
-            patience.in_vain(now)
+            response_timeout.timed_out(now)
         else:
-            patience.answered(took)
-        assert floor <= patience.ivl_ns <= floor + more
-        assert patience.tries >= 1
+            response_timeout.answered(took)
+        assert floor <= response_timeout.ivl_ns <= floor + more
+        assert response_timeout.retries >= 1
 
 
 def recovering(**changes):
     times = {"nak_rpt_ivl": FLOOR, "nak_rdata_ivl": 200 * MS, "nak_rdata_min_ivl": 40 * MS}
     settings = parameters(reorder_ivl=MS, nak_bo_ivl=1, **times, **changes)
-    patience = ResponseTimeout(settings.nak_rpt_ivl, settings.nak_max_ivl)
-    made = Recovery(settings, random.Random(1), Counters(), patience)
+    response_timeout = ResponseTimeout(settings.nak_rpt_ivl, settings.nak_max_ivl)
+    made = Recovery(settings, random.Random(1), Counters(), response_timeout)
     made.may_ask = True
     return made
 
@@ -224,23 +224,23 @@ def test_short_waits_do_not_bring_giving_up_nearer():
 
 
 def test_a_queue_of_repairs_is_measured_although_they_were_asked_for_twice():
-    patience = ResponseTimeout(200 * MS, SECOND, 40 * MS)
-    patience.answered(2 * MS)
+    response_timeout = ResponseTimeout(200 * MS, SECOND, 40 * MS)
+    response_timeout.answered(2 * MS)
     for _ in range(20):
-        patience.answered(150 * MS, is_repeated=True)
-    assert patience.ivl_ns > 150 * MS
+        response_timeout.answered(150 * MS, is_repeated=True)
+    assert response_timeout.ivl_ns > 150 * MS
 
 
 def test_a_repair_that_was_lost_does_not_make_the_next_lost_one_wait_longer():
-    patience = ResponseTimeout(200 * MS, SECOND, 40 * MS)
+    response_timeout = ResponseTimeout(200 * MS, SECOND, 40 * MS)
     for _ in range(40):
-        patience.answered(5 * MS)
+        response_timeout.answered(5 * MS)
     for _ in range(3):  # one in ten
-        patience.answered(200 * MS, is_repeated=True)
-        assert patience.ivl_ns < 60 * MS
+        response_timeout.answered(200 * MS, is_repeated=True)
+        assert response_timeout.ivl_ns < 60 * MS
         for _ in range(10):
-            patience.answered(5 * MS)
-    assert patience.ivl_ns == 40 * MS
+            response_timeout.answered(5 * MS)
+    assert response_timeout.ivl_ns == 40 * MS
 
 
 @given(
@@ -250,9 +250,9 @@ def test_a_repair_that_was_lost_does_not_make_the_next_lost_one_wait_longer():
 def test_answers_that_come_together_count_each(began, answers):
     """Else a few repairs that got lost would outweigh all those that came at once."""
     one_by_one, together = (ResponseTimeout(200 * MS, 1000 * MS, 40 * MS) for _ in range(2))
-    for patience in (one_by_one, together):
+    for response_timeout in (one_by_one, together):
         for _ in range(began):
-            patience.answered(2 * MS)
+            response_timeout.answered(2 * MS)
     for took, times in answers:
         together.answered(took, times=times)
         for _ in range(times):

@@ -8,14 +8,14 @@ from pgm.units import SECOND
 from tests.unit.core.makers import MS, parameters
 
 
-def brakes(**changes):
+def nak_limits(**changes):
     counters = Counters()
     return NakLimits(parameters(**changes), counters), counters
 
 
 @pytest.mark.rfc("SEC-01", "SEC-09")
 def test_one_child_cannot_use_up_anothers_budget():
-    brake, counters = brakes(child_nak_rte=10, session_nak_rte=1000, brake_burst_ivl=SECOND)
+    brake, counters = nak_limits(child_nak_rte=10, session_nak_rte=1000, brake_burst_ivl=SECOND)
     assert sum(brake.admit_nak("10.0.0.1", 0) for _ in range(50)) == 10
     assert counters.nak_packets_braked == 40
     assert brake.admit_nak("10.0.0.2", 0)
@@ -26,7 +26,7 @@ def test_one_child_cannot_use_up_anothers_budget():
 @pytest.mark.rfc("SEC-01")
 def test_all_children_together_have_a_budget_too():
     """A flood from many addresses."""
-    brake, counters = brakes(child_nak_rte=10, session_nak_rte=100, brake_burst_ivl=SECOND)
+    brake, counters = nak_limits(child_nak_rte=10, session_nak_rte=100, brake_burst_ivl=SECOND)
     admitted = sum(brake.admit_nak(f"10.0.{child >> 8}.{child & 255}", 0) for child in range(1000))
     assert admitted == 100
     assert counters.nak_packets_braked == 900
@@ -35,7 +35,7 @@ def test_all_children_together_have_a_budget_too():
 @pytest.mark.rfc("SEC-01")
 def test_children_remembered_are_bounded():
     """The child that was silent for longest is forgotten."""
-    brake, _ = brakes(child_nak_rte=1, session_nak_rte=10_000, brake_burst_ivl=SECOND, max_children=2)
+    brake, _ = nak_limits(child_nak_rte=1, session_nak_rte=10_000, brake_burst_ivl=SECOND, max_children=2)
     assert brake.admit_nak("a", 0)
     assert brake.admit_nak("b", 0)
     assert not brake.admit_nak("a", 1)
@@ -45,14 +45,14 @@ def test_children_remembered_are_bounded():
 
 
 def test_ncfs_have_a_budget():
-    brake, counters = brakes(session_ncf_rte=5, brake_burst_ivl=SECOND)
+    brake, counters = nak_limits(session_ncf_rte=5, brake_burst_ivl=SECOND)
     assert [brake.admit_ncf(0) for _ in range(7)] == [True] * 5 + [False] * 2
     assert counters.ncf_packets_braked == 2
 
 
 @pytest.mark.rfc("SRC-26")
 def test_spmrs_are_answered_once_in_ihb_min():
-    brake, counters = brakes(ihb_min=50 * MS)
+    brake, counters = nak_limits(ihb_min=50 * MS)
     answered = [at for at in range(200) if brake.admit_spmr(at * MS)]
     assert answered == [0, 50, 100, 150]
     assert counters.spmr_packets_braked == 196

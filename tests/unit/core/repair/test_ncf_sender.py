@@ -17,7 +17,7 @@ from tests.unit.core.makers import MS, PEER, SEGMENT, nak_packet, parameters, se
 IVL = 5 * MS
 
 
-def confirmer(**changes):
+def ncf_sender(**changes):
     settings, counters = parameters(ncf_ivl=IVL, **changes), Counters()
     return NcfSender(settings, counters, NakLimits(settings, counters)), counters
 
@@ -28,7 +28,7 @@ def ncfs(effects):
 
 @pytest.mark.rfc("SRC-40", "SRC-44", "W-32")
 def test_first_ncf_goes_at_once_with_the_identical_list():
-    made, counters = confirmer()
+    made, counters = ncf_sender()
     [send] = made.confirm(nak_packet(5, 7, 9), SEGMENT, SECOND)
     assert ncfs([send]) == [(5, 7, 9)]
     assert (send.segment, send.to, send.is_data) == (SEGMENT, None, False)
@@ -38,7 +38,7 @@ def test_first_ncf_goes_at_once_with_the_identical_list():
 
 @pytest.mark.rfc("SRC-41")
 def test_identical_ncfs_are_damped_and_still_sent():
-    made, counters = confirmer()
+    made, counters = ncf_sender()
     nak = nak_packet(5)
     assert ncfs(made.confirm(nak, SEGMENT, SECOND)) == [(5,)]
     for late in range(1, 5):
@@ -56,7 +56,7 @@ def test_identical_ncfs_are_damped_and_still_sent():
 @pytest.mark.rfc("SRC-41")
 def test_only_identical_ncfs_are_damped():
     """Another list, another segment or another addressee is another NCF."""
-    made, _ = confirmer()
+    made, _ = ncf_sender()
     other_segment = attrs.evolve(SEGMENT, index=1)
     for sqns in ((5,), (6,), (5, 6)):
         assert ncfs(made.confirm(nak_packet(*sqns), SEGMENT, SECOND)) == [sqns]
@@ -67,7 +67,7 @@ def test_only_identical_ncfs_are_damped():
 
 
 def test_after_the_interval_it_goes_at_once_again():
-    made, _ = confirmer()
+    made, _ = ncf_sender()
     assert made.confirm(nak_packet(5), SEGMENT, SECOND)
     assert made.confirm(nak_packet(5), SEGMENT, SECOND + IVL)
 
@@ -75,7 +75,7 @@ def test_after_the_interval_it_goes_at_once_again():
 @pytest.mark.rfc("SRC-41")
 def test_a_damped_ncf_is_not_sent_twice_when_the_deadline_is_served_late():
     """A NAK that comes after the interval is answered at once, and that answers the others too."""
-    made, _ = confirmer()
+    made, _ = ncf_sender()
     nak = nak_packet(5)
     made.confirm(nak, SEGMENT, SECOND)
     made.confirm(nak, SEGMENT, SECOND + MS)
@@ -87,7 +87,7 @@ def test_a_damped_ncf_is_not_sent_twice_when_the_deadline_is_served_late():
 
 def test_damped_ncfs_leave_when_each_is_due():
     """The order of damping is not the order of the intervals."""
-    made, _ = confirmer()
+    made, _ = ncf_sender()
     made.confirm(nak_packet(1), SEGMENT, SECOND)
     made.confirm(nak_packet(2), SEGMENT, SECOND + MS)
     made.confirm(nak_packet(2), SEGMENT, SECOND + 2 * MS)
@@ -99,7 +99,7 @@ def test_damped_ncfs_leave_when_each_is_due():
 
 @pytest.mark.rfc("SRC-41", "SEC-09")
 def test_the_session_budget_holds_for_damped_ones_too():
-    made, counters = confirmer(session_ncf_rte=10, brake_burst_ivl=SECOND)
+    made, counters = ncf_sender(session_ncf_rte=10, brake_burst_ivl=SECOND)
     left = sum(bool(made.confirm(nak_packet(sqn), SEGMENT, SECOND)) for sqn in range(50))
     assert left == 10
     assert counters.ncf_packets_braked == 40
@@ -108,7 +108,7 @@ def test_the_session_budget_holds_for_damped_ones_too():
 @pytest.mark.rfc("SEC-01")
 def test_memory_of_naks_is_bounded():
     """A flood of NAKs with random sqns; nothing that was put off is forgotten for it."""
-    made, counters = confirmer(session_ncf_rte=10_000_000, brake_burst_ivl=SECOND)
+    made, counters = ncf_sender(session_ncf_rte=10_000_000, brake_burst_ivl=SECOND)
     made.confirm(nak_packet(0), SEGMENT, SECOND)
     made.confirm(nak_packet(0), SEGMENT, SECOND)
     answered = 0
@@ -128,7 +128,7 @@ def test_memory_of_naks_is_bounded():
 )
 def test_every_nak_is_confirmed_within_the_interval_and_never_twice_in_it(steps):
     """With deadlines served in time and late."""
-    made, _ = confirmer()
+    made, _ = ncf_sender()
     now, asked, sent = SECOND, [], []
     for sqn, wait, in_time in steps:
         until = now + wait

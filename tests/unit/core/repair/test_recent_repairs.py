@@ -25,7 +25,7 @@ def test_it_is_remembered_for_its_time_however_it_was_repaired(steps):
     made, until, now = RecentRepairs(LASTS), {}, 0
     for what, sqns, wait in steps:
         now += wait
-        made.fade(now)
+        made.expire(now)
         until = {sqn: at for sqn, at in until.items() if at > now}
         is_served = not until.keys().isdisjoint(sqns)
         first, end = sqns[0], sqns[-1] + 1
@@ -55,6 +55,6 @@ def test_it_is_remembered_for_its_time_however_it_was_repaired(steps):
 def test_lists_fade():
     made = RecentRepairs(LASTS)
     for now in range(1000):
-        made.fade(now)
+        made.expire(now)
         made.note_list((2 * now, 2 * now + 1), now)
     assert len(made) == LASTS

@@ -243,8 +243,8 @@ def test_memory_of_repairs_fades():
     made, _, _ = responder(run_of(10, 10))
     for count in range(5000):
         made.heard_repair(count, count + 1, SECOND + count * MS)
-    assert len(made._served) < 50
-    assert len(made._served._fading) < 50
+    assert len(made._recent_repairs) < 50
+    assert len(made._recent_repairs._fading) < 50
 
 
 @pytest.mark.rfc("SRC-42", "SRC-43", "SRC-44")

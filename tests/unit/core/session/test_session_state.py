@@ -20,7 +20,7 @@ TAKEN, STALE, JUMPED = SpmVerdict.TAKEN, SpmVerdict.STALE, SpmVerdict.JUMPED
 SETTINGS = parameters(rxw_sqns=1000, jump_confirmations=2)
 
 
-def path(settings=SETTINGS):
+def state(settings=SETTINGS):
     counters = Counters()
     return SessionState(TSI, DATA_PORT, settings, counters), counters
 
@@ -36,7 +36,7 @@ def edges(made):
 @pytest.mark.parametrize("first", [0, 1, 0x7FFFFFFF, 0x80000000, 0xDEADBEEF, MASK])
 def test_first_spm_is_always_in_sequence(first):
     """Any SQN, 2^31 and above too."""
-    made, counters = path()
+    made, counters = state()
     assert made.on_spm(spm_packet(first, 5, 9), SECOND) is TAKEN
     assert edges(made) == (5, 9)
     assert made.path_nla == SOURCE
@@ -49,7 +49,7 @@ def test_first_spm_is_always_in_sequence(first):
 @given(last=u32s, distance=st.integers(0, MASK))
 def test_only_newer_spms_are_taken(last, distance):
     """Half-space comparison."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(last, 5, 9), SECOND)
     verdict = made.on_spm(spm_packet(last + distance, 6, 10, path_nla=PARENT), SECOND)
     assert (verdict is TAKEN) == (0 < distance < 1 << 31)
@@ -62,7 +62,7 @@ def test_only_newer_spms_are_taken(last, distance):
 @pytest.mark.parametrize("forged", [1, 2])
 def test_one_false_spm_sqn_is_not_the_last_of_a_session(far, forged):
     """Nor are two, the second of which is behind the first. The source is believed again when it goes on for long enough."""
-    made, counters = path()
+    made, counters = state()
     made.on_spm(spm_packet(7, 5, 9), SECOND)
     for number in range(forged):
         made.on_spm(spm_packet(7 + far - number, 5, 9, path_nla=PARENT), SECOND)
@@ -79,7 +79,7 @@ def test_one_false_spm_sqn_is_not_the_last_of_a_session(far, forged):
 @given(late=st.lists(st.integers(0, 6), min_size=1, max_size=60))
 def test_spms_that_come_late_are_not_believed(late):
     """However many copies and stragglers come between those in sequence, on one way or several."""
-    made, counters = path()
+    made, counters = state()
     newest = 100
     made.on_spm(spm_packet(newest, 5, 9), SECOND)
     for behind in late:
@@ -92,7 +92,7 @@ def test_spms_that_come_late_are_not_believed(late):
 
 def test_copies_and_stragglers_do_not_keep_a_source_from_being_believed():
     """As the SPMs of two lines, one of which is behind."""
-    made, counters = path()
+    made, counters = state()
     made.on_spm(spm_packet(1 << 20, 5, 9), SECOND)
     for number in range(8, 8 + SETTINGS.spm_confirmations):
         made.on_spm(spm_packet(number, 5, 9), SECOND)
@@ -106,7 +106,7 @@ def test_copies_and_stragglers_do_not_keep_a_source_from_being_believed():
 @pytest.mark.parametrize("older", [0, 1, 5])
 def test_stale_spm_is_dropped_whole(older):
     """Path and options too."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(100, 5, 9), SECOND)
     options = (Join(7), Fin(), Rst(), Epoch(1, 0, 0))
     assert made.on_spm(spm_packet(100 - older, 8, 12, *options, path_nla=PARENT), SECOND) is STALE
@@ -130,7 +130,7 @@ def test_stale_spm_is_dropped_whole(older):
 )
 def test_stale_edges_are_ignored_each_by_itself(trail, lead, expected):
     """The rest of the SPM is processed."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.on_spm(spm_packet(2, trail, lead, path_nla=PARENT), SECOND) is TAKEN
     assert edges(made) == expected
@@ -140,7 +140,7 @@ def test_stale_edges_are_ignored_each_by_itself(trail, lead, expected):
 @pytest.mark.rfc("W-19")
 def test_trail_never_passes_what_was_sent():
     """The trail is at most LEAD + 1, the empty window."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     made.on_spm(spm_packet(2, 10, 9), SECOND)
     assert edges(made) == (10, 9)
@@ -152,7 +152,7 @@ def test_trail_never_passes_what_was_sent():
 @pytest.mark.parametrize(("trail", "lead"), [(5000, 9), (11, 9), (0, 1 << 31), (100, 99 + (1 << 31))])
 def test_edges_that_describe_no_window_are_not_taken(trail, lead):
     """A trail beyond LEAD + 1, or more than half the space. Nor is what depends on them."""
-    made, _ = path()
+    made, _ = state()
     assert made.on_spm(spm_packet(1, trail, lead, Join(7), Fin()), SECOND) is TAKEN
     assert (made.has_edges, made.join_at, made.fin_lead) == (False, None, None)
     assert made.path_nla == SOURCE
@@ -165,7 +165,7 @@ def test_edges_that_describe_no_window_are_not_taken(trail, lead):
 @pytest.mark.rfc("W-20", "RCV-24")
 def test_pair_without_window_information_is_skipped():
     """Both values must match; the path is taken."""
-    made, _ = path()
+    made, _ = state()
     assert made.on_spm(spm_packet(1, NO_WINDOW_TRAIL, NO_WINDOW_LEAD), SECOND) is TAKEN
     assert not made.has_edges
     made.on_spm(spm_packet(2, 5, 9), SECOND)
@@ -177,14 +177,14 @@ def test_pair_without_window_information_is_skipped():
 @pytest.mark.rfc("W-20")
 def test_a_window_that_merely_looks_like_the_pair_is_one():
     """LEAD 0x80000000 with another trail is a window."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 0x7FFFFFF0, NO_WINDOW_LEAD), SECOND)
     assert edges(made) == (0x7FFFFFF0, 0x80000000)
 
 
 @pytest.mark.rfc("IMP-27")
 def test_edges_of_an_spm_from_an_unreachable_neighbour_are_ignored():
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     made.on_spm(spm_packet(2, 7, 20, NbrUnreach()), SECOND)
     assert edges(made) == (5, 9)
@@ -193,7 +193,7 @@ def test_edges_of_an_spm_from_an_unreachable_neighbour_are_ignored():
 @pytest.mark.rfc("W-19")
 def test_empty_window():
     """Trail 0, lead -1 before the first data."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(0, 0, -1), SECOND)
     assert edges(made) == (0, -1)
     assert made.unwrap(0) == 0
@@ -204,7 +204,7 @@ def test_empty_window():
 @given(start=st.integers(0, 1 << 34), steps=st.lists(st.integers(0, 900), min_size=1, max_size=30))
 def test_edges_follow_a_session_across_every_wrap(start, steps):
     """The same steps from anywhere give the same distances."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(0, start, start + 10), SECOND)
     origin = made.trail
     assert made.lead == origin + 10
@@ -231,7 +231,7 @@ def test_edges_follow_a_session_across_every_wrap(start, steps):
 )
 def test_first_data_packet_has_its_trail_behind_it(sqn, trail, expected):
     """Without any edge known."""
-    made, _ = path()
+    made, _ = state()
     assert made.place(sqn, wrap(trail)) == expected
 
 
@@ -240,7 +240,7 @@ def test_first_data_packet_has_its_trail_behind_it(sqn, trail, expected):
 
 @pytest.mark.rfc("SEC-07")
 def test_a_jump_must_be_confirmed_by_successive_spms():
-    made, counters = path()
+    made, counters = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.is_jump(1010)
     assert not made.is_jump(1009)
@@ -255,7 +255,7 @@ def test_a_jump_must_be_confirmed_by_successive_spms():
 @pytest.mark.parametrize("other", [(5, 9), (90_000, 90_100), (40_000, 40_100)])
 def test_a_jump_that_the_next_spm_does_not_confirm_is_forgotten(other):
     """Back to the known window, elsewhere, or before the claim."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     made.on_spm(spm_packet(2, 50_000, 50_100), SECOND)
     assert made.on_spm(spm_packet(3, *other), SECOND) is TAKEN
@@ -265,7 +265,7 @@ def test_a_jump_that_the_next_spm_does_not_confirm_is_forgotten(other):
 
 
 def test_a_jump_takes_no_trail_back():
-    made, _ = path(parameters(rxw_sqns=1000, jump_confirmations=1))
+    made, _ = state(parameters(rxw_sqns=1000, jump_confirmations=1))
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.on_spm(spm_packet(2, -100, 50_000), SECOND) is JUMPED
     assert edges(made) == (5, 50_000)
@@ -273,7 +273,7 @@ def test_a_jump_takes_no_trail_back():
 
 @pytest.mark.parametrize("confirmations", [1, 2, 5])
 def test_so_many_spms_confirm_a_jump(confirmations):
-    made, _ = path(parameters(rxw_sqns=1000, jump_confirmations=confirmations))
+    made, _ = state(parameters(rxw_sqns=1000, jump_confirmations=confirmations))
     made.on_spm(spm_packet(0, 5, 9), SECOND)
     verdicts = [
         made.on_spm(spm_packet(number, 50_000, 50_100 + number), SECOND) for number in range(1, confirmations + 1)
@@ -284,7 +284,7 @@ def test_so_many_spms_confirm_a_jump(confirmations):
 @pytest.mark.rfc("SEC-07", "SEC-03")
 def test_the_largest_jump_costs_nothing():
     """2^31 - 1 ahead."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.is_jump(made.unwrap(wrap(9 + (1 << 31) - 1)))
     assert made.on_spm(spm_packet(2, 5, 9 + (1 << 31) - 1), SECOND) is TAKEN
@@ -296,7 +296,7 @@ def test_the_largest_jump_costs_nothing():
 
 @pytest.mark.rfc("RCV-03", "SRC-31")
 def test_join_is_clamped_to_the_trail():
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 100, 200, Join(150)), SECOND)
     assert made.join_at == 150
     made.on_spm(spm_packet(2, 100, 200, Join(50)), SECOND)
@@ -307,7 +307,7 @@ def test_join_is_clamped_to_the_trail():
 
 @pytest.mark.rfc("RCV-25")
 def test_fin_tells_the_last_sqn():
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.fin_lead is None
     made.on_spm(spm_packet(2, 5, 12, Fin()), SECOND)
@@ -317,7 +317,7 @@ def test_fin_tells_the_last_sqn():
 @pytest.mark.rfc("RCV-23", "RCV-25")
 def test_fin_never_ends_a_session_before_what_is_known_of_it():
     """A stale lead is ignored, with FIN too; otherwise losses behind it would never be told."""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 20), SECOND)
     made.on_spm(spm_packet(2, 5, 12, Fin()), SECOND)
     assert made.fin_lead == 20
@@ -325,7 +325,7 @@ def test_fin_never_ends_a_session_before_what_is_known_of_it():
 
 @pytest.mark.rfc("RCV-26")
 def test_reset_is_the_last_spms():
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 9, Rst(no_naks=True, error=3)), SECOND)
     assert made.reset == Rst(no_naks=True, error=3)
 
@@ -336,7 +336,7 @@ def test_reset_is_the_last_spms():
 @given(source_lead=st.integers(-1, 1 << 50))
 def test_epoch_in_the_first_spm_gives_the_sources_own_numbers(source_lead):
     """Covers design section 3: sqns are 64-bit and the source's upper half is in a private option."""
-    made, _ = path()
+    made, _ = state()
     epoch = Epoch(next_upper=source_lead + 1 >> 32, start_s=1, start_ns=2)
     made.on_spm(spm_packet(1, source_lead - 7, source_lead, epoch), SECOND)
     assert edges(made) == (source_lead - 7, source_lead)
@@ -345,7 +345,7 @@ def test_epoch_in_the_first_spm_gives_the_sources_own_numbers(source_lead):
 
 @pytest.mark.parametrize("upper", [1 << 30, 1 << 31, 0xFFFFFFFF])
 def test_numbers_that_no_source_has_come_to_are_not_believed(upper):
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 0, 9, Epoch(upper, 1, 2)), SECOND)
     assert edges(made) == (0, 9)
     assert made.epoch_shift is None
@@ -358,7 +358,7 @@ def test_numbers_that_no_source_has_come_to_are_not_believed(upper):
 @given(source_lead=st.integers(100, 1 << 50))
 def test_epoch_that_comes_later_gives_the_shift(source_lead):
     """Covers design section 3: what was already numbered keeps its numbers."""
-    made, _ = path()
+    made, _ = state()
     first, trail = made.place(wrap(source_lead), wrap(source_lead - 50))
     made.begin_at(first, trail)
     assert made.epoch_shift is None
@@ -373,7 +373,7 @@ def test_epoch_that_comes_later_gives_the_shift(source_lead):
 @pytest.mark.rfc("SEC-03", "RCV-31")
 def test_ncfs_cannot_walk_the_lead_ahead():
     """Their bound counts from what data or an SPM told of."""
-    made, _ = path(parameters(ncf_lead_sqns=100))
+    made, _ = state(parameters(ncf_lead_sqns=100))
     assert not made.reveals(1)
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     assert made.reveals(110)
@@ -391,7 +391,7 @@ def test_ncfs_cannot_walk_the_lead_ahead():
 
 
 def test_what_is_believed_goes_down_as_it_came():
-    made, _ = path()
+    made, _ = state()
     for spm in (spm_packet(1, 5, 9, Join(7)), spm_packet(2, 5, 8), spm_packet(3, 6, 5), spm_packet(4, 6, 1005, Fin())):
         made.on_spm(spm, SECOND)
         assert made.for_children(spm) is spm
@@ -403,7 +403,7 @@ def test_what_is_believed_goes_down_as_it_came():
 )
 def test_edges_that_are_not_believed_do_not_go_down(trail, lead):
     """INT-Q11: OpenPGM walks up to whatever lead it reads. It gets the edges known here, and no end that depends on others."""
-    made, _ = path()
+    made, _ = state()
     first, second = (spm_packet(number, trail, lead, Join(7), Fin(), Rst(), path_nla=PARENT) for number in (1, 3))
     made.on_spm(spm_packet(0, 5, 9), SECOND)
     made.on_spm(first, SECOND)
@@ -411,13 +411,13 @@ def test_edges_that_are_not_believed_do_not_go_down(trail, lead):
     assert passed is not None
     assert (passed.spm_sqn, passed.trail, passed.lead, passed.options) == (1, 5, 9, (Rst(),))
     assert passed.octets == b""
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, NO_WINDOW_TRAIL, NO_WINDOW_LEAD), SECOND)
     assert made.for_children(second) is None, "nothing is known yet"
 
 
 def test_a_jump_goes_down_once_it_is_followed():
-    made, _ = path()
+    made, _ = state()
     made.on_spm(spm_packet(1, 5, 9), SECOND)
     far = [spm_packet(number, 100_005, 100_009) for number in (2, 3)]
     assert made.on_spm(far[0], SECOND) is TAKEN

@@ -16,7 +16,7 @@ from pgm.sim.checks.invariants import cheap_checkers
 from pgm.sim.faults import Fault, Faults
 from pgm.sim.links import LinkSetup
 from pgm.sim.node import STREAM_MARK, SimulatedNode
-from pgm.sim.telemetry import TelemetryChecker
+from pgm.sim.runs.telemetry import TelemetryChecker
 from pgm.sim.world import CoreFactory, Wiring, World
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import MILLISECOND, SECOND
@@ -134,7 +134,7 @@ def _run(
             progress(_progress(world))
         # A source that has closed leaves by itself; one that crashed has left, too.
         have_left = all(node.core is None for node in world.sources)
-        is_calm = world.now_ns >= world.last_activity_ns + calm_ns
+        is_calm = world.now_ns >= world.log.last_activity_ns + calm_ns
         if have_left and is_calm and world.now_ns > busy_ns:
             return
         if world.now_ns > limit_ns:
@@ -180,17 +180,17 @@ def account(world: World) -> Report:
         "seed": world.seed,
         "virtual_seconds": round(world.now_ns / SECOND, 6),
         "messages": sum(ledger.messages for ledger in world.ledgers.values()),
-        "seconds": round(max(0, world.last_delivery_ns - begun_ns) / SECOND, 6),
+        "seconds": round(max(0, world.log.last_delivery_ns - begun_ns) / SECOND, 6),
         "source": {key: sum(row[key] for row in sources) for key in _ELEMENT_KEYS},
         "sources": sources,
         "aggregators": rows[Role.AGGREGATOR],
         "repairers": rows[Role.REPAIRER],
         "receivers": receivers,
-        "events": world.events,
-        "digest": world.digest(),
+        "events": world.scheduler.events,
+        "digest": world.log.digest(),
         "notices": [
             {"at": round(at_ns / SECOND, 6), "node": name, "code": notice.code, "text": notice.text}
-            for at_ns, name, notice in world.notices
+            for at_ns, name, notice in world.log.notices
         ],
     }
     report["totals"] = {key: sum(row[key] for row in receivers) for key in _RECEIVER_KEYS}

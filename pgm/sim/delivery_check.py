@@ -13,7 +13,7 @@ from typing import NoReturn
 from pgm.core.effects import CloseCause, Closed, Deliver, LossCause, Lost, Opened
 from pgm.core.window.reassembly import LargeMessage, Reassembler, WholeMessages
 from pgm.core.window.unordered_reassembly import UnorderedReassembler
-from pgm.sim.checks.sent_messages import SentMessages
+from pgm.sim.sent_messages import SentMessages
 from pgm.wire.formats import Tsi
 
 Complain = Callable[[str], NoReturn]

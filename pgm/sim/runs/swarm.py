@@ -15,7 +15,7 @@ from pgm.sim.applications import ReceiverApplication
 from pgm.sim.checks.completion import check_complete, settle
 from pgm.sim.checks.invariants import all_checkers
 from pgm.sim.faults import Faults
-from pgm.sim.scenario import Scenario, scenario
+from pgm.sim.runs.scenario import Scenario, scenario
 from pgm.sim.world import CoreFactory, World, tsi_of
 from pgm.topology.node_plan import NodePlan, Role
 from pgm.units import SECOND
@@ -107,8 +107,8 @@ def _outcome(world: World) -> SwarmOutcome:
                 causes[cause] = causes.get(cause, 0) + sqns
     return SwarmOutcome(
         seed=world.seed,
-        digest=world.digest(),
-        events=world.events,
+        digest=world.log.digest(),
+        events=world.scheduler.events,
         virtual_ns=world.now_ns,
         delivered_sqns=delivered,
         lost_sqns=sum(causes.values()),

@@ -39,8 +39,8 @@ class ShortAnswer:
         pacer: Pacer,
         yielding: AdaptiveRate,
         schedule: SpmSchedule,
-        brakes: NakLimits,
-        confirmer: NcfSender,
+        nak_limits: NakLimits,
+        ncf_sender: NcfSender,
         responder: Responder,
         counters: Counters,
     ) -> None:
@@ -48,10 +48,10 @@ class ShortAnswer:
         self._naks = PlainNaks(setup.tsi, setup.data_port, segment.address, segment.group)
         self._window = window
         self._pacer = pacer
-        self._yielding = yielding
+        self._adaptive_rate = yielding
         self._schedule = schedule
-        self._brakes = brakes
-        self._confirmer = confirmer
+        self._nak_limits = nak_limits
+        self._ncf_sender = ncf_sender
         self._responder = responder
         self._counters = counters
         self._repaired_at = -NEVER  # the newest sqn that was sent when the last repair left
@@ -73,24 +73,24 @@ class ShortAnswer:
         wanted: list[Sequence[int]] = []
         for octets, key, sqns in read:
             asked = len(sqns)
-            if not self._brakes.admit_nak(peer, now_ns, asked, lead):
+            if not self._nak_limits.admit_nak(peer, now_ns, asked, lead):
                 continue
             counters.nak_packets_in += 1
             counters.nak_sqns_in += asked
             window.note_nak(sqns[0], now_ns)
-            self._yielding.asked(asked, sqns[-1], peer)
-            effects += self._confirmer.confirm_first(key, self._segment, self._naks.ncf_for(octets), now_ns)
+            self._adaptive_rate.asked(asked, sqns[-1], peer)
+            effects += self._ncf_sender.confirm_first(key, self._segment, self._naks.ncf_for(octets), now_ns)
             wanted.append(sqns)
         if not wanted:
             return effects
-        may_go = is_ready and lead != self._repaired_at and now_ns < self._brakes.deadline_ns
+        may_go = is_ready and lead != self._repaired_at and now_ns < self._nak_limits.deadline_ns
         room = self._pacer.repair_room(now_ns) if may_go else 0
         repair = self._responder.answer(wanted, room, window.rdata_of, now_ns, peer)
         if repair is not None:
             size = len(repair.octets)
             packets = size // repair.stride
             self._pacer.repair_sent(size, now_ns, packets)
-            self._yielding.repaired(packets, size)
+            self._adaptive_rate.repaired(packets, size)
             self._schedule.data_sent(now_ns, window.strategy.elapsed_ns(now_ns))
             effects.append(repair)
             self._repaired_at = lead
@@ -109,7 +109,7 @@ class ShortAnswer:
                 return None
             above = unwrap(wire_sqns[0], lead) - wire_sqns[0]
             sqns = [above + sqn for sqn in wire_sqns] if above else wire_sqns
-            key = self._confirmer.key_if_new(self._segment, self._naks.list_key(octets))
+            key = self._ncf_sender.key_if_new(self._segment, self._naks.list_key(octets))
             if key is None or sqns[-1] > lead:
                 return None
             read.append((octets, key, sqns))

@@ -16,28 +16,28 @@ from pgm.wire.formats import tsi_text
 class SessionView:
     """The read-only side of `pgm.core.receiver.session.ReceiverSession`."""
 
-    path: SessionState
+    state: SessionState
     window: ReceiveWindow
     feedback: Feedback
     lines: RedundantLines | None
-    _state: SessionPhase
+    _phase: SessionPhase
     _recovery: Recovery
-    _asker: NakSender
+    _nak_sender: NakSender
 
     @property
     def is_over(self) -> bool:
         """Whether the application has been told of the end."""
-        return self._state is SessionPhase.CLOSED
+        return self._phase is SessionPhase.CLOSED
 
     @property
     def is_running(self) -> bool:
         """Whether the application has been told of its beginning, and its end has not come."""
-        return self._state in (SessionPhase.OPEN, SessionPhase.SILENT)
+        return self._phase in (SessionPhase.OPEN, SessionPhase.SILENT)
 
     @property
     def is_quiet(self) -> bool:
         """Whether it has ended or fallen silent."""
-        return self._state in (SessionPhase.CLOSED, SessionPhase.SILENT)
+        return self._phase in (SessionPhase.CLOSED, SessionPhase.SILENT)
 
     @property
     def missing_sqns(self) -> int:
@@ -71,16 +71,16 @@ class SessionView:
     def status(self, now_ns: int) -> SessionStatus:
         """What operators see of it."""
         return SessionStatus(
-            tsi=tsi_text(self.path.tsi),
-            data_port=self.path.data_port,
-            state=self._state.name.lower(),
-            trail=self.path.trail,
-            lead=self.path.lead,
+            tsi=tsi_text(self.state.tsi),
+            data_port=self.state.data_port,
+            state=self._phase.name.lower(),
+            trail=self.state.trail,
+            lead=self.state.lead,
             next_sqn=self.window.next_sqn,
             missing_sqns=self.missing_sqns,
             held_octets=self.window.held_octets,
-            parent=self._asker.parents.current or "",
-            silent_ns=now_ns - self.path.heard_at_ns,
+            parent=self._nak_sender.parents.current or "",
+            silent_ns=now_ns - self.state.heard_at_ns,
             acked=self.feedback.status,
             lines=[] if self.lines is None else self.lines.status(now_ns),
         )

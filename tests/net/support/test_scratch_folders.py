@@ -22,7 +22,7 @@ with short_folder() as folder:
 """
 
 
-def test_what_a_killed_run_has_left_is_swept_and_what_a_live_one_has_is_not() -> None:
+def test_scratch_folders_of_killed_runs_are_swept() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _MAKES_ONE], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as run:
@@ -37,7 +37,7 @@ def test_what_a_killed_run_has_left_is_swept_and_what_a_live_one_has_is_not() ->
     assert not folder.exists()
 
 
-def test_a_folder_goes_when_its_block_fails_and_when_its_processes_do() -> None:
+def test_scratch_folder_is_removed_after_a_failure() -> None:
     with pytest.raises(KeyError), short_folder() as folder:
         raise KeyError
     assert not folder.exists()

@@ -25,6 +25,10 @@ from pgm.units import KIB, MIB, MICROSECOND, MILLISECOND, SECOND
 START_NS = 2 * SECOND  # traffic begins when every relay has found its voice and everybody has heard an SPM
 _MOST_PACKETS = 1500  # in a run, so that each takes about a second
 _REPAIR_NS = 8 * SECOND  # from the last fault and the last message to the close of the sources
+_LONGEST_OUTAGE_MS = 4000
+# Bursts of loss end after the longest outage that is drawn. Receivers repeat a request for some 20 s (`repair_budget`)
+# and then give up: a burst as long as that leaves no way out.
+_LONGEST_BURST_NS = _LONGEST_OUTAGE_MS * MILLISECOND
 _ON_DEMAND = 0.7  # of the scenarios with parity that sends some unasked
 _SERVES_SINGLE = 0.3  # of those with parity
 _CARRIED_OTHERWISE = 0.2  # of the segments are unicast legs, and as many are IPv6
@@ -288,6 +292,7 @@ class ScenarioGenerator:
             if segment.downstream and plan.role is Role.SOURCE:
                 worst = min(worst, 0.1)
             ingress = LinkSetup(delay=delay, jitter=self._rng.choice([0, 0, 100, 1000]) * MICROSECOND)
+            ingress = attrs.evolve(ingress, burst_ivl=_LONGEST_BURST_NS)
             if self._chance(0.7):
                 ingress = attrs.evolve(ingress, impairment=self._draw_impairment(worst))
             if self._chance(0.1):
@@ -316,7 +321,7 @@ class ScenarioGenerator:
         kinds: list[tuple[str, list[str], int]] = [
             ("crash", self._on_lan, 0),
             ("crash", sorted(self._paired)[:1], 0),
-            ("crash_and_restart", [*self._on_lan, *self._relays, *self._receivers], 4000),
+            ("crash_and_restart", [*self._on_lan, *self._relays, *self._receivers], _LONGEST_OUTAGE_MS),
             ("pause", [*self._on_lan, *self._relays, *self._receivers, *self._sources], 2000),
             ("partition", [*self._on_lan, *self._relays, *self._receivers, *self._sources], 3000),
             ("deafen", [*self._receivers, *(one for one in self._relays if one not in self._paired)], 3000),

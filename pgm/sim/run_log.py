@@ -1,0 +1,76 @@
+"""Log of one run: its hash, the instants of the last activity, the notices, and the error that ends it."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from typing import NoReturn
+
+from pgm.core.effects import Closed, Deliver, Effect, Lost, Notice, Opened, Send
+from pgm.sim.invariant_broken import InvariantBroken
+from pgm.sim.scheduler import Scheduler
+from pgm.wire.control_packets import Ack, Poll, Polr, Spm, Spmr
+from pgm.wire.train import Train
+
+_SEND = struct.Struct("<BqiiIB")
+_EFFECT = struct.Struct("<BqiBqq")
+_KINDS: dict[type, int] = {Deliver: 0, Lost: 1, Opened: 2, Closed: 3}
+
+
+class RunLog:
+    """Log of the sends, effects and notices of all nodes. `repeat` is the command that repeats the run."""
+
+    def __init__(self, scheduler: Scheduler, seed: int, repeat: str) -> None:
+        self.last_activity_ns = 0  # last send that is neither SPM, SPMR, poll nor ack, or last effect
+        self.last_delivery_ns = 0
+        self.notices: list[tuple[int, str, Notice]] = []
+        self._scheduler = scheduler
+        self._seed = seed
+        self._repeat = repeat
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def fail(self, node: str, reason: str) -> NoReturn:
+        """Raise `InvariantBroken` for this run, with the seed, the instant and the command that repeats the run."""
+        raise InvariantBroken(self._seed, self._scheduler.now_ns, node, reason, self._repeat)
+
+    def digest(self) -> str:
+        """Return a hash of all sends and effects so far: equal runs have equal hashes."""
+        return self._digest.hexdigest()
+
+    def add_send(self, node: int, send: Send, train: Train) -> None:
+        """Add a train that node number `node` sends; heartbeats are no activity."""
+        now_ns = self._scheduler.now_ns
+        self._digest.update(
+            _SEND.pack(1, now_ns, node, send.segment.index, zlib.crc32(train.buffer.data), train.count & 255)
+        )
+        if send.is_data or not _is_heartbeat(train):
+            self.last_activity_ns = now_ns
+
+    def add_effect(self, node: int, effect: Effect) -> None:
+        """Add an effect that the application of node number `node` receives."""
+        now_ns = self._scheduler.now_ns
+        first, count = _extent(effect)
+        self._digest.update(_EFFECT.pack(2, now_ns, node, _KINDS[type(effect)], first, count))
+        self.last_activity_ns = now_ns
+        if type(effect) is Deliver:
+            self.last_delivery_ns = now_ns
+
+    def add_notice(self, node: str, notice: Notice) -> None:
+        """Add a notice of a node's core."""
+        self.notices.append((self._scheduler.now_ns, node, notice))
+
+
+def _is_heartbeat(train: Train) -> bool:
+    return all(isinstance(item, (Ack, Spm, Spmr, Poll, Polr)) for item in train.parse_untrusted()[0])
+
+
+def _extent(effect: Effect) -> tuple[int, int]:
+    if isinstance(effect, Deliver):
+        return effect.run.first, effect.run.count
+    if isinstance(effect, Lost):
+        return effect.first, effect.count
+    if isinstance(effect, Opened):
+        return effect.first, 0
+    assert isinstance(effect, Closed)
+    return effect.next_sqn, 0

@@ -1,0 +1,30 @@
+"""A share of the campaign of mutated packets, and the account that it keeps."""
+
+import pytest
+
+from tests.sim.campaigns.fuzz_packets import Account, run
+
+
+@pytest.mark.parametrize("seed", [43, 55, 104, 126, 143, 147])
+def test_seeds_that_found_silent_losses_find_none(seed):
+    """A forged SPM began parity in a stream without it, and a forged size of a group made losses vanish."""
+    run(seed)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_mutated_packets_break_no_core(seed):
+    run(seed)
+
+
+@pytest.mark.parametrize("loose", [False, True])
+def test_an_account_complains_of_what_is_told_twice(loose):
+    account = Account(5, loose, 5)
+    assert account.tell(5, 3) == ""
+    assert account.tell(8, 1) == ""
+    assert account.tell(7, 2) != ""
+
+
+def test_an_account_notes_what_was_passed_over_in_silence():
+    account = Account(5, False, 5)
+    assert account.tell(9, 1) == ""
+    assert (account.passed_over, account.next_sqn) == (4, 10)
